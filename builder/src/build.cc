@@ -1,0 +1,235 @@
+// Manifests and sources to one bundle: plan, compile, check, pack, publish.
+#include "build.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "check_variants.h"
+#include "compile_all.h"
+#include "files.h"
+#include "kbundle/bundle.h"
+#include "kbundle/nearest.h"
+#include "manifest.h"
+#include "pack.h"
+#include "provenance.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<std::string> DefaultTargets() {
+  return {"sm_80", "sm_90a", "sm_100f", "portable", "x86-64-v2", "x86-64-v3", "x86-64-v4"};
+}
+
+std::chrono::seconds CompileLimit() {
+  const char* set = getenv("KBUNDLE_COMPILE_TIMEOUT");
+  const long seconds = set != nullptr ? std::strtol(set, nullptr, 10) : 0;
+  return std::chrono::seconds(seconds > 0 ? seconds : 600);
+}
+
+// {"device": "NVIDIA H200", "sha256": "..."} a line, written by conformance runs.
+Result<std::vector<RanOnFact>> ReadRanOn(const std::vector<Family>& families) {
+  std::vector<RanOnFact> facts;
+  for (const Family& family : families) {
+    const std::string path = family.directory + "/ran_on.jsonl";
+    const Result<std::string> text = ReadFile(path);
+    if (!text.ok() && text.status().code() == StatusCode::kNotFound) continue;
+    if (!text.ok()) return text.status();
+    std::istringstream lines(*text);
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      ++number;
+      if (line.empty()) continue;
+      const Json row = Json::parse(line, nullptr, false);
+      if (!row.is_object() || !row.contains("device") || !row["device"].is_string() ||
+          !row.contains("sha256") || !row["sha256"].is_string()) {
+        return InvalidArgument(fmt::format("{}:{}: not a line like {{\"device\": \"NVIDIA H200\", "
+                                           "\"sha256\": \"...\"}}", path, number));
+      }
+      facts.push_back({row["device"], row["sha256"]});
+    }
+  }
+  return facts;
+}
+
+class BundleBuild {
+ public:
+  BundleBuild(const BuildOptions& options, Reporter* reporter, const std::atomic<bool>* cancel)
+      : options_(options), reporter_(*reporter), cancel_(*cancel) {}
+
+  Result<BuildReport> Run() {
+    const auto start = std::chrono::steady_clock::now();
+    KB_RETURN_IF_ERROR(Plan());
+    KB_RETURN_IF_ERROR(FindTools());
+    KB_ASSIGN_OR_RETURN(const ObjectStore store, ObjectStore::Open(options_.cache_dir));
+    ToolDigests digests(store.folder());
+    UnitBuilder units(options_, &work_, &context_, &store, &digests, &reporter_);
+    KB_RETURN_IF_ERROR(units.LookUp());
+    report_.variants = static_cast<int>(work_.variants.size());
+    report_.objects = static_cast<int>(work_.units.size());
+    report_.reused = report_.objects - units.missing();
+    if (options_.explain || options_.dry_run) units.Explain();
+    if (!options_.dry_run) {
+      KB_RETURN_IF_ERROR(units.CompileMissing(cancel_, &report_));
+      KB_RETURN_IF_ERROR(Check(units.objects()));
+      if (options_.only.empty()) KB_RETURN_IF_ERROR(WriteBundle(units.objects(), store, &digests));
+    }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    report_.seconds = elapsed.count();
+    return report_;
+  }
+
+ private:
+  Status Plan() {
+    if (options_.output.empty() && !options_.dry_run && options_.only.empty()) {
+      return InvalidArgument("no output file: say where to write the bundle, -o OUT.kb");
+    }
+    KB_ASSIGN_OR_RETURN(const std::vector<std::string> manifests, FindManifests(options_.paths));
+    for (const std::string& manifest : manifests) {
+      KB_ASSIGN_OR_RETURN(Family family, ReadManifest(manifest));
+      families_.push_back(std::move(family));
+    }
+    std::vector<Target> targets;
+    for (const std::string& name : options_.targets.empty() ? DefaultTargets() : options_.targets) {
+      Result<Target> target = Target::Parse(name);
+      if (!target.ok()) return std::move(target).status().Annotate("--target");
+      targets.push_back(*target);
+    }
+    KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets));
+    if (!options_.only.empty()) return KeepOnly();
+    if (!work_.variants.empty()) return Status();
+    return InvalidArgument("no variant of these manifests is for the targets asked for; nothing to "
+                           "build");
+  }
+
+  // Leaves the named variant (or unit) and what it needs.
+  Status KeepOnly() {
+    std::vector<std::string> labels;
+    const auto label_of = [this](const VariantUse& use) {
+      const Op& op = *work_.ops[use.op].op;
+      const Template& variant = op.templates[use.template_index];
+      return VariantLabel(op, variant, variant.points[use.point], work_.targets[use.target]);
+    };
+    std::vector<VariantUse> kept;
+    for (const VariantUse& use : work_.variants) {
+      labels.push_back(label_of(use));
+      if (labels.back() == options_.only || work_.units[use.unit].label == options_.only) {
+        kept.push_back(use);
+      }
+    }
+    if (kept.empty()) {
+      return NotFound(fmt::format("--only: no variant '{}'{}", options_.only,
+                                  DidYouMean(options_.only, labels)));
+    }
+    Unit unit = std::move(work_.units[kept[0].unit]);
+    work_.units.assign(1, std::move(unit));
+    for (VariantUse& use : kept) use.unit = 0;
+    work_.variants = std::move(kept);
+    return Status();
+  }
+
+  Status FindTools() {
+    context_.tools = Toolchain::Find();
+    context_.limit = CompileLimit();
+    bool nvrtc = false, nvcc = false, host = false, portable = false;
+    for (const Unit& unit : work_.units) {
+      nvrtc |= unit.compiler == Unit::Compiler::kNvrtc;
+      nvcc |= unit.compiler == Unit::Compiler::kNvcc;
+      host |= unit.compiler == Unit::Compiler::kHost;
+      portable |= unit.portable();
+    }
+    if (nvrtc) KB_RETURN_IF_ERROR(context_.tools.NeedNvrtc());
+    if (nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedNvcc());
+    if (portable) KB_RETURN_IF_ERROR(context_.tools.NeedNvfatbin());
+    if (host || nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedHostCompiler());
+    if (host) KB_RETURN_IF_ERROR(context_.tools.NeedKernelIncludes());
+    if (host || nvcc) context_.tools.FindHostParts();
+    if (!nvrtc) return Status();
+    KB_ASSIGN_OR_RETURN(context_.nvrtc, Nvrtc::Open(context_.tools.nvrtc));
+    return Status();
+  }
+
+  Status Check(const std::vector<Object>& objects) {
+    Status first;
+    for (const VariantUse& use : work_.variants) {
+      Status status = CheckVariant(work_, use, objects[use.unit]);
+      if (status.ok()) continue;
+      ++report_.failed;
+      reporter_.Failure(status.message());
+      if (first.ok()) first = std::move(status);
+      if (!options_.keep_going) break;
+    }
+    if (first.ok()) return Status();
+    return InvalidArgument(fmt::format("{} variants do not fit their manifest; no bundle was written",
+                                       report_.failed));
+  }
+
+  Status WriteBundle(const std::vector<Object>& objects, const ObjectStore& store,
+                     ToolDigests* digests) {
+    PackInput input;
+    input.name = options_.name.empty() ? std::filesystem::path(options_.output).stem().string()
+                                       : options_.name;
+    input.work = &work_;
+    input.objects = &objects;
+    input.store = &store;
+    input.jobs = options_.jobs;
+    KB_ASSIGN_OR_RETURN(input.provenance, Provenance(work_, context_, digests));
+    KB_ASSIGN_OR_RETURN(input.ran_on, ReadRanOn(families_));
+    KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
+    report_.bundle_bytes = bytes.size();
+    return Publish(bytes);
+  }
+
+  // Read through the loader as users will before it gets its name. An output that is the same
+  // already is left alone, so that whatever depends on its time does not run again.
+  Status Publish(const std::string& bytes) {
+    if (const Result<std::string> before = ReadFile(options_.output); before.ok() && *before == bytes) {
+      return Reopen(options_.output);
+    }
+    const std::filesystem::path folder = std::filesystem::path(options_.output).parent_path();
+    if (!folder.empty()) KB_RETURN_IF_ERROR(MakeFolders(folder.string()));
+    const std::string draft = TemporaryName(options_.output);
+    Status status = PublishFile(draft, bytes, Durability::kDisk);
+    if (status.ok()) status = Reopen(draft);
+    if (status.ok() && std::rename(draft.c_str(), options_.output.c_str()) != 0) {
+      status = Unavailable("renaming the finished bundle to " + options_.output + " failed");
+    }
+    std::error_code ignored;
+    if (!status.ok()) std::filesystem::remove(draft, ignored);
+    return std::move(status).Annotate("writing " + options_.output);
+  }
+
+  static Status Reopen(const std::string& path) {
+    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path, {.check_sha256 = true}));
+    return bundle->VerifyAll();
+  }
+
+  const BuildOptions& options_;
+  Reporter& reporter_;
+  const std::atomic<bool>& cancel_;
+  std::vector<Family> families_;
+  Work work_;
+  CompileContext context_;
+  BuildReport report_;
+};
+
+}  // namespace
+
+std::string BuildReport::ToJson() const {
+  return Json{{"variants", variants}, {"objects", objects}, {"compiled", compiled},
+              {"reused", reused}, {"failed", failed}, {"bundle_bytes", bundle_bytes},
+              {"seconds", seconds}}
+      .dump();
+}
+
+Result<BuildReport> Build(const BuildOptions& options, Reporter& reporter,
+                          const std::atomic<bool>& cancel) {
+  return BundleBuild(options, &reporter, &cancel).Run();
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,48 @@
+// CONTRACT between `kbundle build` and its command line: the whole build as one function.
+#ifndef KBUNDLE_BUILDER_BUILD_H_
+#define KBUNDLE_BUILDER_BUILD_H_
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kbundle/status.h"
+
+namespace kbundle::builder {
+
+struct BuildOptions {
+  std::vector<std::string> paths;
+  std::string output;
+  std::string name;                  // of the bundle; default: the output's file name without ".kb"
+  std::vector<std::string> targets;  // default: sm_80, sm_90a, sm_100f, portable, x86-64-v2, -v3, -v4
+  int jobs = 0;                      // 0: one per CPU
+  std::string cache_dir;             // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
+  std::string only;                  // a variant's id: compile just its code, write no bundle
+  bool keep_going = false, dry_run = false, explain = false;
+};
+
+struct BuildReport {
+  int variants = 0, objects = 0, compiled = 0, reused = 0, failed = 0;
+  uint64_t bundle_bytes = 0;
+  double seconds = 0;
+  std::string ToJson() const;
+};
+
+// Progress and diagnostics, called from one thread at a time.
+class Reporter {
+ public:
+  virtual ~Reporter() = default;
+  virtual void Progress(int finished, int total, const std::string& what) = 0;
+  virtual void Note(const std::string& line) = 0;     // --explain and --dry-run lines
+  virtual void Failure(const std::string& text) = 0;  // one compile's log and how to reproduce it
+};
+
+// `cancel` (set by SIGINT) makes the build finish running compiles, keep what is done and return
+// kCancelled; the next build resumes from the store. The output is written only when complete.
+Result<BuildReport> Build(const BuildOptions& options, Reporter& reporter,
+                          const std::atomic<bool>& cancel);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_BUILD_H_

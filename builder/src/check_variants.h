@@ -1,0 +1,16 @@
+// Compiled code against the manifest, for every variant that uses it.
+#ifndef KBUNDLE_BUILDER_CHECK_VARIANTS_H_
+#define KBUNDLE_BUILDER_CHECK_VARIANTS_H_
+
+#include "object.h"
+#include "work.h"
+
+namespace kbundle::builder {
+
+// Kernels present, parameters as the steps pass them, no more spill than the manifest allows.
+// kInvalidArgument names manifest, line, variant, kernel and figures.
+Status CheckVariant(const Work& work, const VariantUse& use, const Object& object);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_CHECK_VARIANTS_H_

@@ -1,0 +1,125 @@
+#include "command_explain.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "kbundle/bundle_generated.h"
+#include "kbundle/describe.h"
+#include "kbundle/nearest.h"
+
+namespace kbundle::builder {
+namespace {
+
+// "name=value" in two; no value when there is no "=".
+std::pair<std::string, std::optional<std::string>> SplitPair(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text, std::nullopt};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::string OperandNames(const fb::Op& op) {
+  std::vector<std::string> names;
+  for (uint32_t i = 0; op.operands() && i < op.operands()->size(); ++i) {
+    names.push_back(op.operands()->Get(i)->name()->str());
+  }
+  return names.empty() ? "none" : Joined(names, ", ");
+}
+
+// Puts one --operand where the op wants it.
+Status SetOperand(const fb::Op& op, const std::string& text, ProblemSpec& spec) {
+  const auto [name, value] = SplitPair(text);
+  if (!value) {
+    return InvalidArgument("--operand \"" + text +
+                           "\": a name, \"=\", a dtype and dims are wanted, as in x=bf16[4,2048]");
+  }
+  for (uint32_t i = 0; op.operands() && i < op.operands()->size(); ++i) {
+    if (op.operands()->Get(i)->name()->string_view() != name) continue;
+    KB_ASSIGN_OR_RETURN(spec.operands[i], ParseTensorSpec(*value));
+    return {};
+  }
+  return InvalidArgument("--operand \"" + text + "\": " + op.name()->str() + " has no operand \"" +
+                         name + "\"; it has: " + OperandNames(op));
+}
+
+Result<ProblemSpec> MakeSpec(const fb::Op& op, const ExplainCommand& command) {
+  ProblemSpec spec;
+  spec.operands.resize(op.operands() ? op.operands()->size() : 0);
+  for (TensorSpec& operand : spec.operands) operand.present = false;
+  for (const std::string& text : command.operands) KB_RETURN_IF_ERROR(SetOperand(op, text, spec));
+  for (const std::string& text : command.attributes) {
+    const auto [name, value] = SplitPair(text);
+    if (!value) {
+      return InvalidArgument("--attr \"" + text +
+                             "\": a name, \"=\" and a value are wanted, as in scale=0.125");
+    }
+    spec.attributes.emplace_back(name, ParseAttributeValue(*value));
+  }
+  return spec;
+}
+
+void PrintCandidates(const Terminal& terminal, const Bundle& bundle,
+                     const std::vector<Verdict>& verdicts, const Selected* chosen) {
+  Table table({"", "VARIANT", "REASON"}, "  ");
+  for (const Verdict& verdict : verdicts) {
+    const bool first = chosen != nullptr && chosen->variant == verdict.variant;
+    const std::string mark = first           ? terminal.Paint(Terminal::Style::kGood, "chosen")
+                             : verdict.legal ? "legal"
+                                             : terminal.Paint(Terminal::Style::kFaint, "no");
+    table.Row({mark, bundle.VariantId(verdict.variant), verdict.reason});
+  }
+  table.Print(terminal);
+}
+
+void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+               const Device& device, const SelectOptions& options) {
+  const Result<Selected> chosen = SelectFirst(bundle, problem, device, options);
+  terminal.Line("problem    " + problem.ToString());
+  terminal.Line("target     " + device.ToString());
+  if (chosen.ok()) {
+    const auto bytes = WorkspaceBytes(bundle, problem, chosen->variant, options.alignment);
+    const auto ran_on = RanOn(bundle, chosen->variant);
+    terminal.Line("chosen     " +
+                  terminal.Paint(Terminal::Style::kBold, bundle.VariantId(chosen->variant)) + " (" +
+                  ChoiceName(chosen->choice) + ")");
+    terminal.Line("workspace  " + (bytes.ok() ? Grouped(static_cast<uint64_t>(*bytes)) + " bytes"
+                                              : bytes.status().message()));
+    terminal.Line("ran on     " + (ran_on.empty() ? "never run" : Joined(ran_on, ", ")));
+  } else {
+    terminal.Line("chosen     " + terminal.Paint(Terminal::Style::kBad, "none"));
+  }
+  terminal.Line("");
+  PrintCandidates(terminal, bundle, Explain(bundle, problem, device, options),
+                  chosen.ok() ? &*chosen : nullptr);
+}
+
+}  // namespace
+
+int ExplainCommand::Run(const Terminal& terminal) const {
+  Result<Device> device =
+      target.empty() ? Result<Device>(HostDevice()) : DeviceFromTargetName(target);
+  if (!device.ok()) return terminal.Usage("explain", "--target: " + device.status().message());
+  const auto opened = Bundle::Open(file);
+  if (!opened.ok()) return terminal.Fail(opened.status());
+  const Bundle& bundle = **opened;
+  const auto number = bundle.FindOp(op);
+  if (!number.ok()) return terminal.Fail(number.status());
+  const auto spec = MakeSpec(bundle.op(*number), *this);
+  if (!spec.ok()) return terminal.Usage("explain", spec.status().message());
+  const auto problem = bundle.MakeProblem(op, *spec);
+  if (!problem.ok()) return terminal.Fail(problem.status());
+
+  SelectOptions options;
+  options.alignment = alignment;
+  options.policy.strict = strict;
+  const Result<Selected> chosen = SelectFirst(bundle, *problem, *device, options);
+  if (json) {
+    terminal.Line(ExplainJson(bundle, *problem, *device, options));
+  } else {
+    PrintText(terminal, bundle, *problem, *device, options);
+  }
+  if (chosen.ok()) return kExitOk;
+  terminal.Error(chosen.status().message());
+  return kExitNo;
+}
+
+}  // namespace kbundle::builder

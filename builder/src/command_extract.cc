@@ -1,0 +1,87 @@
+#include "command_extract.h"
+
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "files.h"
+#include "kbundle/bundle.h"
+#include "kbundle/bundle_generated.h"
+
+namespace kbundle::builder {
+namespace {
+
+constexpr uint32_t kNoBlob = 0xffffffff;
+
+// The one variant that the id names.
+Result<uint32_t> OneVariant(const Bundle& bundle, const std::string& id) {
+  KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> variants, bundle.FindVariants(id));
+  if (variants.size() == 1) return variants[0];
+  std::string ids;
+  for (uint32_t variant : variants) ids += "\n  " + bundle.VariantId(variant);
+  return InvalidArgument("extracting from " + bundle.path() + ": \"" + id + "\" names " +
+                         std::to_string(variants.size()) + " variants; give one of:" + ids);
+}
+
+// The blob of the chosen step, or of all steps when they share one.
+Result<uint32_t> OneBlob(const Bundle& bundle, uint32_t number, int step) {
+  const fb::Index& index = bundle.index();
+  const fb::Variant& variant = *index.variants()->Get(number);
+  const auto* steps = index.templates()->Get(variant.template_index())->steps();
+  const int count = steps ? static_cast<int>(steps->size()) : 0;
+  if (step > count) {
+    return InvalidArgument("extracting " + bundle.VariantId(number) + ": --step " +
+                           std::to_string(step) + ", but it has " + std::to_string(count));
+  }
+  std::set<uint32_t> blobs;
+  for (int i = 0; i < count; ++i) {
+    if (step > 0 && i != step - 1) continue;
+    const uint32_t blob =
+        index.kernels()->Get(variant.kernels() + static_cast<uint32_t>(i))->blob();
+    if (blob != kNoBlob) blobs.insert(blob);
+  }
+  if (blobs.size() == 1) return *blobs.begin();
+  return InvalidArgument("extracting " + bundle.VariantId(number) + ": " +
+                         (blobs.empty() ? "there is no code object (a memset or copy)"
+                                        : std::to_string(blobs.size()) +
+                                              " code objects; choose one with --step 1.." +
+                                              std::to_string(count)));
+}
+
+const char* ReadWith(uint32_t format) {
+  switch (static_cast<fb::BlobFormat>(format)) {
+    case fb::BlobFormat::Cubin:
+      return "cubin; read it with: cuobjdump -sass ";
+    case fb::BlobFormat::Fatbin:
+      return "fatbin with PTX; read it with: cuobjdump -ptx ";
+    case fb::BlobFormat::HostObject:
+      return "shared object; read it with: objdump -d ";
+  }
+  return "unknown format; file: ";
+}
+
+}  // namespace
+
+int ExtractCommand::Run(const Terminal& terminal) const {
+  const auto bundle = Bundle::Open(file);
+  if (!bundle.ok()) return terminal.Fail(bundle.status());
+  const Bundle& view = **bundle;
+  const auto number = OneVariant(view, variant);
+  if (!number.ok()) return terminal.Fail(number.status());
+  const auto blob = OneBlob(view, *number, step);
+  if (!blob.ok()) return terminal.Fail(blob.status());
+  const auto bytes = view.ReadBlob(*blob);
+  if (!bytes.ok()) return terminal.Fail(bytes.status());
+  const std::string_view code(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  if (output == "-") {
+    terminal.Out(code);
+    return kExitOk;
+  }
+  const Status written = PublishFile(output, code, Durability::kCrashOnly);
+  if (!written.ok()) return terminal.Fail(written);
+  terminal.Line(view.VariantId(*number) + ": " + Grouped(bytes->size()) + " bytes, " +
+                ReadWith(view.index().blobs()->Get(*blob)->format()) + output);
+  return kExitOk;
+}
+
+}  // namespace kbundle::builder

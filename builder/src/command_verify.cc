@@ -1,0 +1,147 @@
+#include "command_verify.h"
+
+#include <vector>
+
+#include "kbundle/bundle_generated.h"
+#include "kbundle/describe.h"
+#include "kbundle/json.h"
+#include "listed_problems.h"
+
+namespace kbundle::builder {
+namespace {
+
+// Something that a user of the target would miss.
+struct Gap {
+  std::string op, problem, reason;
+};
+
+struct Coverage {
+  int problems = 0;  // looked at
+  std::vector<Gap> gaps;
+  std::vector<std::string> silent_ops;  // list no problem, so only the presence of code is known
+};
+
+// Exact: code made for this device or its family; a portable variant is not.
+bool HasExactCode(const Bundle& bundle, uint32_t op, const Device& device) {
+  const fb::Index& index = bundle.index();
+  for (uint32_t i = 0; index.variants() && i < index.variants()->size(); ++i) {
+    const fb::Variant& variant = *index.variants()->Get(i);
+    if (variant.op() != op) continue;
+    const auto target =
+        Target::Parse(index.targets()->Get(variant.target())->name()->string_view());
+    if (target.ok() && target->kind != TargetKind::kCudaPortable && target->Fit(device) > 0)
+      return true;
+  }
+  return false;
+}
+
+Result<Coverage> CheckTarget(const Bundle& bundle, const Device& device, bool strict) {
+  SelectOptions options;
+  options.policy.allow_portable = false;
+  options.policy.strict = strict;
+  Coverage coverage;
+  const auto* ops = bundle.index().ops();
+  for (uint32_t op = 0; ops && op < ops->size(); ++op) {
+    const std::string name = ops->Get(op)->name()->str();
+    KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(bundle, op));
+    if (problems.empty()) coverage.silent_ops.push_back(name);
+    if (!HasExactCode(bundle, op, device)) {
+      coverage.gaps.push_back({name, "any", "no variant for " + device.ToString()});
+      continue;
+    }
+    for (const Problem& problem : problems) {
+      ++coverage.problems;
+      const auto selected = SelectFirst(bundle, problem, device, options);
+      if (selected.ok()) continue;
+      coverage.gaps.push_back({name, problem.ToString(), selected.status().message()});
+    }
+  }
+  return coverage;
+}
+
+// Without a target, strict asks that conformance has run every variant somewhere.
+Coverage CheckRan(const Bundle& bundle) {
+  Coverage coverage;
+  const fb::Index& index = bundle.index();
+  for (uint32_t i = 0; index.variants() && i < index.variants()->size(); ++i) {
+    if (!RanOn(bundle, i).empty()) continue;
+    const std::string op = index.ops()->Get(index.variants()->Get(i)->op())->name()->str();
+    coverage.gaps.push_back({op, bundle.VariantId(i), "never run"});
+  }
+  return coverage;
+}
+
+void PrintJson(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
+               const Coverage& coverage) {
+  JsonWriter json;
+  json.BeginObject().Key("file").Text(command.file).Key("ok").Bool(coverage.gaps.empty());
+  json.Key("content_id").Text(bundle.content_id()).Key("file_bytes").Unsigned(bundle.file_size());
+  json.Key("target");
+  command.target.empty() ? json.Null() : json.Text(command.target);
+  json.Key("strict").Bool(command.strict).Key("problems_checked").Int(coverage.problems);
+  json.Key("missing").BeginArray();
+  for (const Gap& gap : coverage.gaps) {
+    json.BeginObject().Key("op").Text(gap.op).Key("problem").Text(gap.problem);
+    json.Key("reason").Text(gap.reason).EndObject();
+  }
+  json.EndArray().Key("ops_without_problems").BeginArray();
+  for (const std::string& op : coverage.silent_ops) json.Text(op);
+  json.EndArray().EndObject();
+  terminal.Line(json.text());
+}
+
+void PrintText(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
+               const Coverage& coverage) {
+  const fb::Index& index = bundle.index();
+  terminal.Line(command.file + ": every byte is as written: " + Grouped(bundle.file_size()) +
+                " bytes, " + std::to_string(index.ops() ? index.ops()->size() : 0) + " ops, " +
+                std::to_string(index.variants() ? index.variants()->size() : 0) + " variants, " +
+                std::to_string(index.blobs() ? index.blobs()->size() : 0) + " code objects");
+  for (const std::string& op : coverage.silent_ops) {
+    terminal.Line("note: " + op + " lists no problems; only the presence of code is checked");
+  }
+  for (const Gap& gap : coverage.gaps) {
+    terminal.Line(terminal.Paint(Terminal::Style::kBad, "missing") + "  " + gap.op + "  " +
+                  gap.problem + "\n         " + gap.reason);
+  }
+  if (command.target.empty()) return;
+  terminal.Line(command.target + ": " + std::to_string(coverage.problems) + " problems checked, " +
+                (coverage.gaps.empty()
+                     ? "each has an exact variant"
+                     : std::to_string(coverage.gaps.size()) + " without an exact variant"));
+}
+
+int Refuse(const Terminal& terminal, const VerifyCommand& command, const Status& status) {
+  if (command.json) {
+    JsonWriter json;
+    json.BeginObject().Key("file").Text(command.file).Key("ok").Bool(false);
+    json.Key("code").Text(StatusCodeName(status.code())).Key("error").Text(status.message());
+    terminal.Line(json.EndObject().text());
+  }
+  return terminal.Fail(status);
+}
+
+}  // namespace
+
+int VerifyCommand::Run(const Terminal& terminal) const {
+  Device device;
+  if (!target.empty()) {
+    const auto parsed = DeviceFromTargetName(target);
+    if (!parsed.ok()) return terminal.Usage("verify", "--target: " + parsed.status().message());
+    device = *parsed;
+  }
+  const auto opened = Bundle::Open(file, {.check_sha256 = true});
+  if (!opened.ok()) return Refuse(terminal, *this, opened.status());
+  const Bundle& bundle = **opened;
+  const Status bytes = bundle.VerifyAll();
+  if (!bytes.ok()) return Refuse(terminal, *this, bytes);
+  Result<Coverage> coverage = !target.empty() ? CheckTarget(bundle, device, strict)
+                              : strict        ? Result<Coverage>(CheckRan(bundle))
+                                              : Result<Coverage>(Coverage());
+  if (!coverage.ok()) return Refuse(terminal, *this, coverage.status());
+  json ? PrintJson(terminal, *this, bundle, *coverage)
+       : PrintText(terminal, *this, bundle, *coverage);
+  return coverage->gaps.empty() ? kExitOk : kExitNo;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,37 @@
+#include "compile.h"
+
+#include "process.h"
+
+namespace kbundle::builder {
+
+Result<Object> CompileUnit(const Unit& unit, const SourceTree& tree, const std::string& key,
+                           const CompileContext& context) {
+  switch (unit.compiler) {
+    case Unit::Compiler::kNvrtc: return CompileWithNvrtc(unit, tree, context);
+    case Unit::Compiler::kNvcc: return CompileWithNvcc(unit, tree, key, context);
+    case Unit::Compiler::kHost: return CompileForHost(unit, tree, context);
+  }
+  return Internal("unknown compiler");
+}
+
+std::vector<std::string> CanonicalOptions(const Unit& unit) {
+  switch (unit.compiler) {
+    case Unit::Compiler::kNvrtc: return NvrtcOptions(unit);
+    case Unit::Compiler::kNvcc: return NvccOptions(unit);
+    case Unit::Compiler::kHost: return HostOptions(unit);
+  }
+  return {};
+}
+
+std::string ReproduceCommand(const Unit& unit, const Toolchain& tools) {
+  if (unit.compiler == Unit::Compiler::kNvrtc) return "";
+  const bool host = unit.compiler == Unit::Compiler::kHost;
+  std::vector<std::string> words = {host ? tools.host_compiler : tools.nvcc};
+  for (const std::string& option : CanonicalOptions(unit)) words.push_back(option);
+  for (const std::string& folder : unit.include_folders) words.push_back("-I" + folder);
+  words.insert(words.end(), {"-I" + tools.kernel_includes, "-o", "/dev/null",
+                             unit.family->directory + "/" + unit.source});
+  return ShellCommand(words);
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,50 @@
+// One unit to one object. Everything that decides the object's bytes is in CompileInputs, and in
+// the unit's key; a path, the number of jobs or the time is not.
+#ifndef KBUNDLE_BUILDER_COMPILE_H_
+#define KBUNDLE_BUILDER_COMPILE_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "object.h"
+#include "source_tree.h"
+#include "toolchain.h"
+#include "work.h"
+
+namespace kbundle::builder {
+
+// Shared by all compilations of a build; immutable while they run.
+struct CompileContext {
+  Toolchain tools;
+  std::shared_ptr<const Nvrtc> nvrtc;  // null when no unit needs it
+  std::chrono::seconds limit{600};     // of one child process; $KBUNDLE_COMPILE_TIMEOUT
+};
+
+// Safe from any thread. kInvalidArgument: the source is wrong; the message is the compiler's log.
+// kDeadlineExceeded, kUnavailable, kInternal: the compiler hung, vanished, crashed.
+// key: makes the folder of nvcc's work the same wherever it runs.
+Result<Object> CompileUnit(const Unit& unit, const SourceTree& tree, const std::string& key,
+                           const CompileContext& context);
+
+// The options that go into the key, without paths.
+std::vector<std::string> CanonicalOptions(const Unit& unit);
+
+// A shell command that shows the same error; empty where only kbundle itself can (NVRTC).
+std::string ReproduceCommand(const Unit& unit, const Toolchain& tools);
+
+// Per compiler, called by CompileUnit.
+Result<Object> CompileWithNvrtc(const Unit& unit, const SourceTree& tree,
+                                const CompileContext& context);
+Result<Object> CompileWithNvcc(const Unit& unit, const SourceTree& tree, const std::string& key,
+                               const CompileContext& context);
+Result<Object> CompileForHost(const Unit& unit, const SourceTree& tree,
+                              const CompileContext& context);
+std::vector<std::string> NvrtcOptions(const Unit& unit);
+std::vector<std::string> NvccOptions(const Unit& unit);
+std::vector<std::string> HostOptions(const Unit& unit);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_COMPILE_H_

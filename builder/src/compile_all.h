@@ -1,0 +1,56 @@
+// All units of a build: what the store has is taken from it, the rest is compiled, side by side.
+#ifndef KBUNDLE_BUILDER_COMPILE_ALL_H_
+#define KBUNDLE_BUILDER_COMPILE_ALL_H_
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "build.h"
+#include "compile.h"
+#include "object_store.h"
+#include "unit_key.h"
+
+namespace kbundle::builder {
+
+// Borrows everything given to it. Not thread-safe; uses threads inside.
+class UnitBuilder {
+ public:
+  UnitBuilder(const BuildOptions& options, const Work* work, const CompileContext* context,
+              const ObjectStore* store, ToolDigests* digests, Reporter* reporter);
+
+  // Keys of all units, and objects of those that the store has.
+  Status LookUp();
+  // --dry-run, --explain: a line per unit that has to be compiled.
+  void Explain() const;
+  // Compiles what LookUp did not find. Failures are reported one by one as they come and counted;
+  // without keep_going the first lets running compilations end and starts no more. kCancelled when
+  // `cancel` was set.
+  Status CompileMissing(const std::atomic<bool>& cancel, BuildReport* report);
+
+  const std::vector<Object>& objects() const { return objects_; }  // by unit
+  int missing() const { return static_cast<int>(missing_.size()); }
+
+ private:
+  struct Missing {
+    int unit;
+    std::string why;
+  };
+  bool Take(int unit);  // from the store; false: it must be compiled
+  Status Compile(int unit);
+  std::string FailureText(const Unit& unit, const Status& status) const;
+
+  const BuildOptions& options_;
+  const Work& work_;
+  const CompileContext& context_;
+  const ObjectStore& store_;
+  Reporter& reporter_;
+  KeyMaker keys_;
+  std::vector<UnitInputs> inputs_;
+  std::vector<Object> objects_;
+  std::vector<Missing> missing_;
+};
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_COMPILE_ALL_H_

@@ -1,0 +1,77 @@
+// CUDA by NVRTC, in a thread of this process: cubins, and PTX in a fatbin for the portable target.
+#include <fmt/format.h>
+
+#include "compile.h"
+#include "nvfatbin.h"
+
+namespace kbundle::builder {
+namespace {
+
+std::string PortableArch(const Unit& unit) {
+  return fmt::format("{}{}", unit.target.major, unit.target.minor);
+}
+
+NvrtcInput MakeInput(const Unit& unit, const SourceTree& tree, const Toolchain& tools) {
+  NvrtcInput input;
+  input.source = tree.files[0].text;
+  for (size_t i = 1; i < tree.files.size(); ++i) {
+    input.headers.emplace_back(tree.files[i].name, tree.files[i].text);
+  }
+  input.options = NvrtcOptions(unit);
+  for (const std::string& folder : tools.cuda_includes) input.options.push_back("-I" + folder);
+  input.name_expressions = unit.kernels;
+  input.ptx = unit.portable();
+  return input;
+}
+
+Result<KernelInfo> Describe(const Unit& unit, const std::string& kernel, const std::string& symbol,
+                            const NvrtcOutput& output) {
+  KernelInfo info;
+  info.kernel = kernel;
+  info.symbol = symbol;
+  if (unit.portable()) {
+    KB_ASSIGN_OR_RETURN(info.param_bytes, PtxParams(output.code, symbol));
+    return info;
+  }
+  KB_ASSIGN_OR_RETURN(info.param_bytes, CubinParams(output.code, symbol));
+  KB_RETURN_IF_ERROR(ReadPtxasLog(output.log, &info));
+  return info;
+}
+
+}  // namespace
+
+std::vector<std::string> NvrtcOptions(const Unit& unit) {
+  // --frandom-seed: names in anonymous namespaces hold the process id otherwise (NVRTC 13.0.88).
+  std::vector<std::string> options = {"--std=c++20", "-default-device", "--no-cache",
+                                      "--frandom-seed=kb"};
+  if (unit.portable()) {
+    options.push_back("-arch=compute_" + PortableArch(unit));
+  } else {
+    options.push_back("-arch=" + unit.target.ToString());
+    options.push_back("--ptxas-options=-v");
+  }
+  options.insert(options.end(), unit.flags.begin(), unit.flags.end());
+  return options;
+}
+
+Result<Object> CompileWithNvrtc(const Unit& unit, const SourceTree& tree,
+                                const CompileContext& context) {
+  KB_ASSIGN_OR_RETURN(NvrtcOutput output,
+                      context.nvrtc->Compile(MakeInput(unit, tree, context.tools)));
+  if (!output.ok) return InvalidArgument(WithoutPtxasInfo(output.log));
+  Object object;
+  for (size_t i = 0; i < unit.kernels.size(); ++i) {
+    KB_ASSIGN_OR_RETURN(KernelInfo info,
+                        Describe(unit, unit.kernels[i], output.lowered_names[i], output));
+    object.kernels.push_back(std::move(info));
+  }
+  object.log = WithoutPtxasInfo(output.log);
+  object.code = std::move(output.code);
+  if (!unit.portable()) return object;
+  object.format = ObjectFormat::kFatbin;
+  KB_ASSIGN_OR_RETURN(object.code,
+                      FatbinOfPtx(context.tools.nvfatbin, object.code, PortableArch(unit)));
+  return object;
+}
+
+}  // namespace kbundle::builder

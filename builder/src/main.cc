@@ -1,0 +1,204 @@
+// The command line of kbundle. Only here are flags bound (CLI11 costs seconds to compile): each
+// verb is a struct of options with a Run function, in command_<verb>.h.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include "command_bench.h"
+#include "command_build.h"
+#include "command_doctor.h"
+#include "command_explain.h"
+#include "command_extract.h"
+#include "command_inspect.h"
+#include "command_verify.h"
+#include "terminal.h"
+
+namespace kbundle::builder {
+namespace {
+
+constexpr char kAbout[] =
+    "kbundle builds GPU and CPU kernels once and ships them as one file.\n"
+    "Exit codes: 0 fine, 1 the answer is no or the job failed, 2 usage, 3 something is missing on\n"
+    "this machine (compiler, driver), 130 interrupted.";
+
+std::atomic<bool> cancelled{false};
+
+// The first Ctrl-C asks the build to finish what runs; the second leaves at once.
+void OnInterrupt(int) {
+  if (cancelled.exchange(true)) _exit(kExitInterrupted);
+  constexpr char text[] = "\nkbundle: finishing what is running; Ctrl-C again stops at once\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text, sizeof text - 1);
+}
+
+// The write then reports EPIPE or EFBIG. A handler, unlike SIG_IGN, is not inherited by compilers.
+void OnFailedWrite(int) {}
+
+void CatchSignals(bool building) {
+  struct sigaction action {};
+  action.sa_flags = SA_RESTART;
+  action.sa_handler = OnFailedWrite;
+  sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);
+  if (!building) return;
+  action.sa_handler = OnInterrupt;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+struct Verbs {
+  BuildCommand build;
+  InspectCommand inspect;
+  VerifyCommand verify;
+  ExplainCommand explain;
+  ExtractCommand extract;
+  BenchCommand bench;
+  DoctorCommand doctor;
+};
+
+CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
+  CLI::App& verb = *app.add_subcommand(name, what);
+  verb.footer(std::string("\nExample:\n  ") + example);
+  return verb;
+}
+
+void AddBuild(CLI::App& app, BuildCommand& command) {
+  CLI::App& verb = AddVerb(app, "build", "Compile op families and write one bundle",
+                           "kbundle build kernels -o build/kernels.kb --target sm_90a,x86-64-v3");
+  BuildOptions& options = command.options;
+  verb.add_option("PATH", options.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-o,--output", options.output, "The bundle to write");
+  verb.add_option("--name", options.name,
+                  "Name by which programs refer to it [file name without .kb]");
+  verb.add_option(
+          "-t,--target", options.targets,
+          "Targets, comma-separated [sm_80,sm_90a,sm_100f,portable,x86-64-v2,x86-64-v3,x86-64-v4]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  verb.add_option("-j,--jobs", options.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option(
+      "--cache", options.cache_dir,
+      "Folder of compiled objects [$KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle]");
+  verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
+  verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
+  verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
+  verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
+  verb.add_flag("--json", command.json, "Report as JSON on standard output");
+}
+
+void AddReaders(CLI::App& app, Verbs& verbs) {
+  CLI::App& inspect = AddVerb(app, "inspect", "Show what is inside a bundle",
+                              "kbundle inspect kernels.kb --op mylib.normalize");
+  inspect.add_option("FILE", verbs.inspect.file, "The bundle")->required();
+  inspect.add_option("--op", verbs.inspect.op, "Every variant of this op");
+  inspect.add_flag("--json", verbs.inspect.json, "As JSON");
+
+  CLI::App& verify = AddVerb(app, "verify", "Check every byte, and what a target would miss",
+                             "kbundle verify kernels.kb --target sm_90a");
+  verify.add_option("FILE", verbs.verify.file, "The bundle")->required();
+  verify.add_option("-t,--target", verbs.verify.target,
+                    "Say which op and listed problem has no exact variant there");
+  verify.add_flag("--strict", verbs.verify.strict,
+                  "Also refuse variants that conformance never ran");
+  verify.add_flag("--json", verbs.verify.json, "As JSON");
+
+  CLI::App& explain =
+      AddVerb(app, "explain", "Say which variant a problem gets, and why not the others",
+              "kbundle explain kernels.kb mylib.normalize --operand x=bf16[4,16,2048,2048] "
+              "--attr scale=0.125 --target sm_90a");
+  ExplainCommand& command = verbs.explain;
+  explain.add_option("FILE", command.file, "The bundle")->required();
+  explain.add_option("OP", command.op, "family.op")->required();
+  explain.add_option("--operand", command.operands, "NAME=DTYPE[DIM,...], once per operand")
+      ->allow_extra_args(false);
+  explain.add_option("--attr", command.attributes, "NAME=VALUE, once per attribute")
+      ->allow_extra_args(false);
+  explain.add_option("-t,--target", command.target, "Where it would run [this machine's CPU]");
+  explain
+      .add_option("--align", command.alignment, "Bytes that every address is a multiple of [16]")
+      ->check(CLI::IsMember({1, 2, 4, 8, 16}));
+  explain.add_flag("--strict", command.strict, "As a strict process would choose");
+  explain.add_flag("--json", command.json, "As JSON");
+
+  CLI::App& extract = AddVerb(app, "extract", "Write a variant's code object to a file",
+                              "kbundle extract kernels.kb 'mylib.normalize/warp_row"
+                              "[T=bf16,VEC=8]@sm_90a' -o warp_row.cubin");
+  extract.add_option("FILE", verbs.extract.file, "The bundle")->required();
+  extract.add_option("VARIANT", verbs.extract.variant, "Id as `inspect` prints it")->required();
+  extract.add_option("-o,--output", verbs.extract.output, "File to write; - is standard output")
+      ->required();
+  extract
+      .add_option("--step", verbs.extract.step,
+                  "Which step's, where steps have different code objects")
+      ->check(CLI::Range(1, 64));
+}
+
+void AddMachine(CLI::App& app, Verbs& verbs) {
+  CLI::App& bench = AddVerb(app, "bench", "Measure the loader's own costs on this machine",
+                            "kbundle bench kernels.kb --check");
+  bench.add_option("FILE", verbs.bench.file, "The bundle")->required();
+  bench.add_option("--rounds", verbs.bench.rounds, "Interleaved rounds; the median counts [21]")
+      ->check(CLI::Range(3, 10001));
+  bench.add_flag("--check", verbs.bench.check, "Exit 1 when a bar is missed");
+  bench.add_flag("--json", verbs.bench.json, "As JSON");
+
+  CLI::App& doctor =
+      AddVerb(app, "doctor", "Show what this machine has and lacks", "kbundle doctor");
+  doctor.add_flag("--json", verbs.doctor.json, "As JSON");
+}
+
+int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
+  const std::string verb = app.get_subcommands().front()->get_name();
+  CatchSignals(verb == "build");
+  if (verb == "build") return verbs.build.Run(terminal, cancelled);
+  if (verb == "inspect") return verbs.inspect.Run(terminal);
+  if (verb == "verify") return verbs.verify.Run(terminal);
+  if (verb == "explain") return verbs.explain.Run(terminal);
+  if (verb == "extract") return verbs.extract.Run(terminal);
+  if (verb == "bench") return verbs.bench.Run(terminal);
+  return verbs.doctor.Run(terminal);
+}
+
+// The verb that was recognised before the mistake, for the hint; empty when there is none.
+std::string VerbOf(const CLI::App& app) {
+  const auto verbs = app.get_subcommands();
+  return verbs.empty() ? "" : verbs.front()->get_name();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{kAbout, "kbundle"};
+  app.set_version_flag("--version", "kbundle " KB_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(28);
+  Verbs verbs;
+  AddBuild(app, verbs.build);
+  AddReaders(app, verbs);
+  AddMachine(app, verbs);
+  const Terminal terminal;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    app.exit(help);
+    return terminal.Finish(kExitOk);
+  } catch (const CLI::ParseError& error) {
+    return terminal.Usage(VerbOf(app), error.what());
+  }
+  return terminal.Finish(RunChosen(app, verbs, terminal));
+}
+
+}  // namespace
+}  // namespace kbundle::builder
+
+// Anything that still throws here (bad_alloc, a JSON library's own) is our fault or the machine's
+// end.
+int main(int argc, char** argv) try {
+  return kbundle::builder::Main(argc, argv);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "kbundle: error: internal: %s; please report this\n", error.what());
+  return kbundle::builder::kExitNo;
+}

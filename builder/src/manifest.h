@@ -1,0 +1,191 @@
+// CONTRACT between the manifest reader and the rest of the builder: a family as plain values, parsed,
+// type-checked and compiled to programs. Nothing here refers to TOML any more.
+#ifndef KBUNDLE_BUILDER_MANIFEST_H_
+#define KBUNDLE_BUILDER_MANIFEST_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kbundle/dtype.h"
+#include "kbundle/format.h"
+#include "kbundle/status.h"
+
+namespace kbundle::builder {
+
+// 1-based; for messages only.
+struct SourceSpan {
+  int line = 0, column = 0, length = 0;
+};
+
+// Postfix code. kConst carries the value itself here; the packer interns it into Index.constants.
+struct Instruction {
+  Opcode opcode;
+  int64_t operand = 0;
+};
+struct Program {
+  std::string text;  // as written
+  SourceSpan where;
+  std::vector<Instruction> code;
+  bool empty() const { return code.empty(); }
+};
+
+struct TypeRef {
+  int param = -1;  // index in Op.types, or -1
+  DType dtype = DType::kInvalid;
+};
+struct TypeParam {
+  std::string name;
+  std::vector<DType> dtypes;
+  int attribute = -1;
+};
+struct Dim {
+  int symbol = -1;
+  bool ellipsis = false;
+  bool bind = false;
+  Program program;
+};
+struct Tensor {
+  std::string name;
+  TypeRef type;
+  std::vector<Dim> dims;
+  std::string text;
+  bool optional = false, strided = false;
+  std::optional<Program> bound, when;
+  int alias = -1;
+};
+struct Attribute {
+  std::string name;
+  AttributeType type = AttributeType::kInt;
+  bool has_default = false;
+  std::vector<int64_t> integers;
+  std::vector<double> floats;
+  std::vector<std::string> choices;
+  uint32_t max_len = 0;
+};
+struct Tolerance {
+  int result = 0;
+  DType dtype = DType::kInvalid;  // kInvalid: any
+  double ulps = 0, relative = 0;
+};
+struct ProblemTensor {
+  bool present = false;
+  DType dtype = DType::kInvalid;
+  std::vector<int64_t> dims;
+};
+struct ProblemAttribute {
+  int attribute = 0;
+  std::vector<int64_t> integers;
+  std::vector<double> floats;
+};
+struct OpProblem {
+  std::string text;
+  std::vector<ProblemTensor> operands;
+  std::vector<ProblemAttribute> attributes;
+};
+
+struct Arg {
+  ArgKind kind = ArgKind::kOperand;
+  int index = 0;
+  DType ctype = DType::kInvalid;  // kBool, kI32, kU32, kI64, kU64, kF32, kF64
+  int count = 0;                  // kArray
+  Program program;                // kInteger; kFloat of an integer expression is kInteger with an f32/f64 ctype
+  std::string text;
+};
+struct TensorMap {
+  int tensor = 0;
+  TypeRef type;
+  std::vector<Program> dims, strides, box, element_strides;
+  int swizzle = 0, interleave = 0, l2 = 0, fill = 0;  // the CUDA driver's enum values
+};
+struct Step {
+  StepKind kind = StepKind::kKernel;
+  std::string kernel;  // "softmax_rows<{T}, {VEC}>"
+  std::optional<Program> when;
+  std::vector<Program> grid, block, cluster;
+  Program shared, range, grain, bytes;
+  bool programmatic = false;
+  std::vector<Arg> args;
+  std::vector<TensorMap> tensor_maps;
+  Arg target, source;
+  uint8_t value = 0;
+  SourceSpan where;
+};
+struct Region {
+  std::string name;
+  TypeRef type;
+  Program bytes;
+  std::string text;
+};
+struct NamedProgram {
+  std::string name;
+  Program program;
+};
+
+// A [[op.X.variant]] of the manifest.
+struct Template {
+  std::string name;
+  Provider provider = Provider::kCuda;
+  std::string source;    // as written, relative to the manifest
+  std::string compiler;  // "nvrtc", "nvcc", "c++"
+  std::vector<std::string> flags;
+  std::vector<std::string> targets;             // empty: all
+  std::vector<std::string> tunables;
+  std::vector<NamedProgram> lets;
+  std::vector<Program> when;
+  std::vector<Region> regions;
+  std::vector<Step> steps;
+  bool portable = false;
+  int64_t max_spill = 0;
+  SourceSpan where;
+
+  // Its kept points, in manifest order: types (one per Op.types, free ones too) x tunable values.
+  struct Point {
+    std::vector<DType> types;
+    std::vector<int64_t> tunables;
+  };
+  std::vector<Point> points;
+};
+
+struct Op {
+  std::string name;  // "family.op"
+  std::string summary;
+  std::vector<TypeParam> types;
+  std::vector<std::string> symbols;
+  std::vector<Attribute> attributes;
+  std::vector<Tensor> operands, results;
+  std::vector<Program> require;
+  std::vector<int> coordinates;
+  VmapRule vmap = VmapRule::kLoop;
+  std::vector<Tolerance> tolerances;
+  std::vector<OpProblem> problems;
+  std::vector<Template> templates;
+  uint64_t interface_hash = 0;
+  SourceSpan where;
+};
+
+struct Family {
+  std::string name;
+  std::string manifest_path;  // as given on the command line, for messages
+  std::string directory;      // where sources are found
+  std::string reference;
+  std::vector<Op> ops;
+};
+
+// Every error of the manifest at once (up to 20), each "file:line:col: error: ..." with the source
+// line and a caret; the Status is kInvalidArgument.
+Result<Family> ReadManifest(const std::string& path);
+
+// A *.toml file, or every *.toml file directly in a folder or in a folder of it, sorted by name.
+// kNotFound when there is none.
+Result<std::vector<std::string>> FindManifests(const std::vector<std::string>& paths);
+
+// "softmax_rows<{T}, {VEC}>" for one point: C++ type names for cuda, dtype names for host.
+std::string SubstituteKernel(const Op& op, const Template& variant, const Template::Point& point,
+                             const std::string& kernel);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_MANIFEST_H_

@@ -1,0 +1,78 @@
+// The parts of ReadManifest: each reads one section of an op's table into plain values and reports
+// what is wrong, going on as far as that makes sense.
+#ifndef KBUNDLE_BUILDER_MANIFEST_READER_H_
+#define KBUNDLE_BUILDER_MANIFEST_READER_H_
+
+#include <optional>
+#include <string>
+
+#include "expression_compile.h"
+#include "manifest_fields.h"
+#include "shape.h"
+
+namespace kbundle::builder {
+
+// Everything that reading an expression needs to know about where it stands. Borrows all.
+struct Context {
+  Diagnostics& diagnostics;
+  const Op& op;
+  const Names& names;
+  const Template* variant = nullptr;  // null in the interface
+};
+
+// manifest_expression.cc
+void Report(const Context& context, const Node& text, const ExpressionError& error);
+// A string, or a plain number or boolean. Nothing after an error.
+std::optional<Compiled> ReadExpression(const Context& context, const Node& node,
+                                       const Place& place);
+std::optional<Program> ReadInteger(const Context& context, const Node& node, const Place& place);
+std::optional<Program> ReadCondition(const Context& context, const Node& node, const Place& place);
+// An expression that is part of a longer text (a shape, an argument).
+std::optional<Compiled> CompilePart(const Context& context, const Node& text,
+                                    const Expression& expression, const Place& place);
+std::optional<TypeRef> ResolveType(const Context& context, const Node& text,
+                                   const std::string& type, int offset);
+// The bytes of a dense tensor as a program without source text.
+Program TensorBytes(const Tensor& tensor);
+
+// manifest_attributes.cc: `attributes`, then `types`.
+void ReadAttributes(Fields& fields, Op& op, Names& names, Diagnostics& diagnostics);
+void ReadTypes(Fields& fields, Op& op, Names& names, Diagnostics& diagnostics);
+// A value for an attribute (a default, or in a problem); false after an error.
+bool ReadAttributeValue(const Attribute& attribute, const Node& node, Diagnostics& diagnostics,
+                        std::vector<int64_t>* integers, std::vector<double>* floats);
+
+// manifest_tensors.cc: `operands`, `results`, `aliases`.
+void ReadTensors(Fields& fields, Op& op, Names& names, Diagnostics& diagnostics);
+
+// manifest_tolerance.cc
+void ReadTolerance(Fields& fields, Op& op, Diagnostics& diagnostics);
+
+// manifest_problems.cc: after the interface is whole and right.
+void ReadProblems(const Node& problems, Op& op, const Names& names, Diagnostics& diagnostics);
+
+// manifest_variant.cc
+std::optional<Template> ReadVariant(const Node& node, const Op& op, const Names& names,
+                                    const std::string& directory, Diagnostics& diagnostics);
+
+// grid.cc: `types`, `tunables`, `keep`; fills variant.tunables and variant.points.
+void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
+              Diagnostics& diagnostics);
+
+// manifest_lets.cc: in an order where each uses only earlier ones.
+void ReadLets(const Node& lets, const Op& op, Names& names, Template& variant,
+              Diagnostics& diagnostics);
+
+// manifest_steps.cc, manifest_arguments.cc
+void ReadSteps(const Node& steps, const Context& context, Template& variant);
+std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& step);
+// The name of an operand, result or region, as its pointer.
+std::optional<Arg> ReadPointer(const Context& context, const Node& node);
+int64_t ArgumentBytes(const Arg& arg);
+
+// manifest_hash.cc
+uint64_t InterfaceHash(const Op& op);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_MANIFEST_READER_H_

@@ -1,0 +1,181 @@
+#include <filesystem>
+#include <set>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "kbundle/target.h"
+#include "manifest_reader.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Kind = Node::Kind;
+
+class VariantReader {
+ public:
+  VariantReader(const Node& node, const Op& op, const Names& names, const std::string& directory,
+                Diagnostics& diagnostics)
+      : op_(op),
+        names_(names),
+        directory_(directory),
+        diagnostics_(diagnostics),
+        fields_(node, "a variant", diagnostics),
+        context_{diagnostics, op, names_, &variant_} {
+    variant_.where = node.where;
+  }
+
+  // In the order in which names come into being: tunables, lets, regions, then what uses them.
+  Template Read() {
+    ReadIdentity();
+    ReadGrid(fields_, op_, names_, variant_, diagnostics_);
+    if (const Node* lets = fields_.Take("let", Kind::kTable)) {
+      ReadLets(*lets, op_, names_, variant_, diagnostics_);
+    }
+    for (const Node* node : fields_.TakeTexts("when")) {
+      if (auto program = ReadCondition(context_, *node, WhenPlace())) {
+        variant_.when.push_back(std::move(*program));
+      }
+    }
+    ReadWorkspace();
+    if (const Node* steps = fields_.Require("steps", Kind::kArray)) {
+      ReadSteps(*steps, context_, variant_);
+    }
+    fields_.Finish();
+    return std::move(variant_);
+  }
+
+ private:
+  void ReadIdentity() {
+    if (const Node* name = fields_.Require("name", Kind::kString)) {
+      variant_.name = name->text;
+      if (!IsIdentifier(name->text)) {
+        diagnostics_.Error(name->where,
+                           fmt::format("'{}' is not a name: letters, digits and _, not "
+                                       "beginning with a digit",
+                                       name->text));
+      }
+    }
+    fields_.Require("provider", Kind::kString);
+    bool host = fields_.TakeWord("provider", {"cuda", "host"}) == 1;
+    variant_.provider = host ? Provider::kHost : Provider::kCuda;
+    if (const Node* source = fields_.Require("source", Kind::kString)) CheckSource(*source);
+    if (host) {
+      variant_.compiler = "c++";
+      fields_.Refuse("compiler", "only cuda variants choose a compiler",
+                     "a host variant is compiled by the system's C++ compiler");
+      fields_.Refuse("portable", "only a cuda variant can be portable");
+      fields_.Refuse("max_spill", "only cuda kernels spill registers");
+    } else {
+      variant_.compiler = fields_.TakeWord("compiler", {"nvrtc", "nvcc"}) == 1 ? "nvcc" : "nvrtc";
+      variant_.portable = fields_.TakeBool("portable");
+      variant_.max_spill = fields_.TakeInteger("max_spill", 0, 0, 1 << 20);
+    }
+    for (const Node* flag : fields_.TakeTexts("flags")) variant_.flags.push_back(flag->text);
+    for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
+  }
+
+  void CheckSource(const Node& source) {
+    variant_.source = source.text;
+    std::filesystem::path path(source.text);
+    if (path.is_absolute()) {
+      return diagnostics_.Error(source.where, "a source is named relative to its manifest",
+                                "so that the same tree builds the same bundle anywhere");
+    }
+    std::filesystem::path full = std::filesystem::path(directory_) / path;
+    std::error_code error;
+    if (std::filesystem::is_regular_file(full, error)) return;
+    diagnostics_.Error(source.At(0, static_cast<int>(source.text.size())),
+                       fmt::format("source '{}' is not there", source.text),
+                       fmt::format("looked for {}; paths are relative to the manifest",
+                                   full.lexically_normal().string()));
+  }
+
+  void ReadTarget(const Node& node) {
+    variant_.targets.push_back(node.text);
+    Result<Target> target = Target::Parse(node.text);
+    bool host = variant_.provider == Provider::kHost;
+    if (target.ok() && (target->kind == TargetKind::kHost) == host) return;
+    diagnostics_.Error(
+        node.where,
+        fmt::format("'{}' is no target of the provider {}", node.text, host ? "host" : "cuda"),
+        host ? "host targets: x86-64-v2, x86-64-v3, x86-64-v4"
+             : "cuda targets: sm_80, sm_90a, sm_100f and their like");
+  }
+
+  void ReadWorkspace() {
+    const Node* table = fields_.Take("workspace", Kind::kTable);
+    if (table == nullptr) return;
+    if (table->fields.size() > kMaxRegions) {
+      names_.incomplete = true;
+      return diagnostics_.Error(
+          table->fields[kMaxRegions].where,
+          fmt::format("{} workspace regions, allowed are {}", table->fields.size(), kMaxRegions));
+    }
+    for (const Field& field : table->fields) {
+      Entity entity{Entity::Kind::kRegion, static_cast<int>(variant_.regions.size()), {}, {}};
+      std::string clash = names_.Declare(field.key, entity);
+      if (!clash.empty()) diagnostics_.Error(field.where, clash);
+      Region& region = variant_.regions.emplace_back();
+      region.name = field.key;
+      if (WantKind(field.value, Kind::kString, "a workspace region", diagnostics_)) {
+        ReadRegion(field.value, region);
+      }
+    }
+  }
+
+  void ReadRegion(const Node& node, Region& region) {
+    region.text = node.text;
+    ExpressionError error;
+    std::optional<Shape> shape = ParseShape(node.text, &error);
+    if (!shape) return Report(context_, node, error);
+    std::optional<TypeRef> type = ResolveType(context_, node, shape->type, shape->type_begin);
+    if (!type) return;
+    region.type = *type;
+    region.bytes.text = fmt::format("bytes of {}", region.name);
+    region.bytes.where = node.where;
+    region.bytes.code = type->param >= 0
+                            ? std::vector<Instruction>{{Opcode::kSizeOfType, type->param}}
+                            : ConstantCode(SizeOf(type->dtype));
+    for (const ShapeTerm& term : shape->terms) {
+      const Expression& e = term.expression;
+      if (term.ellipsis) {
+        return diagnostics_.Error(node.At(e.begin, e.end - e.begin),
+                                  "a workspace region has no '..'",
+                                  fmt::format("write the product of these dims: {}", e.name));
+      }
+      std::optional<Compiled> dim = CompilePart(context_, node, e, StepPlace("workspace"));
+      if (!dim) return;
+      if (dim->type.kind != ValueType::Kind::kInt) {
+        return diagnostics_.Error(dim->program.where,
+                                  fmt::format("a dim must be int, '{}' is {}", dim->program.text,
+                                              Describe(dim->type, op_)));
+      }
+      region.bytes.code =
+          CombineCode(Opcode::kMul, std::move(region.bytes.code), dim->program.code);
+    }
+    if (region.bytes.code.size() > kMaxProgramLength) {
+      diagnostics_.Error(node.where,
+                         fmt::format("the size has {} instructions, allowed are {}",
+                                     region.bytes.code.size(), kMaxProgramLength),
+                         "name a part of it with `let`");
+    }
+  }
+
+  const Op& op_;
+  Names names_;
+  const std::string& directory_;
+  Diagnostics& diagnostics_;
+  Fields fields_;
+  Template variant_;
+  Context context_;
+};
+
+}  // namespace
+
+std::optional<Template> ReadVariant(const Node& node, const Op& op, const Names& names,
+                                    const std::string& directory, Diagnostics& diagnostics) {
+  if (!WantKind(node, Kind::kTable, "a variant", diagnostics)) return std::nullopt;
+  return VariantReader(node, op, names, directory, diagnostics).Read();
+}
+
+}  // namespace kbundle::builder

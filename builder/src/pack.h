@@ -1,0 +1,39 @@
+// Writes a bundle, in memory: equal inputs, equal bytes.
+//
+// Blobs come in the order in which the sorted variants first use them, each content once. The first
+// blob of a (template, target) is the base of its siblings: a sibling is stored as a delta where
+// that is smaller than a frame of its own.
+#ifndef KBUNDLE_BUILDER_PACK_H_
+#define KBUNDLE_BUILDER_PACK_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "object.h"
+#include "object_store.h"
+#include "work.h"
+
+namespace kbundle::builder {
+
+// Conformance has run code of this digest on that device.
+struct RanOnFact {
+  std::string device, sha256;
+};
+
+struct PackInput {
+  std::string name;
+  const Work* work = nullptr;
+  const std::vector<Object>* objects = nullptr;  // by unit
+  std::vector<std::pair<std::string, std::string>> provenance;
+  std::vector<RanOnFact> ran_on;
+  const ObjectStore* store = nullptr;  // of compressed frames
+  int jobs = 0;
+};
+
+// The whole file. kResourceExhausted: over a limit of format.h.
+Result<std::string> Pack(const PackInput& input);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PACK_H_

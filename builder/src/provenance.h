@@ -1,0 +1,20 @@
+// What a bundle says about its making: versions and short digests; no path, clock, user or host.
+#ifndef KBUNDLE_BUILDER_PROVENANCE_H_
+#define KBUNDLE_BUILDER_PROVENANCE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compile.h"
+
+namespace kbundle::builder {
+
+// Only the compilers that `work` uses.
+Result<std::vector<std::pair<std::string, std::string>>> Provenance(const Work& work,
+                                                                    const CompileContext& context,
+                                                                    ToolDigests* digests);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PROVENANCE_H_

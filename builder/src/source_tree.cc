@@ -1,0 +1,170 @@
+#include "source_tree.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <set>
+
+#include "files.h"
+
+namespace kbundle::builder {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr size_t kMaxFiles = 4096;
+
+bool IsFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// Where a directive's file name stands in the text; end == 0: there is none on this line.
+struct Directive {
+  size_t begin = 0, end = 0;  // with its quotes or angle brackets
+  std::string name;
+  bool quoted = false;
+};
+
+size_t SkipBlanks(std::string_view text, size_t at) {
+  while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) ++at;
+  return at;
+}
+
+Directive NameAt(std::string_view line, size_t at) {
+  at = SkipBlanks(line, at);
+  if (at >= line.size() || (line[at] != '"' && line[at] != '<')) return {};
+  const size_t close = line.find(line[at] == '"' ? '"' : '>', at + 1);
+  if (close == std::string_view::npos) return {};
+  return {at, close + 1, std::string(line.substr(at + 1, close - at - 1)), line[at] == '"'};
+}
+
+// #include "x", #include <x>; also the x of #if __has_include("x").
+Directive FindDirective(std::string_view line) {
+  size_t at = SkipBlanks(line, 0);
+  if (at >= line.size() || line[at] != '#') return {};
+  at = SkipBlanks(line, at + 1);
+  if (line.substr(at).starts_with("include")) return NameAt(line, at + 7);
+  constexpr std::string_view kHasInclude = "__has_include";
+  const size_t has = line.find(kHasInclude, at);
+  if (has == std::string_view::npos) return {};
+  at = SkipBlanks(line, has + kHasInclude.size());
+  return at < line.size() && line[at] == '(' ? NameAt(line, at + 1) : Directive{};
+}
+
+// "../common/x.cuh" relative to its root -> "up/common/x.cuh".
+std::string NameUnder(const fs::path& path, const fs::path& root) {
+  std::string name;
+  for (const fs::path& part : path.lexically_relative(root)) {
+    name += (name.empty() ? "" : "/") + (part == ".." ? std::string("up") : part.string());
+  }
+  return name;
+}
+
+}  // namespace
+
+// One walk over a source and what it includes.
+class TreeScan {
+ public:
+  TreeScan(SourceReader* reader, fs::path folder, std::vector<fs::path> include_folders)
+      : reader_(reader), folder_(std::move(folder)), include_folders_(std::move(include_folders)) {}
+
+  Result<SourceTree> Run(const std::string& source) {
+    Name((folder_ / source).lexically_normal());
+    for (size_t i = 0; i < paths_.size(); ++i) {
+      if (i == kMaxFiles) return ResourceExhausted(fmt::format("{} includes over {} files", source, i));
+      KB_ASSIGN_OR_RETURN(const std::string text, Text(paths_[i].string()));
+      const std::string name = names_[paths_[i].string()];
+      std::string rewritten = Rewrite(text, paths_[i].parent_path());
+      const Sha256Digest digest = Sha256Of(rewritten.data(), rewritten.size());
+      tree_.files.push_back({name, std::move(rewritten), digest});
+    }
+    tree_.external.assign(external_.begin(), external_.end());
+    return std::move(tree_);
+  }
+
+ private:
+  Result<std::string> Text(const std::string& path) {
+    if (const auto found = reader_->texts_.find(path); found != reader_->texts_.end()) {
+      return found->second;
+    }
+    KB_ASSIGN_OR_RETURN(std::string text, ReadFile(path, 64 << 20));
+    return reader_->texts_[path] = std::move(text);
+  }
+
+  // The unique name of a file; a file seen for the first time joins the walk.
+  const std::string& Name(const fs::path& path) {
+    const auto [found, fresh] = names_.try_emplace(path.string());
+    if (!fresh) return found->second;
+    paths_.push_back(path);
+    std::string name = NameUnder(path, folder_);
+    for (const fs::path& root : include_folders_) {
+      const std::string under = NameUnder(path, root);
+      if (name.starts_with("up/") && !under.starts_with("up/")) name = under;
+    }
+    while (!taken_.insert(name).second) name = "other/" + name;
+    return found->second = name;
+  }
+
+  // The file a directive means, or nothing: then it is the compiler's or the system's.
+  fs::path Resolve(const Directive& directive, const fs::path& from) const {
+    if (directive.name.empty() || directive.name[0] == '/') return {};
+    std::vector<fs::path> folders = include_folders_;
+    if (directive.quoted) folders.insert(folders.begin(), from);
+    for (const fs::path& folder : folders) {
+      const fs::path path = (folder / directive.name).lexically_normal();
+      if (IsFile(path.string())) return path;
+    }
+    return {};
+  }
+
+  std::string Rewrite(std::string_view text, const fs::path& folder) {
+    std::string out;
+    out.reserve(text.size());
+    while (!text.empty()) {
+      const size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+      const std::string_view line = text.substr(0, end);
+      text.remove_prefix(end);
+      const Directive directive = FindDirective(line);
+      if (directive.end == 0) {
+        out += line;
+        continue;
+      }
+      const fs::path path = Resolve(directive, folder);
+      if (path.empty()) {
+        external_.insert(directive.name);
+        out += line;
+        continue;
+      }
+      out.append(line.substr(0, directive.begin)).append("<" + Name(path) + ">");
+      out += line.substr(directive.end);
+    }
+    return out;
+  }
+
+  SourceReader* reader_;
+  const fs::path folder_;
+  const std::vector<fs::path> include_folders_;
+  SourceTree tree_;
+  std::vector<fs::path> paths_;
+  std::map<std::string, std::string> names_;  // by path
+  std::set<std::string> taken_, external_;
+};
+
+Result<std::shared_ptr<const SourceTree>> SourceReader::Read(
+    const std::string& folder, const std::string& source,
+    const std::vector<std::string>& include_folders) {
+  std::string key = folder + '\n' + source;
+  std::vector<fs::path> roots;
+  for (const std::string& root : include_folders) {
+    key += '\n' + root;
+    roots.push_back(fs::absolute(root).lexically_normal());
+  }
+  if (const auto found = trees_.find(key); found != trees_.end()) return found->second;
+  TreeScan scan(this, fs::absolute(folder).lexically_normal(), std::move(roots));
+  Result<SourceTree> tree = scan.Run(source);
+  if (!tree.ok()) return std::move(tree).status().Annotate("source \"" + source + "\"");
+  return trees_[key] = std::make_shared<const SourceTree>(std::move(*tree));
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,116 @@
+#include "unit_key.h"
+
+#include <sstream>
+
+#include "compile.h"
+#include "files.h"
+#include "kbundle/key.h"
+
+namespace kbundle::builder {
+namespace {
+
+// Grows when what is stored for a key changes its meaning.
+constexpr uint32_t kObjectSchema = 1;
+
+std::string DigestOf(std::string_view bytes) { return ToHex(Sha256Of(bytes.data(), bytes.size())); }
+
+std::string DigestOf(const std::vector<std::string>& texts) {
+  KeyWriter all;
+  for (const std::string& text : texts) all.Text(text);
+  return DigestOf(all.bytes());
+}
+
+}  // namespace
+
+std::string UnitInputs::Note() const {
+  std::string text;
+  for (const auto& [name, digest] : named) text += digest + " " + name + "\n";
+  return text;
+}
+
+Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
+  std::vector<std::string> parts;
+  switch (unit.compiler) {
+    case Unit::Compiler::kNvrtc: parts = {tools_.nvrtc, tools_.nvrtc_builtins}; break;
+    case Unit::Compiler::kNvcc: parts = tools_.nvcc_parts; break;
+    case Unit::Compiler::kHost: break;
+  }
+  std::erase(parts, "");
+  if (unit.compiler != Unit::Compiler::kNvrtc) {
+    parts.insert(parts.end(), tools_.host_parts.begin(), tools_.host_parts.end());
+  }
+  if (unit.portable()) parts.push_back(tools_.nvfatbin);
+  return digests_.Of(parts);
+}
+
+const std::string& KeyMaker::FileDigest(const std::string& path) {
+  const auto [found, fresh] = files_.try_emplace(path);
+  if (fresh) {
+    if (const Result<std::string> bytes = ReadFile(path); bytes.ok()) found->second = DigestOf(*bytes);
+  }
+  return found->second;
+}
+
+Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
+  UnitInputs inputs;
+  std::vector<std::string> folders = unit.include_folders;
+  if (!tools_.kernel_includes.empty()) folders.push_back(tools_.kernel_includes);
+  KB_ASSIGN_OR_RETURN(inputs.tree, reader_.Read(unit.family->directory, unit.source, folders));
+  for (const SourceFile& file : inputs.tree->files) {
+    inputs.named.emplace_back(file.name, ToHex(file.digest));
+  }
+  // The toolkit's own headers: those named directly; the rest follows its binaries.
+  if (unit.compiler != Unit::Compiler::kHost) {
+    for (const std::string& name : inputs.tree->external) {
+      for (const std::string& folder : tools_.cuda_includes) {
+        const std::string& digest = FileDigest(folder + "/" + name);
+        if (!digest.empty()) inputs.named.emplace_back(name, digest);
+      }
+    }
+  }
+  inputs.named.emplace_back("the list of kernels", DigestOf(unit.kernels));
+  inputs.named.emplace_back("flags", DigestOf(CanonicalOptions(unit)));
+  KB_ASSIGN_OR_RETURN(const Sha256Digest compiler, Compiler(unit));
+  inputs.named.emplace_back("compiler", ToHex(compiler));
+
+  KeyWriter key;
+  key.U32(kObjectSchema).U8(static_cast<uint8_t>(unit.compiler)).Text(unit.target.ToString());
+  for (const auto& [name, digest] : inputs.named) key.Text(name).Text(digest);
+  inputs.key = DigestOf(key.bytes());
+  return inputs;
+}
+
+std::string KeyMaker::ChangedRead(const Object& object) {
+  for (const Object::Read& read : object.reads) {
+    if (FileDigest(read.path) != read.sha256) return read.path;
+  }
+  return "";
+}
+
+std::string WhyChanged(const UnitInputs& now, const std::string& note) {
+  if (note.empty()) return "first build";
+  std::map<std::string, std::string> before;
+  std::istringstream lines(note);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() > 65) before[line.substr(65)] = line.substr(0, 64);
+  }
+  std::string why;
+  const auto add = [&why](const std::string& text) { why += (why.empty() ? "" : ", ") + text; };
+  for (const auto& [name, digest] : now.named) {
+    const auto found = before.find(name);
+    if (found == before.end()) {
+      add(name + " is new");
+    } else if (found->second != digest) {
+      add(name + " changed");
+    }
+    if (found != before.end()) before.erase(found);
+  }
+  for (const auto& [name, digest] : before) add(name + " is gone");
+  return why.empty() ? "its object is not in the store" : why;
+}
+
+std::string NoteKey(const Unit& unit) {
+  return DigestOf(KeyWriter().Text(unit.family->name).Text(unit.label).Text(unit.source).bytes());
+}
+
+}  // namespace kbundle::builder

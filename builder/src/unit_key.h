@@ -1,0 +1,55 @@
+// The identity of a compilation: everything that decides its result, named so that a change can be
+// told ("forward.cuh changed"). Not in it: paths, the number of jobs, names of outputs, the time.
+#ifndef KBUNDLE_BUILDER_UNIT_KEY_H_
+#define KBUNDLE_BUILDER_UNIT_KEY_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "object.h"
+#include "source_tree.h"
+#include "toolchain.h"
+#include "work.h"
+
+namespace kbundle::builder {
+
+struct UnitInputs {
+  std::shared_ptr<const SourceTree> tree;
+  std::vector<std::pair<std::string, std::string>> named;  // name -> SHA-256 as text
+  std::string key;                                         // SHA-256 over them
+
+  std::string Note() const;  // what WhyChanged compares with the next time
+};
+
+// Remembers digests for one build. Not thread-safe.
+class KeyMaker {
+ public:
+  KeyMaker(const Toolchain* tools, ToolDigests* digests) : tools_(*tools), digests_(*digests) {}
+
+  Result<UnitInputs> Make(const Unit& unit);
+  // "" while every file outside the tree is as the object's compiler read it; else which is not.
+  std::string ChangedRead(const Object& object);
+
+ private:
+  Result<Sha256Digest> Compiler(const Unit& unit);
+  const std::string& FileDigest(const std::string& path);  // "" when it cannot be read
+
+  const Toolchain& tools_;
+  ToolDigests& digests_;
+  SourceReader reader_;
+  std::map<std::string, std::string> files_;
+};
+
+// "first build", "forward.cuh changed", "compiler changed, flags changed"; `note`: UnitInputs::Note
+// of the last build of the unit, or "".
+std::string WhyChanged(const UnitInputs& now, const std::string& note);
+
+// Where the note of a unit is kept.
+std::string NoteKey(const Unit& unit);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_UNIT_KEY_H_

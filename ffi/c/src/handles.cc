@@ -1,0 +1,57 @@
+#include "handles.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace kbundle {
+
+kb_error* OutOfMemoryError() {
+  static kb_error error{static_cast<int>(StatusCode::kResourceExhausted),
+                        "out of memory inside kbundle; free memory and try again"};
+  return &error;
+}
+
+kb_error* ToError(const Status& status) {
+  if (status.ok()) return nullptr;
+  return new kb_error{static_cast<int>(status.code()), status.message()};
+}
+
+char* CopyText(const std::string& text) {
+  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (copy != nullptr) std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+Status ReturnText(const std::string& text, char** out) {
+  char* copy = CopyText(text);
+  if (copy == nullptr) return ResourceExhausted("returning text: out of memory");
+  *out = copy;
+  return Status();
+}
+
+Status RequirePointer(const void* pointer, const char* name) {
+  if (pointer != nullptr) return Status();
+  return InvalidArgument(std::string("calling the C ABI of kbundle: parameter '") + name +
+                         "' is NULL; it must point to something");
+}
+
+}  // namespace kbundle
+
+extern "C" {
+
+int32_t kb_abi_version(void) { return 1; }
+const char* kb_version(void) { return KB_VERSION_TEXT; }
+
+int32_t kb_error_code(const kb_error* error) { return error == nullptr ? 0 : error->code; }
+
+const char* kb_error_message(const kb_error* error) {
+  return error == nullptr ? "" : error->message.c_str();
+}
+
+void kb_error_free(kb_error* error) {
+  if (error != kbundle::OutOfMemoryError()) delete error;
+}
+
+void kb_string_free(char* text) { std::free(text); }
+
+}  // extern "C"

@@ -1,0 +1,24 @@
+"""kbundle: kernels built once, in one file, launched without compiling anything.
+
+    import kbundle
+    bundle = kbundle.open("kernels.kb")
+    bundle.ops, bundle.explain("family.op", "bf16[4096,8192]", target="sm_90a", scale=0.5)
+
+    import kbundle.jax as kbj
+    y = kbj.call(bundle, "family.op", x, scale=0.5)
+
+Pure Python over the C ABI of libkbundle.so (ctypes). Importing this module imports neither JAX nor
+NumPy. Everything is safe from any thread.
+"""
+
+from kbundle._bundle import Bundle, Op, default_bundle, find, open, use
+from kbundle._errors import Error, tag_of
+from kbundle._library import library_path
+from kbundle._policy import allow_portable, clear_policy, stats, strict
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bundle", "Error", "Op", "allow_portable", "clear_policy", "default_bundle", "find",
+    "library_path", "open", "stats", "strict", "tag_of", "use",
+]

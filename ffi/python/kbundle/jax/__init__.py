@@ -1,0 +1,39 @@
+"""kbundle in JAX programs.
+
+    import kbundle, kbundle.jax as kbj
+    bundle = kbundle.open("kernels.kb")
+    y = kbj.call(bundle, "family.op", x, None, scale=0.5)
+
+`call` works eagerly and under jit, vmap, scan, cond, shard_map and jax.export, on CPU and CUDA. Ops have no
+derivative of their own; the wrappers that op families bring along (kbj.<wrapper>, see dir(kbundle.jax))
+have one. A compiled program names its bundle: a process that loads one from the persistent cache
+or from an export first imports this module and opens the bundle.
+
+Importing this module starts no backend.
+"""
+
+from kbundle._bundle import default_bundle, use
+from kbundle.jax import _families, _fork, _registration
+from kbundle.jax._primitive import call
+
+_registration.register()
+_fork.watch()
+
+__all__ = ["call", "default_bundle", "disabled_checks", "use"]
+
+
+def disabled_checks():
+    """What jax.export has to be told so that it lets kbundle's calls pass:
+    jax.export.export(f, disabled_checks=kbj.disabled_checks())."""
+    import jax.export
+    return [jax.export.DisabledSafetyCheck.custom_call(_registration.TARGET)]
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _families.wrapper(name)
+
+
+def __dir__():
+    return sorted(set(__all__) | set(_families.wrappers()))

@@ -1,0 +1,228 @@
+"""The one JAX primitive behind every op.
+
+Parameters are plain and hash: bundle name, op name, which operands are present, attributes in the normal
+form of kbundle._spec. Shapes of results, the workspace and "nothing to compute" come from the bundle, by
+kb_infer. Features of JAX are used where they are found; versions are never compared.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import ad, batching, mlir, xla
+
+from kbundle import _spec
+from kbundle._bundle import CUDA, HOST, Bundle, find
+from kbundle._errors import Error
+from kbundle.jax import _fork
+from kbundle.jax._registration import TARGET
+
+# The handler aligns the workspace to 256 bytes inside what XLA gives it.
+_WORKSPACE_SLACK = 256
+
+def _primitive_class():
+    """jax.extend.core.Primitive. Importing that module loads Pallas, which takes longer than all of kbundle,
+    so the class is taken from a primitive that is loaded already."""
+    found = type(getattr(jax.lax, "neg_p", None))
+    if hasattr(found, "bind") and hasattr(found, "def_abstract_eval"):
+        return found
+    from jax.extend.core import Primitive
+    return Primitive
+
+
+call_p = _primitive_class()("kbundle_call")
+call_p.multiple_results = True
+
+
+def call(bundle, op, *operands, **attributes):
+    """Calls an op of a bundle on arrays; a tuple of results, or the only one. Optional operands may be None
+    and are left out at the end; a result that this call does not have is None. Attributes are part of the
+    compiled program: plain values, never traced ones."""
+    if not isinstance(bundle, Bundle):
+        raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned"
+                    % (op, bundle))
+    for name, value in attributes.items():
+        if isinstance(value, jax.core.Tracer):
+            raise Error("INVALID_ARGUMENT", "calling op %r: attribute %r is a traced value, but attributes "
+                        "are part of the compiled program; pass a Python value (static_argnames), or close "
+                        "over it" % (op, name))
+    normal = bundle.normal_attributes(op, attributes)
+    declared = len(bundle.op(op).operands)
+    given = list(operands) + [None] * (declared - len(operands))
+    present = tuple(operand is not None for operand in given)
+    arrays = _same_axes([jnp.asarray(operand) for operand in given if operand is not None])
+    inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
+    outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal))
+    results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
+    return results[0] if len(results) == 1 else results
+
+
+# ---- shapes ----
+
+def _infer(kind, avals, bundle, op, present, attributes):
+    shapes = iter(avals)
+    operands = tuple(_spec.operand(next(shapes)) if there else None for there in present)
+    return find(bundle).infer(op, operands, attributes, kind)
+
+
+def _infer_anywhere(*problem):
+    """While a program is traced nobody knows its platform: enough if one of them can run the problem."""
+    try:
+        return _infer(HOST, *problem)
+    except Error as host:
+        if host.tag != "NOT_FOUND":
+            raise
+        try:
+            return _infer(CUDA, *problem)
+        except Error as cuda:
+            both = host.message if host.message == cuda.message else host.message + "; " + cuda.message
+            raise Error(host.tag, both) from None
+
+
+def _present_results(inferred):
+    return [(tuple(result["dims"]), np.dtype(jnp.dtype(_spec.LONG_NAMES[result["dtype"]])))
+            for result in inferred["results"] if result["present"]]
+
+
+def _abstract_eval(*avals, bundle, op, present, attributes):
+    inferred = _infer_anywhere(avals, bundle, op, present, attributes)
+    return [_result_aval(avals, shape, dtype) for shape, dtype in _present_results(inferred)]
+
+
+def _result_aval(avals, shape, dtype):
+    """Like the operands in everything but shape and dtype: mesh, memory, axes of shard_map it varies over;
+    not split over any axis."""
+    if not avals:
+        avals = [jax.typeof(jnp.zeros(()))]
+    like = avals[0]
+    replicated = jax.sharding.NamedSharding(like.sharding.mesh, jax.sharding.PartitionSpec())
+    return like.update(shape=shape, dtype=dtype, weak_type=False, sharding=replicated)
+
+
+def _varying(array):
+    """The axes of a shard_map over which an array is known to differ; empty where nobody keeps track."""
+    aval = jax.typeof(array)
+    axes = getattr(aval, "vma", None)
+    if axes is None:
+        axes = getattr(getattr(aval, "mat", None), "varying", ())
+    return frozenset(axes)
+
+
+def _same_axes(arrays):
+    """Inside shard_map every operand must vary over the same axes: those of all of them together."""
+    union = frozenset().union(*(_varying(array) for array in arrays)) if arrays else frozenset()
+    if not union:
+        return arrays
+    return [jax.lax.pcast(array, tuple(sorted(union - _varying(array), key=str)), to="varying")
+            if union - _varying(array) else array for array in arrays]
+
+
+# ---- lowering ----
+
+def _mask(flags):
+    bits = sum(1 << index for index, flag in enumerate(flags) if flag)
+    return bits - (1 << 64) if bits >= 1 << 63 else bits
+
+
+def _call_attribute(kind, value):
+    value = _spec.plain_value(kind, value)
+    if kind == _spec.INT_ARRAY:
+        return np.asarray(value, dtype=np.int64)
+    if kind == _spec.FLOAT_ARRAY:
+        return np.asarray(value, dtype=np.float64)
+    return value
+
+
+def _aliases(description, present, result_present):
+    """{position of the operand in the call: position of the result that is written over it}"""
+    found = {}
+    for index, result in enumerate(description.results):
+        if result.alias >= 0 and result_present[index] and present[result.alias]:
+            found[sum(present[:result.alias])] = sum(result_present[:index])
+    return found
+
+
+def _lower(kind, context, *operands, bundle, op, present, attributes):
+    inferred = _infer(kind, context.avals_in, bundle, op, present, attributes)
+    if inferred["empty"]:  # nothing to compute: no call at all
+        shapes = _present_results(inferred)
+        zeros = mlir.lower_fun(lambda *_: [jnp.zeros(shape, dtype) for shape, dtype in shapes],
+                               multiple_results=True)
+        return zeros(context, *operands)
+    _fork.before_lowering()
+    result_present = [result["present"] for result in inferred["results"]]
+    workspace = inferred["workspace_bytes"]
+    workspace = workspace + _WORKSPACE_SLACK if workspace else 0
+    call_attributes = {
+        "bundle": bundle, "op": op, "interface": inferred["interface"], "present": _mask(present),
+        "results": _mask(result_present), "workspace_bytes": workspace,
+    }
+    for name, attribute_kind, value in attributes:
+        call_attributes["a." + name] = _call_attribute(attribute_kind, value)
+    avals_out = list(context.avals_out)
+    if workspace:
+        avals_out.append(_result_aval(context.avals_in, (workspace,), np.dtype(np.uint8)))
+    rule = jax.ffi.ffi_lowering(
+        TARGET, operand_output_aliases=_aliases(find(bundle).op(op), present, result_present))
+    outputs = rule(context.replace(avals_out=avals_out), *operands, **call_attributes)
+    return list(outputs)[:len(context.avals_out)]
+
+
+# ---- vmap ----
+
+def _batch(arguments, dims, *, bundle, op, present, attributes):
+    description = find(bundle).op(op)
+    parameters = dict(bundle=bundle, op=op, present=present, attributes=attributes)
+    if description.vmap == "none":
+        raise NotImplementedError("[kbundle:UNIMPLEMENTED] vmap of op %r: its manifest says vmap = \"none\"; "
+                                  "call it once per element, or batch through its own dimensions" % op)
+    size = next(array.shape[dim] for array, dim in zip(arguments, dims) if dim is not None)
+    front = [array if dim is None else jnp.moveaxis(array, dim, 0)
+             for array, dim in zip(arguments, dims)]
+    batched = [dim is not None for dim in dims]
+    joins = [joined for joined, there in zip(description.operands_with_ellipsis, present) if there]
+    if description.vmap == "leading" and _batch_joins(description, joins, batched):
+        wide = [jnp.broadcast_to(array, (size,) + array.shape) if joined and not is_batched else array
+                for array, joined, is_batched in zip(front, joins, batched)]
+        outputs = call_p.bind(*wide, **parameters)
+    else:
+        outputs = _loop(front, batched, size, parameters)
+    return outputs, [0] * len(outputs)
+
+
+def _batch_joins(description, joins, batched):
+    """Whether a batch dimension can stand in front of the leading dims: every operand that has it must have
+    such dims, and every result too, or what is summed over rows would be summed over the batch."""
+    operands = all(joined for joined, is_batched in zip(joins, batched) if is_batched)
+    return operands and all(description.results_with_ellipsis)
+
+
+def _loop(arrays, batched, size, parameters):
+    mapped = [array for array, is_batched in zip(arrays, batched) if is_batched]
+
+    def one(elements):
+        elements = iter(elements)
+        return call_p.bind(*(next(elements) if is_batched else array
+                             for array, is_batched in zip(arrays, batched)), **parameters)
+
+    if size == 0:
+        shapes = jax.eval_shape(one, [jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in mapped])
+        return [jnp.zeros((0,) + shape.shape, shape.dtype) for shape in shapes]
+    return jax.lax.map(one, mapped)
+
+
+# ---- derivatives ----
+
+def _no_derivative(*_, op, **__):
+    raise Error("UNIMPLEMENTED", "differentiating op %r: ops have no derivative of their own; use the wrapper "
+                "its family brings along, or write a jax.custom_vjp with the backward op" % op)
+
+
+call_p.def_impl(functools.partial(xla.apply_primitive, call_p))
+call_p.def_abstract_eval(_abstract_eval)
+mlir.register_lowering(call_p, functools.partial(_lower, HOST), platform="cpu")
+mlir.register_lowering(call_p, functools.partial(_lower, CUDA), platform="cuda")
+batching.primitive_batchers[call_p] = _batch
+ad.primitive_jvps[call_p] = lambda primals, tangents, **parameters: _no_derivative(**parameters)
+ad.primitive_transposes[call_p] = lambda *_, **parameters: _no_derivative(**parameters)

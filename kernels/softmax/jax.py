@@ -1,0 +1,104 @@
+"""The softmax ops as differentiable JAX functions: kbj.scaled_softmax, kbj.scaled_masked_softmax,
+kbj.scaled_causal_softmax, where kbj is kbundle.jax.
+
+They run the ops of the default bundle (kbundle.use). What each op means, corner cases included, is in
+README.md beside this file. `scale` is part of the compiled program: a Python number, never a traced one.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+from kbundle import default_bundle
+from kbundle.jax import call
+
+__all__ = ["scaled_causal_softmax", "scaled_masked_softmax", "scaled_softmax"]
+
+
+def scaled_softmax(x, scale=1.0):
+    """softmax(scale * x) over the last axis, computed in float32."""
+    return _plain(jnp.asarray(x), float(scale))
+
+
+def scaled_causal_softmax(x, scale=1.0):
+    """softmax(scale * x) of x[..., Q, K] over the keys k <= q of each query q, 0 above the diagonal. Q must
+    equal K."""
+    return _causal(jnp.asarray(x), float(scale))
+
+
+def scaled_masked_softmax(x, mask, scale=1.0):
+    """softmax(scale * x) over the last axis of x[..., Q, K], with logits of -10000 where mask is not 0; a row
+    that is masked throughout becomes 0. mask broadcasts against x as NumPy's rules say."""
+    x, mask = jnp.asarray(x), jnp.asarray(mask)
+    if x.ndim < 2:
+        raise ValueError("scaled_masked_softmax: x has shape %s; it needs at least the axes Q and K"
+                         % (x.shape,))
+    if mask.dtype not in (jnp.bool_, jnp.uint8):
+        mask = mask != 0
+    lead, tail = x.shape[:-2], x.shape[-2:]
+    y = _masked(x.reshape(_two(lead) + tail), _four_axes(mask, lead, tail), float(scale))
+    return y.reshape(x.shape)
+
+
+def _two(lead):
+    """Any number of leading dims as two: all but the last one joined."""
+    lead = (1,) * (2 - len(lead)) + tuple(lead)
+    return (math.prod(lead[:-1]), lead[-1])
+
+
+def _four_axes(mask, lead, tail):
+    """mask[B or 1, H or 1, Q, K], repeated only where the op cannot take a 1."""
+    dims = (1,) * (len(lead) + 2 - mask.ndim) + mask.shape
+    batch, heads = dims[:-2][:-1], dims[:-2][-1:]
+    if any(dim != 1 for dim in batch):  # dims that are joined are all there or all 1
+        batch = lead[:-1]
+    return jnp.broadcast_to(mask, batch + heads + tail).reshape(_two(batch + heads) + tail)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _plain(x, scale):
+    return call(default_bundle(), "softmax.scaled_forward", x, scale=scale)
+
+
+def _plain_forward(x, scale):
+    y = _plain(x, scale)
+    return y, y
+
+
+def _plain_backward(scale, y, dy):
+    return (call(default_bundle(), "softmax.scaled_backward", dy, y, scale=scale),)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _causal(x, scale):
+    return call(default_bundle(), "softmax.scaled_causal_forward", x, scale=scale)
+
+
+def _causal_forward(x, scale):
+    y = _causal(x, scale)
+    return y, y
+
+
+def _causal_backward(scale, y, dy):
+    return (call(default_bundle(), "softmax.scaled_causal_backward", dy, y, scale=scale),)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _masked(x, mask, scale):
+    return call(default_bundle(), "softmax.scaled_masked_forward", x, mask, scale=scale)
+
+
+def _masked_forward(x, mask, scale):
+    y = _masked(x, mask, scale)
+    return y, y
+
+
+def _masked_backward(scale, y, dy):
+    return call(default_bundle(), "softmax.scaled_masked_backward", dy, y, scale=scale), None
+
+
+_plain.defvjp(_plain_forward, _plain_backward)
+_causal.defvjp(_causal_forward, _causal_backward)
+_masked.defvjp(_masked_forward, _masked_backward)

@@ -1,0 +1,139 @@
+// The few instructions of the softmax kernels that C++ does not name: memory with cache hints,
+// conversions, 2^x.
+//
+// A tensor is read once and written once, and is far larger than the caches. Loads of it do not
+// allocate in L1, and stores are marked evict-first so that they do not push out what is read again
+// (a mask shared by the heads of a batch). Measured on an H200, both hints are worth a few per cent
+// and never cost any.
+#pragma once
+
+namespace softmax {
+
+using int64 = long long;
+
+// 2^t. Results below 2^-126 become zero; bf16 hides that behind Element::kShift.
+__device__ __forceinline__ float Exp2(float t) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
+  return r;
+}
+
+struct Words4 {
+  unsigned word[4];
+};
+
+__device__ __forceinline__ Words4 LoadStream16(const void* p) {
+  Words4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(p));
+  return v;
+}
+
+__device__ __forceinline__ Words4 Load16(const void* p) {
+  Words4 v;
+  asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(p));
+  return v;
+}
+
+struct Words2 {
+  unsigned word[2];
+};
+
+__device__ __forceinline__ Words2 Load8(const void* p) {
+  Words2 v;
+  asm volatile("ld.global.nc.v2.b32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(p));
+  return v;
+}
+
+__device__ __forceinline__ unsigned Load4(const void* p) {
+  unsigned word;
+  asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(word) : "l"(p));
+  return word;
+}
+
+__device__ __forceinline__ unsigned Load2(const void* p) {
+  unsigned word;
+  asm volatile("{.reg .b16 h; ld.global.nc.b16 h, [%1]; cvt.u32.u16 %0, h;}" : "=r"(word) : "l"(p));
+  return word;
+}
+
+__device__ __forceinline__ unsigned Load1(const void* p) {
+  unsigned word;
+  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(word) : "l"(p));
+  return word;
+}
+
+__device__ __forceinline__ void StoreStream16(void* p, const Words4& v) {
+  asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.word[0]),
+               "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void Store4(void* p, unsigned word) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void Store2(void* p, unsigned word) {
+  asm volatile("{.reg .b16 h; cvt.u16.u32 h, %1; st.global.b16 [%0], h;}" ::"l"(p), "r"(word)
+               : "memory");
+}
+
+// Makes the compiler forget what it derived from a word: deriving it again is cheaper than keeping
+// it in registers.
+__device__ __forceinline__ void Forget(unsigned& word) { asm volatile("" : "+r"(word)); }
+
+__device__ __forceinline__ float HalfToFloat(unsigned bits) {
+  float f;
+  asm("{.reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(bits));
+  return f;
+}
+
+__device__ __forceinline__ unsigned FloatsToHalves(float low, float high) {
+  unsigned word;
+  asm("{.reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h};}"
+      : "=r"(word)
+      : "f"(low), "f"(high));
+  return word;
+}
+
+#if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ unsigned FloatsToBfloats(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+  return word;
+}
+#else
+__device__ __forceinline__ unsigned FloatToBfloat(float f) {
+  const unsigned u = __float_as_uint(f);
+  return f == f ? (u + 0x7fffu + ((u >> 16) & 1u)) >> 16 : 0x7fffu;
+}
+__device__ __forceinline__ unsigned FloatsToBfloats(float low, float high) {
+  return FloatToBfloat(low) | (FloatToBfloat(high) << 16);
+}
+#endif
+
+__device__ __forceinline__ unsigned ClusterRank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ void ClusterBarrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+// Writes two floats to the shared variable `local` of block `rank` of the cluster.
+__device__ __forceinline__ void StoreRemote(float2* local, unsigned rank, float a, float b) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(local));
+  asm volatile(
+      "{.reg .u32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
+      "st.shared::cluster.v2.f32 [remote], {%2, %3};}" ::"r"(address),
+      "r"(rank), "f"(a), "f"(b)
+      : "memory");
+}
+
+}  // namespace softmax

@@ -1,0 +1,121 @@
+// CONTRACT. Bundle: the verified, immutable view of one bundle file.
+//
+// Open checks header, XXH3 of the index, FlatBuffers structure and meaning, once; afterwards the
+// index is trusted. Blobs are read with pread into the caller's memory and verified on each read,
+// so a file truncated, rewritten or replaced while open gives kDataLoss, never a signal, never
+// wrong code. Every method is const and safe from any thread. Views live as long as the Bundle.
+#ifndef KBUNDLE_BUNDLE_H_
+#define KBUNDLE_BUNDLE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kbundle/problem.h"
+#include "kbundle/status.h"
+#include "kbundle/target.h"
+
+namespace kbundle {
+
+namespace fb {
+struct Index;
+struct Op;
+struct Template;
+struct Variant;
+struct Step;
+}  // namespace fb
+
+struct OpenOptions {
+  bool check_sha256 = false;  // of the index, as a signature check needs
+};
+
+class Bundle {
+ public:
+  static Result<std::shared_ptr<const Bundle>> Open(const std::string& path,
+                                                    const OpenOptions& options = {});
+  ~Bundle();
+  Bundle(const Bundle&) = delete;
+  Bundle& operator=(const Bundle&) = delete;
+
+  const std::string& path() const;
+  std::string_view name() const;
+  // 16 hex digits of the index hash: equal ids, equal content.
+  std::string content_id() const;
+  uint64_t file_size() const;
+  const fb::Index& index() const;
+
+  // kNotFound names the nearest op names.
+  Result<uint32_t> FindOp(std::string_view op_name) const;
+  const fb::Op& op(uint32_t index) const;
+
+  // Checks the request against the op's interface: operand count, dtypes, ranks, shape relations,
+  // attributes, `require`; infers result shapes. kInvalidArgument says which and why.
+  Result<Problem> MakeProblem(std::string_view op_name, const ProblemSpec& spec) const;
+
+  // "softmax.scaled_forward/warp_row[T=bf16,VEC=8]@sm_90a": stable over rebuilds.
+  std::string VariantId(uint32_t variant) const;
+  // Without "@target" every target's variant of that name. kNotFound names the nearest.
+  Result<std::vector<uint32_t>> FindVariants(std::string_view id) const;
+
+  // The uncompressed, verified bytes of a blob (deltas resolved). kDataLoss on any difference.
+  // `bases` caches decompressed bases for a burst of reads; may be null.
+  class BaseCache;
+  Result<std::vector<uint8_t>> ReadBlob(uint32_t blob, BaseCache* bases = nullptr) const;
+  // Every byte of the file: all blobs, padding zero, SHA-256 of blobs as well.
+  Status VerifyAll() const;
+
+ private:
+  struct Rep;
+  explicit Bundle(std::unique_ptr<Rep> rep);
+  static Status ReadHeader(Rep* rep);
+  static Status ReadIndex(Rep* rep, const OpenOptions& options);
+  std::unique_ptr<Rep> rep_;
+};
+
+// Holds decompressed bases up to a cap (default 64 MiB); not thread-safe; drop it after the burst.
+class Bundle::BaseCache {
+ public:
+  explicit BaseCache(uint64_t cap_bytes = 64ull << 20);
+  ~BaseCache();
+  struct Rep;
+  Rep* rep() { return rep_.get(); }
+
+ private:
+  std::unique_ptr<Rep> rep_;
+};
+
+// Evaluates a program of the index for a problem and a variant. Errors carry `text`.
+struct EvalContext {
+  const Bundle* bundle = nullptr;
+  const Problem* problem = nullptr;
+  std::span<const int64_t> tunables = {};
+  std::span<const int64_t> lets = {};
+  uint32_t let_errors = 0;  // bit i: lets[i] could not be computed; a program that uses it errs
+  int64_t alignment = 16;  // bytes that every tensor's address is known to be a multiple of; align(x) is never below the element size
+  int64_t sm_count = 1;
+};
+// The lets of a variant's template, in order. A let that errs spoils only the programs that use it.
+struct LetValues {
+  std::array<int64_t, kMaxLets> values;  // the first `count` are set
+  uint32_t count = 0;
+  uint32_t errors = 0;
+  std::span<const int64_t> view() const { return {values.data(), count}; }
+};
+static_assert(kMaxLets <= 32, "LetValues::errors has a bit for each");
+// Of the variant's own tunables; alignment and sm_count are the context's.
+LetValues EvaluateLets(const EvalContext& context, uint32_t variant);
+// The variant's tunable values, in the order of Template.tunables.
+std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant);
+
+// first, count: range of Index.code. kOutOfRange names `text` and the values of the op's symbols.
+Result<int64_t> Evaluate(const EvalContext& context, uint32_t first, uint32_t count,
+                         std::string_view text);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_BUNDLE_H_

@@ -1,0 +1,39 @@
+// A bundle as JSON: one rendering for the command line, the C ABI and Python. The shapes are
+// documented in ffi/c/include/kbundle/kbundle_c.h; keys are only ever added.
+//
+// Pure functions of their arguments; safe from any thread; the returned text owns itself.
+#ifndef KBUNDLE_DESCRIBE_H_
+#define KBUNDLE_DESCRIBE_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kbundle/bundle.h"
+#include "kbundle/runtime.h"
+#include "kbundle/select.h"
+
+namespace kbundle {
+
+// The shape of kb_bundle_describe. `op` empty: every op; else only that one (kNotFound names the
+// nearest). Beyond the documented keys a variant has "kernels": one row per step with "symbol"
+// (text, or null for a memset or copy), "blob" (-1), "registers", "spill_bytes", "static_shared".
+Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool with_variants);
+
+// The shape of kb_explain. "target" is the device's name. When no variant is legal, which is not an
+// error here, "chosen", "choice" and "workspace_bytes" are null and "error" says why.
+std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Device& device,
+                        const SelectOptions& options = {});
+
+// The shape of kb_infer.
+Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind);
+
+// The shape of kb_stats.
+std::string StatsJson(const RuntimeStats& stats);
+
+// Devices on which conformance has run every code object of the variant; empty: never run.
+std::vector<std::string> RanOn(const Bundle& bundle, uint32_t variant);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_DESCRIBE_H_

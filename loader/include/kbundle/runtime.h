@@ -1,0 +1,116 @@
+// Runtime: loads code objects, makes and shares plans. Plan: a problem ready to launch.
+//
+// One Runtime a process (Runtime::Global()), others for tests with their own driver table. Plans
+// are shared: one per (context, bundle content, problem, workspace class); code objects: one per
+// (context, bundle content, blob). Loading happens outside any lock; a finished object is published
+// whole, the loser drops its copy.
+//
+// Plans are plain host memory: the caches hold them weakly, so they die with their last user. Code
+// objects stay for the life of the process, even that of a test's Runtime: unloading may wait for
+// running work, is not legal beside every capture, and what can be loaded is bounded by the bundle.
+// At process exit everything is left to the driver. All methods are safe from any thread.
+#ifndef KBUNDLE_RUNTIME_H_
+#define KBUNDLE_RUNTIME_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kbundle/bundle.h"
+#include "kbundle/select.h"
+
+namespace kbundle {
+
+struct DriverApi;
+
+// Runs body(begin, end) over all of [0, count), in chunks of at least `grain`, on any threads, and
+// returns when all is done. `state` is the executor's own.
+struct HostExecutor {
+  void (*parallel_for)(void* state, int64_t count, int64_t grain,
+                       void (*body)(void* context, int64_t begin, int64_t end),
+                       void* context) = nullptr;
+  void* state = nullptr;
+};
+
+// Addresses, in the op's order; absent tensors are null. Workspace: 256-byte aligned, at least
+// plan.workspace_bytes(); null when that is 0. In-out: the result's address equals its operand's.
+struct LaunchArgs {
+  void* const* operands = nullptr;
+  void* const* results = nullptr;
+  void* workspace = nullptr;
+};
+
+class Plan {
+ public:
+  virtual ~Plan() = default;
+
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+  // Of the resolution for 16-byte aligned tensors, then of the other alignment classes.
+  const std::vector<uint32_t>& variants() const { return variants_; }
+  Choice choice() const { return choice_; }
+  const Problem& problem() const { return problem_; }
+
+  // Enqueues the steps. No allocation, lock, lookup, environment read, formatting (but in an
+  // error), waiting or device allocation. The same device work every time for addresses of one
+  // alignment class. CUDA: stream is a CUstream, legal as the first call of a capture. Host: stream
+  // is a const HostExecutor* (null: the calling thread), and the work is done on return.
+  virtual Status Launch(void* stream, const LaunchArgs& args) const = 0;
+
+ protected:
+  Problem problem_;
+  int64_t workspace_bytes_ = 0;
+  std::vector<uint32_t> variants_;
+  Choice choice_ = Choice::kManifestOrder;
+};
+
+struct PlanOptions {
+  int64_t workspace_limit = -1;  // bytes the caller will provide; -1: whatever the choice needs
+};
+
+// Counters since the process began; chosen is by (op, variant id).
+struct RuntimeStats {
+  uint64_t plans_made = 0, plans_shared = 0, objects_loaded = 0;
+  struct Chosen {
+    std::string bundle, op, problem, variant, choice, device, reason;
+    uint64_t count = 0;
+  };
+  std::vector<Chosen> chosen;
+};
+
+class Runtime {
+ public:
+  static Runtime& Global();
+  // For tests: `driver` replaces libcuda and outlives the Runtime.
+  explicit Runtime(const DriverApi* driver = nullptr);
+  ~Runtime();
+
+  // The current CUDA context's device, or the CPU.
+  Result<Device> CurrentDevice(Device::Kind kind);
+
+  // Select, load, evaluate, check. Takes the first variant that loads and whose workspace fits.
+  // Afterwards nothing is lazy. CUDA needs a current context.
+  Result<std::shared_ptr<const Plan>> MakePlan(const std::shared_ptr<const Bundle>& bundle,
+                                               const Problem& problem, Device::Kind kind,
+                                               const PlanOptions& options = {});
+  RuntimeStats stats() const;
+  // Forgets the keys of plans that have no user left; code objects stay (see above). Making plans
+  // does the same now and then, so nobody needs to call this.
+  void Trim();
+
+ private:
+  struct Rep;
+  std::unique_ptr<Rep> rep_;
+};
+
+// Open bundles by name, process-wide: what a compiled program refers to. The same content under the
+// same name again gives the same Bundle; other content under a taken name is kAlreadyExists.
+// kNotFound of Find lists the names that are open.
+Result<std::shared_ptr<const Bundle>> OpenShared(const std::string& path,
+                                                 const std::string& name = "");
+Result<std::shared_ptr<const Bundle>> FindOpen(std::string_view name);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_RUNTIME_H_

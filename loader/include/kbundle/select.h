@@ -1,0 +1,79 @@
+// CONTRACT. Select: a pure function from (bundle, problem, device, alignment) to an ordered list of variants.
+//
+// Order: the tuned winner of the exact problem, that of the nearest tuned one (when the bundle
+// holds tuning records), then legal variants by target fit (exact, SM family, plain, portable) and
+// manifest order. The list is made lazily: First() stops at the first legal variant.
+#ifndef KBUNDLE_SELECT_H_
+#define KBUNDLE_SELECT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kbundle/bundle.h"
+
+namespace kbundle {
+
+enum class Choice : uint8_t { kTuned = 1, kNearest = 2, kManifestOrder = 3, kPortable = 4, kForced = 5 };
+const char* ChoiceName(Choice choice);  // "exact" for kTuned and kManifestOrder on an exact target...
+
+struct Selected {
+  uint32_t variant;  // index in Index.variants
+  Choice choice;
+};
+
+// Process-wide wishes, by variant id (with or without "@target"); thread-safe. Read by Select callers
+// through Policy::Global(); changing it affects plans made afterwards only.
+class Policy {
+ public:
+  static Policy& Global();
+  Status Force(const Bundle& bundle, std::string_view variant_id);
+  Status Deny(const Bundle& bundle, std::string_view variant_id);
+  void Clear();
+  void AllowPortable(bool allow);  // default true
+  void Strict(bool strict);        // refuses portable variants and variants that conformance never ran on the device
+  struct Snapshot {
+    std::vector<std::string> forced, denied;
+    bool allow_portable = true;
+    bool strict = false;
+  };
+  Snapshot snapshot() const;
+  uint64_t generation() const;     // grows with each change; lets a cache notice
+
+ private:
+  Policy();
+  struct Rep;
+  std::unique_ptr<Rep> rep_;
+};
+
+struct SelectOptions {
+  int64_t alignment = 16;
+  Policy::Snapshot policy;
+};
+
+// Legal variants in order; kNotFound names what exists for the op and how far off it is.
+Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& problem,
+                                     const Device& device, const SelectOptions& options = {});
+// The first of that list, without the rest of the work.
+Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const Device& device,
+                             const SelectOptions& options = {});
+
+// Every variant of the op that any target of this device kind has, chosen or not, and why.
+struct Verdict {
+  uint32_t variant;
+  bool legal;
+  std::string reason;  // "chosen: first legal in manifest order", "K <= 1024 is false", "sm_100f cannot run on sm_90"
+};
+std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,
+                             const SelectOptions& options = {});
+
+// Workspace bytes of the variant for this problem (regions summed, each aligned to 256).
+Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uint32_t variant,
+                               int64_t alignment);
+// What a caller must provide so that any reachable device's choice fits: maximum over the bundle's
+// targets of this kind, over the alignment classes.
+Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem, Device::Kind kind);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_SELECT_H_

@@ -1,0 +1,22 @@
+// The steps of MakeProblem. Each fills its part of `problem`, which holds the parts before it.
+#ifndef KBUNDLE_LOADER_BINDING_H_
+#define KBUNDLE_LOADER_BINDING_H_
+
+#include "eval.h"
+#include "kbundle/bundle.h"
+#include "kbundle/problem.h"
+
+namespace kbundle {
+
+// problem->attributes: given ones converted, defaults filled in.
+Status BindAttributes(const fb::Op& op, const ProblemSpec& spec, Problem* problem);
+// problem->types from dtype attributes and the dtypes of present operands. Checks every dtype.
+Status BindTypes(const fb::Op& op, Problem* problem);
+// problem->symbols from the operands' dims; checks ranks, relations, strides.
+Status BindShapes(const Bundle& bundle, const fb::Op& op, Problem* problem);
+// problem->results.
+Status InferResults(const Bundle& bundle, const fb::Op& op, Problem* problem);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_BINDING_H_

@@ -1,0 +1,62 @@
+// The parts of Select: which targets fit a device, and whether one variant is legal.
+#ifndef KBUNDLE_LOADER_CANDIDATES_H_
+#define KBUNDLE_LOADER_CANDIDATES_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eval.h"
+#include "kbundle/key.h"
+#include "kbundle/select.h"
+#include "variant_rows.h"
+
+namespace kbundle {
+
+struct RankedTarget {
+  uint16_t target;  // index in Index.targets
+  int fit;
+  int capability;  // major * 256 + minor; of equal fits the nearer one is better
+  bool portable;
+};
+
+// Those that run on the device, best first.
+std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device);
+
+// Null when the bundle has nothing for these.
+const fb::Entry* FindEntry(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types);
+
+struct Legality {
+  bool legal = true;
+  bool by_policy = false;  // only a wish stands against it
+  std::string reason;      // empty unless asked for
+};
+
+// Checks candidates of one problem on one device. Borrows everything; for one thread.
+class CandidateCheck {
+ public:
+  CandidateCheck(const Bundle& bundle, const Problem& problem, const Device& device,
+                 const SelectOptions& options);
+
+  // `explain`: fill the reason, which costs allocations.
+  Legality Check(uint32_t variant, const RankedTarget& target, bool explain);
+
+  // What a policy's id means for this problem and kind of device; empty when something else.
+  std::vector<uint32_t> MeantBy(std::string_view id) const;
+
+ private:
+  bool PolicyAllows(uint32_t variant, const RankedTarget& target, bool explain, Legality* result);
+  bool RanOnDevice(const fb::Variant& variant) const;
+  bool WhenHolds(uint32_t variant, bool explain, Legality* result);
+  std::string WhyLetsFailed(uint32_t variant, const EvalContext& context) const;
+
+  const Bundle& bundle_;
+  const Problem& problem_;
+  const Device& device_;
+  const SelectOptions& options_;
+  std::vector<uint32_t> denied_;
+};
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_CANDIDATES_H_

@@ -1,0 +1,70 @@
+// Which x86-64 level this CPU and its operating system support (the psABI's levels 2 to 4).
+#include <cpuid.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "kbundle/target.h"
+
+namespace kbundle {
+namespace {
+
+struct Registers {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Registers Cpuid(unsigned leaf) {
+  Registers r;
+  __get_cpuid_count(leaf, 0, &r.eax, &r.ebx, &r.ecx, &r.edx);
+  return r;
+}
+
+// What the operating system saves at a context switch: without it, wide registers are unusable.
+unsigned SavedState() {
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+bool Has(unsigned word, unsigned bits) { return (word & bits) == bits; }
+
+int CpuLevel() {
+  const Registers one = Cpuid(1), seven = Cpuid(7), extended = Cpuid(0x80000001);
+  constexpr unsigned kLevel2 = bit_SSE3 | bit_SSSE3 | bit_CMPXCHG16B | bit_SSE4_1 | bit_SSE4_2 |
+                               bit_POPCNT;
+  if (!Has(one.ecx, kLevel2) || !Has(extended.ecx, bit_LAHF_LM)) return 1;
+  if (!Has(one.ecx, bit_OSXSAVE)) return 2;
+  const unsigned saved = SavedState();
+  constexpr unsigned kYmm = 0x6, kZmm = 0xe6;
+  if (!Has(saved, kYmm) || !Has(one.ecx, bit_AVX | bit_F16C | bit_FMA | bit_MOVBE) ||
+      !Has(seven.ebx, bit_AVX2 | bit_BMI | bit_BMI2) || !Has(extended.ecx, bit_LZCNT)) {
+    return 2;
+  }
+  constexpr unsigned kLevel4 = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ |
+                               bit_AVX512VL;
+  return Has(saved, kZmm) && Has(seven.ebx, kLevel4) ? 4 : 3;
+}
+
+Device MakeHostDevice() {
+  int level = CpuLevel();
+  if (const char* wish = std::getenv("KBUNDLE_CPU_ISA")) {
+    const Result<Target> target = Target::Parse(wish);
+    if (target.ok() && target->kind == TargetKind::kHost && target->major < level) {
+      level = target->major;
+    }
+  }
+  Device device;
+  device.kind = Device::Kind::kHost;
+  device.major = level;
+  device.name = device.ToString();
+  return device;
+}
+
+}  // namespace
+
+Device HostDevice() {
+  static const Device* device = new Device(MakeHostDevice());
+  return *device;
+}
+
+}  // namespace kbundle

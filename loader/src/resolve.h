@@ -1,0 +1,101 @@
+// Resolve: what one variant does for one problem, in numbers. Every expression of the manifest is
+// evaluated here, once, when a plan is made; what is left for a launch is to fill in addresses.
+//
+// Steps that do nothing (`when` false, an empty grid or range, zero bytes) are not in the result.
+#ifndef KBUNDLE_LOADER_RESOLVE_H_
+#define KBUNDLE_LOADER_RESOLVE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kbundle/bundle.h"
+#include "kbundle/runtime.h"
+#include "kbundle/status.h"
+#include "kbundle/target.h"
+
+namespace kbundle {
+
+// Where a pointer of a launch comes from.
+struct Pointer {
+  enum class From : uint8_t { kNull, kOperand, kResult, kWorkspace };
+  From from = From::kNull;
+  int64_t index = 0;  // operand or result number; workspace: offset in bytes
+
+  void* At(const LaunchArgs& args) const {
+    switch (from) {
+      case From::kNull:
+        break;
+      case From::kOperand:
+        return args.operands[index];
+      case From::kResult:
+        return args.results[index];
+      case From::kWorkspace:
+        return static_cast<char*>(args.workspace) + index;
+    }
+    return nullptr;
+  }
+  bool operator==(const Pointer&) const = default;
+};
+
+struct ResolvedArg {
+  enum class Kind : uint8_t { kPointer, kConstant, kTensorMap };
+  Kind kind = Kind::kPointer;
+  uint32_t size = 0;   // bytes, as the kernel sees it
+  Pointer pointer;     // kPointer
+  uint32_t index = 0;  // kConstant: offset in ResolvedStep.constants; kTensorMap: which
+  bool operator==(const ResolvedArg&) const = default;
+};
+
+// The arguments of cuTensorMapEncodeTiled; enums by the driver's own numbers.
+struct ResolvedTensorMap {
+  Pointer tensor;
+  DType dtype = DType::kInvalid;
+  uint32_t rank = 0;
+  std::array<uint64_t, 5> dims{};
+  std::array<uint64_t, 4> strides{};  // bytes
+  std::array<uint32_t, 5> box{};
+  std::array<uint32_t, 5> element_strides{1, 1, 1, 1, 1};
+  uint8_t swizzle = 0, interleave = 0, l2 = 0, fill = 0;
+  bool operator==(const ResolvedTensorMap&) const = default;
+};
+
+using Extent = std::array<int64_t, 3>;
+
+struct ResolvedStep {
+  StepKind kind = StepKind::kKernel;
+  // kKernel
+  uint32_t blob = 0;
+  std::string symbol;                                      // name in the code object
+  Extent grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};  // as asked: limits are the provider's
+  int64_t shared = 0;                                      // dynamic shared memory, bytes
+  bool has_range = false;  // host: called for parts of [0, range), else once
+  int64_t range = 1, grain = 1;
+  bool programmatic = false;
+  std::vector<ResolvedArg> args;
+  std::vector<std::byte> constants;  // values of the constant arguments, 8-byte aligned each
+  std::vector<ResolvedTensorMap> tensor_maps;
+  // kMemset, kCopy
+  Pointer target, source;
+  int64_t bytes = 0;
+  uint8_t value = 0;
+  bool operator==(const ResolvedStep&) const = default;
+};
+
+struct Resolution {
+  uint32_t variant = 0;
+  int64_t workspace_bytes = 0;  // regions, each 256-byte aligned
+  std::vector<ResolvedStep> steps;
+  bool operator==(const Resolution&) const = default;
+};
+
+// `alignment`: what every address is known to be a multiple of (16, or 1 for element alignment).
+// kOutOfRange: an expression failed; kInvalidArgument: a value does not fit its argument.
+Result<Resolution> Resolve(const Bundle& bundle, const Problem& problem, const Device& device,
+                           uint32_t variant, int64_t alignment);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_RESOLVE_H_

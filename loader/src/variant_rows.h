@@ -1,0 +1,23 @@
+// Ranges of Index.variants.
+#ifndef KBUNDLE_LOADER_VARIANT_ROWS_H_
+#define KBUNDLE_LOADER_VARIANT_ROWS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "kbundle/bundle_generated.h"
+
+namespace kbundle {
+
+struct VariantRange {
+  uint32_t first = 0, end = 0;
+};
+
+// All of an op: every target, every dtype.
+VariantRange VariantsOf(const fb::Index& index, uint32_t op);
+// "VEC=8, THREADS=128".
+std::string TunablesText(const fb::Index& index, uint32_t variant);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_VARIANT_ROWS_H_

@@ -1,0 +1,72 @@
+// The third pass of every open: does a structurally sound index also make sense? Afterwards every
+// number in it may be used without another look. Each refusal names element, value and limit.
+#ifndef KBUNDLE_LOADER_VERIFY_H_
+#define KBUNDLE_LOADER_VERIFY_H_
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kbundle/bundle_generated.h"
+#include "kbundle/format.h"
+#include "kbundle/status.h"
+
+namespace kbundle {
+
+// Header fields that need nothing but the header and the file's length; order as in FORMAT.md.
+Status VerifyHeader(const Header& header, uint64_t file_size);
+
+// Everything about the index. `header` has passed VerifyHeader.
+Status VerifyIndex(const fb::Index& index, const Header& header);
+
+Status VerifyOp(const fb::Index& index, const fb::Op& op);
+Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row);
+Status VerifyBlobs(const fb::Index& index, const Header& header);
+Status VerifyVariants(const fb::Index& index);
+Status VerifyEntries(const fb::Index& index);
+
+// Where a program stands, which decides what it may refer to.
+struct ProgramScope {
+  const fb::Index& index;
+  const fb::Op& op;
+  const fb::Template* row = nullptr;  // null: tunables, lets, align and sm_count do not exist
+  uint32_t lets = 0;                  // how many lets come before it
+  uint32_t lets_with_sm_count = 0;    // bit per let
+  bool sm_count = false;              // may it depend on the device's size
+};
+// OK when absent (null or count 0) unless `required`. Sets *uses_sm_count when not null.
+Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
+                     bool* uses_sm_count = nullptr);
+
+// "operand 'x': program: ..." Only built on the way out of a failure.
+#define KB_VERIFY(expression, ...)                                         \
+  do {                                                                     \
+    ::kbundle::Status kb_verify_ = (expression);                           \
+    if (!kb_verify_.ok()) return std::move(kb_verify_).Annotate(fmt::format(__VA_ARGS__)); \
+  } while (0)
+
+template <typename Vector>
+uint32_t Count(const Vector* vector) {
+  return vector == nullptr ? 0 : vector->size();
+}
+inline bool Absent(const fb::Span* span) { return span == nullptr || span->count() == 0; }
+
+// kResourceExhausted: more than format.h allows.
+Status CheckCount(uint64_t found, uint64_t limit, std::string_view what);
+// kDataLoss unless index < count.
+Status CheckIndex(uint64_t index, uint64_t count, std::string_view what);
+// Not null, not empty, bounded, no control characters.
+Status CheckName(const flatbuffers::String* name, std::string_view what);
+// May be absent or empty; bounded.
+Status CheckText(const flatbuffers::String* text, std::string_view what);
+Status CheckTypeRef(const fb::Op& op, const fb::TypeRef& type);
+bool IsDType(int number);  // a real one, not kInvalid
+Status CheckRules(const ProgramScope& scope,
+                  const flatbuffers::Vector<flatbuffers::Offset<fb::Rule>>* rules,
+                  std::string_view what);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_VERIFY_H_

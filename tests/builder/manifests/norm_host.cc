@@ -1,0 +1,1 @@
+// Stands in for a source: only the manifest is read in this test.

@@ -1,0 +1,1 @@
+"""Stands in for a reference: only the manifests are read in this test."""

@@ -1,0 +1,131 @@
+"""Problems to try an op on: the ones its manifest names, made small, plus odd sizes of every symbol.
+
+Nothing is known about the op but its interface as the bundle tells it. Sizes are changed by whole
+groups of equal values (so that Q == K or "mask batch = batch" survive) and one symbol at a time;
+kb_infer then says which of the results are problems of the op at all.
+"""
+
+import math
+import re
+
+from conformance import capi
+
+SIZES = [1, 2, 3, 31, 32, 33, 48, 64, 100, 128, 256, 1000, 1024, 2048, 2056, 4096, 4097, 8192, 8200, 16384,
+         32768, 65536, 131072]
+SECOND_SIZES = [7, 300, 1100]  # of another symbol, together with one of:
+PAIRED_SIZES = [33, 256, 1024, 2056, 8200]
+MAX_ELEMENTS = 1 << 21
+MAX_LARGE_ELEMENTS = 1 << 27
+SMALL = 3
+
+
+def split_shape(text):
+    """"T[rows.., Q, K]" -> ("T", ["rows..", "Q", "K"])."""
+    dtype, dims = re.fullmatch(r"\s*(\w+)\s*\[(.*)\]\s*", text).groups()
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(dims + ","):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append(dims[start:i].strip())
+            start = i + 1
+    return dtype, [p for p in parts if p]
+
+
+def bind(op, problem):
+    """The value of each symbol in one of the manifest's problems; an ellipsis binds a list."""
+    symbols = {}
+    for operand, given in zip(op["operands"], problem["operands"]):
+        if not given["present"]:
+            continue
+        _, terms = split_shape(operand["shape"])
+        dims, extra = list(given["dims"]), len(given["dims"]) - len(terms) + 1
+        for term in terms:
+            if term.endswith(".."):
+                symbols.setdefault(term, dims[:extra])
+                dims = dims[extra:]
+                continue
+            if re.fullmatch(r"[A-Za-z_]\w*", term):
+                symbols.setdefault(term, dims[0])
+            dims = dims[1:]
+    return symbols
+
+
+def shape_of(terms, symbols):
+    dims = []
+    for term in terms:
+        if term.endswith(".."):
+            dims += symbols[term]
+        elif term in symbols:
+            dims.append(symbols[term])
+        else:
+            names = {k: v for k, v in symbols.items() if not k.endswith("..")}
+            dims.append(int(eval(term.replace("/", "//"), {"min": min, "max": max}, names)))
+    return dims
+
+
+def substitutions(symbols):
+    """Bindings with small and odd sizes, the equalities of the original kept or broken one by one."""
+    dims = [s for s in symbols if not s.endswith("..")]
+    small = {s: [2, 3][:len(v)] if s.endswith("..") else min(v, SMALL) for s, v in symbols.items()}
+    groups = {frozenset(s for s in dims if symbols[s] == symbols[name]) for name in dims}
+    groups |= {frozenset([name]) for name in dims}
+    groups = sorted(groups, key=lambda g: (-len(g), sorted(g)))
+    leading = [s for s in symbols if s.endswith("..")]
+    yield small
+    for group in groups:
+        for size in SIZES:
+            changed = dict(small, **{s: size for s in group})
+            yield changed
+            yield dict(changed, **{s: [1] for s in leading})
+            for second in SECOND_SIZES if size in PAIRED_SIZES else []:
+                if leading:
+                    yield dict(changed, **{s: [second] for s in leading})
+                for other in groups:
+                    if not other & group:
+                        yield dict(changed, **{s: second for s in other})
+
+
+def attribute_values(op, given):
+    types = {a["name"]: a["type"] for a in op["attributes"]}
+    convert = {"float": float, "int": int, "bool": bool, "int[]": lambda v: [int(i) for i in v],
+               "float[]": lambda v: [float(i) for i in v]}
+    return {name: convert.get(types[name], str)(value) for name, value in given.items()}
+
+
+def of_types(op, types, elements_from, elements_to):
+    """capi.Problems of the op for one choice of its type parameters, each once, small ones first."""
+    found, structures = {}, set()
+    for given in op["problems"]:
+        attributes = attribute_values(op, given["attributes"])
+        if any(t["attribute"] and attributes.get(t["attribute"], types[t["name"]]) != types[t["name"]]
+               for t in op["types"]):
+            attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
+        symbols = bind(op, given)
+        structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
+                         [operand["present"] for operand in given["operands"]]))
+        others = [] if structure in structures else substitutions(symbols)
+        structures.add(structure)
+        for changed in [symbols, *others]:
+            operands = []
+            for operand, was in zip(op["operands"], given["operands"]):
+                dtype, terms = split_shape(operand["shape"])
+                operands.append((types.get(dtype, dtype), shape_of(terms, changed)) if was["present"] else None)
+            elements = max([math.prod(o[1]) for o in operands if o], default=0)
+            if elements_from < elements <= elements_to or not op["operands"]:
+                problem = capi.Problem(op["name"], operands, attributes)
+                found.setdefault(str(problem), (elements, problem))
+    return [problem for _, problem in sorted(found.values(), key=lambda item: item[0])]
+
+
+def legal(bundle, op, types, kind, large=False):
+    """Those of of_types() that the op accepts, with what kb_infer says about each."""
+    bounds = (MAX_ELEMENTS, MAX_LARGE_ELEMENTS) if large else (0, MAX_ELEMENTS)
+    accepted = []
+    for problem in of_types(op, types, *bounds):
+        try:
+            inferred = bundle.infer(problem, kind)
+        except capi.KbError:
+            continue
+        if not inferred["empty"]:
+            accepted.append((problem, inferred))
+    return accepted

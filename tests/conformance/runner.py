@@ -1,0 +1,240 @@
+"""Runs every variant of a bundle that this device can run, by force, against the float64 reference.
+
+A variant is launched on up to PROBLEMS_PER_VARIANT problems that it is legal for, at aligned and at
+unaligned addresses, on poisoned outputs between guard bytes, twice from one plan. A variant that no
+problem could launch fails: add a problem to its manifest that it is for.
+"""
+
+import dataclasses
+import importlib.util
+import itertools
+import pathlib
+
+import numpy as np
+
+from conformance import capi, compare, devices, problems
+
+PROBLEMS_PER_VARIANT = 5
+
+
+@dataclasses.dataclass
+class Outcome:
+    variant: str
+    launches: int = 0
+    worst: float = 0.0  # the largest error, in units of the tolerance
+    failures: list = dataclasses.field(default_factory=list)
+    blobs: list = dataclasses.field(default_factory=list)  # SHA-256 of its code objects
+
+    @property
+    def passed(self):
+        return self.launches > 0 and not self.failures
+
+    def reason(self):
+        return "; ".join(self.failures[:3]) or ("" if self.launches else "never launched")
+
+
+def load_reference(family, roots):
+    """reference.py of a family: each root is the family's folder or holds it."""
+    paths = [p for root in map(pathlib.Path, roots) for p in (root / family / "reference.py", root / "reference.py")]
+    path = next((p for p in paths if p.exists()), None)
+    if path is None:
+        raise FileNotFoundError(f"no reference.py of family {family!r} among {list(map(str, paths))}")
+    spec = importlib.util.spec_from_file_location(f"{family}_reference", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def random_operand(rng, dtype, dims):
+    if dtype == "bool":
+        return rng.random(dims) < 0.5
+    if dtype[0] in "ui":
+        return rng.integers(0 if dtype[0] == "u" else -100, 200 if dtype[0] == "u" else 100, dims)
+    return rng.standard_normal(dims) * 2
+
+
+def make_operands(reference, op, problem, seed):
+    """Arrays of each operand's own dtype (None where absent), in the op's order."""
+    rng = np.random.default_rng(seed)
+    names = [o["name"] for o in op["operands"]]
+    made = {}
+    if hasattr(reference, "make_inputs"):
+        shapes = {n: tuple(o[1]) for n, o in zip(names, problem.operands) if o}
+        made = reference.make_inputs(op["name"].split(".")[1], shapes, seed) or {}
+    return [None if o is None else
+            np.asarray(made.get(name, random_operand(rng, *o) if name not in made else 0)).astype(devices.NUMPY[o[0]])
+            for name, o in zip(names, problem.operands)]
+
+
+def wanted_results(reference, op, problem, arrays):
+    function = getattr(reference, op["name"].split(".")[1])
+    wide = [a if a is None or a.dtype.kind in "iub" else a.astype(np.float64) for a in arrays]
+    wanted = function(*wide, **problem.attributes)
+    return list(wanted) if isinstance(wanted, tuple) else [wanted]
+
+
+def tolerance_of(op, result, dtype):
+    for tolerance in op["tolerances"]:
+        if tolerance["result"] == result and tolerance["dtype"] in (None, dtype):
+            return {"ulps": tolerance["ulps"], "relative": tolerance["relative"]}
+    return {"ulps": 1.0, "relative": 0.0}
+
+
+def some_rows(found, wanted):
+    """Of a large result 500 rows and all that still holds the poison; of another everything."""
+    if found.size <= 1 << 18 or found.ndim < 2:
+        return found, wanted
+    rows = found.reshape(-1, found.shape[-1])
+    bits = rows.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[rows.dtype.itemsize])
+    unwritten = np.flatnonzero((bits == np.iinfo(bits.dtype).max).any(axis=1))[:100]
+    picks = np.unique(np.concatenate([[0, len(rows) - 1], unwritten,
+                                      np.random.default_rng(len(rows)).integers(0, len(rows), 500)]))
+    return rows[picks], np.broadcast_to(wanted, found.shape).reshape(rows.shape)[picks]
+
+
+class Launch:
+    """Buffers of one problem on one device, and the run of a plan on them."""
+
+    def __init__(self, device, op, problem, inferred, arrays, offset):
+        self.device, self.op, self.arrays = device, op, arrays
+        item = lambda dtype: np.dtype(devices.NUMPY[dtype]).itemsize
+        self.operands = [o and devices.Buffer(device, o[0], o[1], offset * item(o[0])) for o in problem.operands]
+        self.results = []
+        for result, given in zip(op["results"], inferred["results"]):
+            if not given["present"]:
+                self.results.append(None)
+            elif result["alias"] >= 0:
+                self.results.append(self.operands[result["alias"]])
+            else:
+                self.results.append(devices.Buffer(device, given["dtype"], given["dims"], offset * item(given["dtype"])))
+
+    def run(self, plan):
+        """The results as arrays; raises AssertionError when something was written outside them."""
+        for buffer, array in zip(self.operands, self.arrays):
+            if buffer:
+                buffer.put(array)
+        for buffer, result in zip(self.results, self.op["results"]):
+            if buffer and result["alias"] < 0:
+                buffer.poison()
+        workspace = devices.Buffer(self.device, "u8", [plan.workspace_bytes]).poison()
+        address = lambda buffers: [b.address if b else None for b in buffers]
+        self.device.synchronize()
+        plan.launch(address(self.operands), address(self.results), workspace.address if plan.workspace_bytes else None,
+                    self.device.stream, self.device.threads)
+        self.device.synchronize()
+        every = [b for b in [*self.operands, *self.results, workspace] if b]
+        assert all(b.guards_whole() for b in every), "wrote outside a buffer"
+        workspace.free()
+        return [b and b.get() for b in self.results]
+
+    def free(self):
+        for buffer in {id(b): b for b in [*self.operands, *self.results] if b}.values():
+            buffer.free()
+
+
+class Conformance:
+    def __init__(self, bundle_path, device, reference_roots, few=False):
+        self.bundle, self.device, self.roots = capi.Bundle(bundle_path), device, reference_roots
+        self.description = self.bundle.describe()
+        self.few = few  # only the two smallest problems of each variant
+        self._legal, self._references, self._wanted = {}, {}, {}
+
+    def ops(self):
+        return self.description["ops"]
+
+    def variants(self, op):
+        """Variants of this device kind: (variant, None), or (variant, why this device cannot run it)."""
+        provider = "host" if self.device.kind == capi.HOST else "cuda"
+        for variant in op["variants"]:
+            if variant["provider"] == provider:
+                yield variant, self.unreachable(op, variant)
+
+    def unreachable(self, op, variant):
+        for problem, _ in self.legal(op, variant["types"])[:1]:
+            for candidate in self.bundle.explain(problem, self.device.kind)["candidates"]:
+                if candidate["id"] == variant["id"] and "cannot run on" in candidate["reason"]:
+                    return candidate["reason"]
+        return None
+
+    def legal(self, op, types, large=False):
+        key = op["name"], tuple(sorted(types.items())), large
+        if key not in self._legal:
+            self._legal[key] = problems.legal(self.bundle, op, types, self.device.kind, large)
+        return self._legal[key]
+
+    def reference(self, op):
+        family = op["name"].split(".")[0]
+        if family not in self._references:
+            self._references[family] = load_reference(family, self.roots)
+        return self._references[family]
+
+    def chosen_problems(self, op, variant):
+        """Some of the problems that the variant is legal for: the smallest, the largest, between; a
+        large one only for a variant that takes nothing smaller."""
+        takes = lambda large: [(p, i) for p, i in self.legal(op, variant["types"], large)
+                               if self.explained(p).get(variant["id"])]
+        found = takes(large=False) or takes(large=True)[:1]
+        if self.few or len(found) <= PROBLEMS_PER_VARIANT:
+            return found[:2] if self.few else found
+        picks = np.unique(np.linspace(0, len(found) - 1, PROBLEMS_PER_VARIANT).round().astype(int))
+        return [found[i] for i in picks]
+
+    def explained(self, problem):
+        key = "explain", str(problem)
+        if key not in self._wanted:
+            answer = self.bundle.explain(problem, self.device.kind)
+            self._wanted[key] = {c["id"]: c["legal"] for c in answer["candidates"]}
+        return self._wanted[key]
+
+    def data(self, op, problem):
+        key = str(problem)
+        if key not in self._wanted:
+            if sum(1 for k in self._wanted if isinstance(k, str)) > 40:
+                self._wanted = {k: v for k, v in self._wanted.items() if not isinstance(k, str)}
+            arrays = make_operands(self.reference(op), op, problem, seed=len(self._wanted))
+            self._wanted[key] = arrays, wanted_results(self.reference(op), op, problem, arrays)
+        return self._wanted[key]
+
+    def run(self, op, variant):
+        outcome = Outcome(variant["id"])
+        blobs = {k["blob"] for k in variant["kernels"] if k["blob"] >= 0}
+        outcome.blobs = sorted(self.description["blobs"][b]["sha256"] for b in blobs)
+        self.bundle.clear_policy()
+        self.bundle.force(variant["id"])
+        try:
+            for (problem, inferred), offset in itertools.product(self.chosen_problems(op, variant), (0, 1)):
+                self.run_one(outcome, op, variant, problem, inferred, offset)
+        finally:
+            self.bundle.clear_policy()
+        return outcome
+
+    def run_one(self, outcome, op, variant, problem, inferred, offset):
+        arrays, wanted = self.data(op, problem)
+        where = f"{problem}{' unaligned' if offset else ''}"
+        try:
+            plan = capi.Plan(self.bundle, problem, self.device.kind)
+            if plan.variant != variant["id"]:
+                outcome.failures.append(f"{where}: forced, yet {plan.variant} was planned")
+                return
+            launch = Launch(self.device, op, problem, inferred, arrays, offset)
+            found, again = launch.run(plan), launch.run(plan)
+            self.judge(outcome, op, where, found, wanted)
+            if any(a is not None and a.tobytes() != b.tobytes() for a, b in zip(found, again)):
+                outcome.failures.append(f"{where}: another result when launched again")
+            launch.free()
+            outcome.launches += offset == 0
+        except (capi.KbError, AssertionError, devices.CudaError) as error:
+            refused = offset and isinstance(error, capi.KbError) and "align" in str(error)
+            if not refused:  # a plan may have no steps for unaligned addresses, and must then say so
+                outcome.failures.append(f"{where}: {error}")
+
+    def judge(self, outcome, op, where, found, wanted):
+        for number, (result, array) in enumerate(zip(op["results"], found)):
+            if array is None:
+                continue
+            name = next(n for n, t in devices.NUMPY.items() if array.dtype == t)
+            array, exact = some_rows(array, wanted[number])
+            ratio, sentence = compare.worst(array, exact, **tolerance_of(op, number, name))
+            outcome.worst = max(outcome.worst, ratio)
+            if not ratio <= 1:
+                outcome.failures.append(f"{where}, {result['name']}: {ratio:.3g} times the tolerance, {sentence}")

@@ -1,0 +1,25 @@
+"""Makes the folders of tests/ importable (conformance, gpu) and says which build is tested.
+
+KB_BUILD: the build folder, by default build/release.
+"""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(os.environ.get("KB_BUILD", ROOT / "build/release"))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("KBUNDLE_LIBRARY", str(BUILD / "libkbundle.so"))
+sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "ffi/python"))
+
+
+@pytest.fixture(scope="session")
+def command():
+    """The path of the command `kbundle`."""
+    path = BUILD / "kbundle"
+    assert path.exists(), f"no {path}: run `cmake --preset release && cmake --build --preset release`"
+    return str(path)

@@ -1,0 +1,152 @@
+// Promise: the C ABI opens, describes, plans and launches, never throws, sets out parameters only
+// on success, and turns every senseless argument into an error.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+
+#include "kbundle/kbundle_c.h"
+#include "support/files.h"
+#include "support/run_sample.h"
+
+namespace kbundle::testing {
+namespace {
+
+// Frees the error; its message, "" for success.
+std::string Message(kb_error* error, int expected_code = -1) {
+  if (error == nullptr) return "";
+  if (expected_code >= 0) {
+    EXPECT_EQ(kb_error_code(error), expected_code);
+  }
+  const std::string message = kb_error_message(error);
+  EXPECT_NE(message, "");
+  kb_error_free(error);
+  return message;
+}
+
+class CAbi : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const TempDir folder;
+    const std::string path = folder / "c.kb";
+    BundleMaker maker = HostMaker(CompileHostSample(folder.path(), KB_SOURCE_DIR));
+    WriteFile(path, maker.Bytes());
+    ASSERT_EQ(Message(kb_bundle_open(path.c_str(), "c abi", &bundle)), "");
+  }
+  static void TearDownTestSuite() { kb_bundle_release(bundle); }
+
+  CAbi() {
+    tensor = {1, 12 /* f32 */, 2, dims, nullptr};
+    attribute.name = "scale";
+    attribute.kind = KB_FLOAT;
+    attribute.number = 2.5;
+    spec = {&tensor, 1, &attribute, 1};
+  }
+
+  static kb_bundle* bundle;
+  int64_t dims[2] = {1000, 3};
+  kb_tensor tensor;
+  kb_attribute attribute{};
+  kb_problem_spec spec;
+};
+kb_bundle* CAbi::bundle = nullptr;
+
+TEST_F(CAbi, LaunchesAPlanOnAnyNumberOfThreads) {
+  std::vector<float> x(3000), y(3000);
+  std::iota(x.begin(), x.end(), 0.0f);
+  kb_plan* plan = nullptr;
+  ASSERT_EQ(Message(kb_plan_make(bundle, "host.scale", &spec, KB_DEVICE_HOST, -1, &plan)), "");
+  char* id = nullptr;
+  ASSERT_EQ(Message(kb_plan_variant(plan, &id)), "");
+  EXPECT_STREQ(id, "host.scale/simd@x86-64-v2");
+  kb_string_free(id);
+  EXPECT_EQ(kb_plan_workspace_bytes(plan), 0);
+  void* operands[] = {x.data()};
+  void* results[] = {y.data()};
+  for (int threads : {-1, 0, 1, 2, 8}) {
+    std::fill(y.begin(), y.end(), -1.0f);
+    ASSERT_EQ(Message(kb_plan_launch(plan, nullptr, operands, results, nullptr, threads)), "");
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], 2.5f * x[i]) << threads;
+  }
+  kb_plan_release(plan);
+}
+
+TEST_F(CAbi, AnswersInJson) {
+  const auto text = [](auto function, auto... arguments) {
+    char* json = nullptr;
+    EXPECT_EQ(Message(function(arguments..., &json)), "");
+    const std::string copy = json == nullptr ? "" : json;
+    kb_string_free(json);
+    return copy;
+  };
+  EXPECT_NE(text(kb_bundle_describe, bundle, nullptr, 1).find("host.fill"), std::string::npos);
+  EXPECT_EQ(text(kb_bundle_describe, bundle, "host.scale", 0).find("host.fill"), std::string::npos);
+  EXPECT_NE(text(kb_infer, bundle, "host.scale", &spec, KB_DEVICE_HOST).find("[1000,3]"),
+            std::string::npos);
+  EXPECT_NE(text(kb_explain, bundle, "host.scale", &spec, KB_DEVICE_HOST, "x86-64-v3").find("simd"),
+            std::string::npos);
+  EXPECT_NE(text(kb_stats).find("plans_made"), std::string::npos);
+}
+
+TEST_F(CAbi, RefusesArgumentsThatMakeNoSense) {
+  char* json = nullptr;
+  kb_plan* plan = nullptr;
+  const auto infer = [&] {
+    return Message(kb_infer(bundle, "host.scale", &spec, KB_DEVICE_HOST, &json), 3);
+  };
+  EXPECT_NE(Message(kb_bundle_open(nullptr, nullptr, nullptr), 3), "");
+  EXPECT_NE(Message(kb_infer(nullptr, "host.scale", &spec, KB_DEVICE_HOST, &json), 3), "");
+  EXPECT_NE(Message(kb_infer(bundle, nullptr, &spec, KB_DEVICE_HOST, &json), 3), "");
+  EXPECT_NE(Message(kb_infer(bundle, "host.scale", nullptr, KB_DEVICE_HOST, &json), 3), "");
+  EXPECT_NE(
+      Message(kb_plan_make(bundle, "host.scale", &spec, static_cast<kb_device_kind>(7), -1, &plan),
+              3),
+      "");
+  EXPECT_NE(Message(kb_plan_launch(nullptr, nullptr, nullptr, nullptr, nullptr, 1), 3), "");
+  tensor.dtype = 17;
+  EXPECT_NE(infer().find("dtype 17"), std::string::npos);
+  tensor.dtype = 12;
+  tensor.rank = 17;
+  EXPECT_NE(infer().find("rank 17"), std::string::npos);
+  tensor.rank = 2;
+  dims[1] = -1;
+  EXPECT_NE(infer().find("-1"), std::string::npos);
+  dims[1] = 3;
+  tensor.dims = nullptr;
+  EXPECT_NE(infer().find("dims"), std::string::npos);
+  tensor.dims = dims;
+  attribute.kind = 9;
+  EXPECT_NE(infer().find("kind 9"), std::string::npos);
+  attribute.kind = KB_TEXT;
+  EXPECT_NE(infer().find("text"), std::string::npos);
+  attribute.name = nullptr;
+  EXPECT_NE(infer().find("name"), std::string::npos);
+  attribute.name = "scale";
+  attribute.kind = KB_INT_ARRAY;
+  attribute.count = size_t{1} << 40;
+  EXPECT_NE(Message(kb_infer(bundle, "host.scale", &spec, KB_DEVICE_HOST, &json), 8), "");
+  spec.operand_count = size_t{1} << 40;
+  EXPECT_NE(Message(kb_infer(bundle, "host.scale", &spec, KB_DEVICE_HOST, &json), 8), "");
+  EXPECT_EQ(json, nullptr) << "an out parameter was set by a call that failed";
+  EXPECT_EQ(plan, nullptr);
+}
+
+TEST_F(CAbi, ExplainRefusesATargetOfTheOtherKind) {
+  char* json = nullptr;
+  EXPECT_NE(Message(kb_explain(bundle, "host.scale", &spec, KB_DEVICE_HOST, "sm_90a", &json), 3),
+            "");
+}
+
+TEST_F(CAbi, FreesNothingWithoutComplaint) {
+  kb_error_free(nullptr);
+  kb_string_free(nullptr);
+  kb_bundle_release(nullptr);
+  kb_plan_release(nullptr);
+  EXPECT_EQ(kb_error_code(nullptr), 0);
+  EXPECT_STREQ(kb_error_message(nullptr), "");
+  EXPECT_EQ(kb_abi_version(), 1);
+  EXPECT_STREQ(kb_version(), "0.1.0");
+}
+
+}  // namespace
+}  // namespace kbundle::testing

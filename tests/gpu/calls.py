@@ -1,0 +1,112 @@
+"""Which driver calls are made after prepare, counted by CUPTI over the whole process.
+
+Through the C ABI, right after the plans are made: launches, memsets and copies, nothing else. Under
+JAX, whose own events and graph updates are in the count too: no load, no allocation, no waiting.
+"""
+
+import ctypes
+import glob
+import os
+import pathlib
+import re
+import site
+import subprocess
+import sys
+
+from report import Report
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INJECTION = ROOT / "build/release/libkb_cupti.so"
+OURS = re.compile(r"cu(LaunchKernel|LaunchKernelEx|Memset\w+Async|Memcpy\w*Async)(_\w+)?$")
+FORBIDDEN = re.compile(r"cu(Module|Library|Link|Kernel|Func(Load|Set)|Mem(Alloc|Free|Create|Map)|CtxSynchronize|"
+                       r"GraphInstantiate)")
+
+
+class Counter:
+    def __init__(self):
+        self.library = ctypes.CDLL(str(INJECTION))
+        self.library.kb_cupti_report.restype = ctypes.c_size_t
+
+    def __enter__(self):
+        self.library.kb_cupti_count(1)
+        return self
+
+    def __exit__(self, *_):
+        self.library.kb_cupti_count(0)
+        text = ctypes.create_string_buffer(1 << 16)
+        self.library.kb_cupti_report(text, ctypes.c_size_t(len(text)))
+        self.calls = {line.split()[0]: int(line.split()[1]) for line in text.value.decode().splitlines()}
+
+
+def capi():
+    import graphs
+    from conformance import capi, devices
+    bundle, work = graphs.capi_ops()
+    cuda = devices.Cuda()
+    ready = []
+    for op, problem, arrays, wanted in work:
+        operands = [devices.Buffer(cuda, *o).put(a) for o, a in zip(problem.operands, arrays)]
+        result = devices.Buffer(cuda, "f32", wanted.shape)
+        plan = capi.Plan(bundle, problem, capi.CUDA)
+        workspace = cuda.allocate(max(1, plan.workspace_bytes))
+        cuda.synchronize()
+        ready.append((plan, [b.address for b in operands], [result.address], workspace))
+    with Counter() as counter:
+        for plan, operands, results, workspace in ready * 20:
+            plan.launch(operands, results, workspace, cuda.stream)
+    cuda.synchronize()
+    return counter.calls
+
+
+def jax_calls():
+    import jax
+    import graphs
+    program, _ = graphs.xla_program((2, 3, 64, 64))
+    x = graphs.some((2, 3, 64, 64), 0)
+    for _ in range(4):
+        jax.block_until_ready(program(x))
+    with Counter() as counter:
+        for _ in range(20):
+            jax.block_until_ready(program(x))
+    return counter.calls
+
+
+def cupti_library():
+    patterns = [f"{folder}/nvidia/*/lib/libcupti.so.1*" for folder in {*site.getsitepackages(), *sys.path}]
+    patterns += ["/usr/local/cuda*/**/libcupti.so.1*"]
+    return next((p for pattern in patterns for p in sorted(glob.glob(pattern, recursive=True))), None)
+
+
+def count_in_child(report, name, flags=""):
+    env = dict(os.environ, CUDA_INJECTION64_PATH=str(INJECTION), KB_CUPTI=cupti_library() or "", XLA_FLAGS=flags)
+    child = subprocess.run([sys.executable, __file__, name], env=env, capture_output=True, text=True, timeout=50)
+    lines = [line.split()[1:] for line in child.stdout.splitlines() if line.startswith("CALL ")]
+    if child.returncode or not lines:
+        report.hold(f"{name} {flags}".strip(), False, child.stderr.strip()[-300:] or "no driver call was counted")
+        return {}
+    return {call: int(count) for call, count in lines}
+
+
+def main():
+    if len(sys.argv) > 1:
+        for call, count in sorted({"capi": capi, "jax": jax_calls}[sys.argv[1]]().items()):
+            print(f"CALL {call} {count}")
+        return
+    report = Report("calls")
+    report.fact("libcupti", os.path.basename(cupti_library() or "not found"))
+    calls = count_in_child(report, "capi")
+    if calls:
+        others = {c: n for c, n in calls.items() if not OURS.match(c)}
+        report.hold("after prepare: launches, memsets and copies, nothing else", not others, str(others))
+        report.fact("calls of 120 launches", calls)
+    for flags in ("--xla_gpu_graph_min_graph_size=1", "--xla_gpu_enable_command_buffer="):
+        calls = count_in_child(report, "jax", flags)
+        if calls:
+            wrong = {c: n for c, n in calls.items() if FORBIDDEN.match(c)}
+            report.hold(f"JAX, 20 runs of 8 calls, {flags}: no load, no allocation, no waiting", not wrong, str(wrong))
+            report.fact(f"calls, {flags}", calls)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Graph safety: captured straight after prepare as the very first use, and under XLA's command buffers
+in every mode. Each scenario is a fresh process, so that nothing is warm.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from report import Report
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / "build/kernels.kb"
+# name: (function, XLA_FLAGS)
+SCENARIOS = {
+    "first use inside a capture": ("first_use_captured", ""),
+    "error inside a capture leaves stream and process usable": ("error_captured", ""),
+    "XLA, as it comes": ("xla_runs", ""),
+    "XLA, command buffers of one call": ("xla_runs", "--xla_gpu_graph_min_graph_size=1"),
+    "XLA, no command buffers": ("xla_runs", "--xla_gpu_enable_command_buffer="),
+    "XLA, buffers that move": ("xla_moved", "--xla_gpu_graph_min_graph_size=1"),
+    "XLA, a second executable": ("xla_second", "--xla_gpu_graph_min_graph_size=1"),
+    "XLA, profiler on": ("xla_profiled", "--xla_gpu_graph_min_graph_size=1"),
+    "XLA, an error from the handler": ("xla_error", "--xla_gpu_graph_min_graph_size=1"),
+}
+
+
+def capi_ops():
+    """Every op on one small problem: (op, problem, arrays, wanted) and the bundle."""
+    from conformance import accuracy, capi, runner
+    bundle = capi.Bundle(BUNDLE)
+    reference = runner.load_reference("softmax", [ROOT / "kernels"])
+    work = []
+    for op in bundle.describe(with_variants=False)["ops"]:
+        problem = accuracy.problem_of(op, "f32", (2, 3, 64, 64))
+        arrays = runner.make_operands(reference, op, problem, 1)
+        work.append((op, problem, arrays, runner.wanted_results(reference, op, problem, arrays)[0]))
+    return bundle, work
+
+
+def first_use_captured():
+    from conformance import capi, compare, devices
+    bundle, work = capi_ops()
+    cuda = devices.Cuda()
+    for op, problem, arrays, wanted in work:
+        operands = [devices.Buffer(cuda, *o).put(a) for o, a in zip(problem.operands, arrays)]
+        result = devices.Buffer(cuda, "f32", wanted.shape).poison()
+        plan = capi.Plan(bundle, problem, capi.CUDA)
+        workspace = cuda.allocate(max(1, plan.workspace_bytes))
+        cuda.synchronize()
+        graph = cuda.capture(lambda: plan.launch([b.address for b in operands], [result.address], workspace, cuda.stream))
+        cuda.launch_graph(graph)
+        cuda.synchronize()
+        ratio, sentence = compare.worst(result.get(), wanted, relative=2e-6)
+        assert ratio <= 1, f"{op['name']}: {sentence}"
+
+
+def error_captured():
+    from conformance import capi, compare, devices
+    bundle, work = capi_ops()
+    cuda = devices.Cuda()
+    op, problem, arrays, wanted = work[0]
+    operand = devices.Buffer(cuda, *problem.operands[0]).put(arrays[0])
+    result = devices.Buffer(cuda, "f32", wanted.shape).poison()
+    plan = capi.Plan(bundle, problem, capi.CUDA)
+    cuda.synchronize()
+    for bad in ([None], [operand.address + 1]):
+        try:
+            cuda.capture(lambda: plan.launch(bad, [result.address], None, cuda.stream))
+        except capi.KbError as error:
+            assert str(error)
+            continue
+        raise AssertionError(f"operand address {bad} was accepted")
+    graph = cuda.capture(lambda: plan.launch([operand.address], [result.address], None, cuda.stream))
+    cuda.launch_graph(graph)
+    plan.launch([operand.address], [result.address], None, cuda.stream)
+    cuda.synchronize()
+    ratio, sentence = compare.worst(result.get(), wanted, relative=2e-6)
+    assert ratio <= 1, sentence
+
+
+def xla_program(shape):
+    """Eight calls of forward ops in one program, and the same in float64."""
+    import jax
+    import kbundle
+    import kbundle.jax as kbj
+    bundle = kbundle.open(str(BUNDLE))
+    ops = ["softmax.scaled_forward", "softmax.scaled_causal_forward"] * 4
+
+    @jax.jit
+    def program(x):
+        for op in ops:
+            x = kbj.call(bundle, op, x * 3 + 1, scale=2.0)
+        return x
+
+    def wanted(x):
+        from conformance import runner
+        reference = runner.load_reference("softmax", [ROOT / "kernels"])
+        x = np.asarray(x, np.float64)
+        for op in ops:
+            x = getattr(reference, op.split(".")[1])(x * 3 + 1, scale=2.0)
+        return x
+
+    return program, wanted
+
+
+def check_close(found, wanted):
+    error = float(np.max(np.abs(np.asarray(found, np.float64) - wanted)))
+    assert error < 1e-4, f"off by {error:.3g}"
+
+
+def some(shape, seed):
+    import jax.numpy as jnp
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+def xla_runs():
+    program, wanted = xla_program((2, 3, 64, 64))
+    for seed in range(6):
+        x = some((2, 3, 64, 64), seed)
+        check_close(program(x), wanted(x))
+
+
+def xla_moved():
+    program, wanted = xla_program((2, 3, 64, 64))
+    kept = []
+    for seed in range(8):
+        kept.append(some((2, 3, 64, 64), seed))
+        kept.append(program(kept[-1]))
+        kept.append(some((seed + 1, 1000), seed))
+        check_close(kept[-2], wanted(kept[-3]))
+
+
+def xla_second():
+    first, wanted = xla_program((2, 3, 64, 64))
+    second, _ = xla_program((2, 3, 64, 64))
+    for seed in range(4):
+        for shape in ((2, 3, 64, 64), (1, 5, 100, 100)):
+            x = some(shape, seed)
+            check_close(first(x), wanted(x))
+            check_close(second(x), wanted(x))
+
+
+def xla_profiled():
+    import jax
+    program, wanted = xla_program((2, 3, 64, 64))
+    x = some((2, 3, 64, 64), 0)
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            for _ in range(4):
+                check_close(program(x), wanted(x))
+    check_close(program(x), wanted(x))
+
+
+def xla_error():
+    """A call that can never be planned (every variant denied) fails with a sentence; others go on."""
+    import jax
+    import kbundle
+    import kbundle.jax as kbj
+    bundle = kbundle.open(str(BUNDLE))
+    program, wanted = xla_program((2, 3, 64, 64))
+    x = some((2, 3, 64, 64), 0)
+    check_close(program(x), wanted(x))
+    op = next(o for o in bundle.ops if o.name == "softmax.scaled_backward")
+    for variant in op.variants:
+        bundle.deny(variant.id)
+    try:
+        jax.block_until_ready(jax.jit(lambda a: kbj.call(bundle, op.name, a * 2, a, scale=1.0))(x))
+    except Exception as error:
+        assert op.name in str(error), f"an error that does not name the op: {error}"
+    else:
+        raise AssertionError("a call without a legal variant gave no error")
+    for _ in range(3):
+        check_close(program(x), wanted(x))
+
+
+def main():
+    if len(sys.argv) > 1:
+        globals()[sys.argv[1]]()
+        print("scenario held")
+        return
+    report = Report("graphs")
+    for name, (function, flags) in SCENARIOS.items():
+        env = dict(os.environ, XLA_FLAGS=flags)
+        child = subprocess.run([sys.executable, __file__, function], env=env, capture_output=True, text=True, timeout=100)
+        last = (child.stderr.strip().splitlines() or ["no output"])[-1]
+        report.hold(name, child.returncode == 0 and "scenario held" in child.stdout, f"code {child.returncode}: {last}")
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from report import Report
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def main():
+    report = Report("sanitizer")
+    tool = shutil.which("compute-sanitizer") or next(
+        map(str, pathlib.Path("/").glob("usr/local/cuda*/bin/compute-sanitizer")), None)
+    if not report.hold("compute-sanitizer is there", tool):
+        report.finish()
+    env = {k: v for k, v in os.environ.items() if k not in ("KB_RESULT", "KB_OUT")}
+    for check in ("memcheck", "racecheck"):
+        child = subprocess.run([tool, "--tool", check, "--error-exitcode", "99", sys.executable,
+                                str(ROOT / "tests/gpu/variants.py"), "--few"], env=env, capture_output=True, text=True)
+        text = child.stdout + child.stderr
+        summary = [line for line in text.splitlines() if "SUMMARY" in line]
+        print("\n".join(text.splitlines()[-30:]) if child.returncode else "")
+        report.hold(f"{check}: no finding", child.returncode == 0 and summary,
+                    f"code {child.returncode}: {summary or text[-300:]}")
+        report.fact(f"{check}", " ".join(summary).strip("= "))
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

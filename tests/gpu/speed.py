@@ -1,0 +1,169 @@
+"""kbundle against jax.jit of the plain formula on 20 shapes, and against torch.compile on three.
+
+Each side is one jitted program of N equal calls on distinct buffers, chained by optimization barriers
+so that XLA neither merges nor overlaps them; XLA runs either program as a CUDA graph. Time of a call:
+the host clock over back-to-back runs of the program, ended by one wait, divided by the calls; the
+median of interleaved rounds. kbundle's own captured graph is in the table too, and torch.compile's.
+"""
+
+import pathlib
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+
+import kbundle
+import kbundle.jax as kbj
+from formulas import OPS, SCALE, inputs
+from report import Report
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LARGE = (4, 16, 2048, 2048)
+# (op, dtype, shape); the first three are also given to torch.compile
+SHAPES = [
+    ("scaled_forward", "bfloat16", LARGE),
+    ("scaled_causal_forward", "bfloat16", (4, 16, 1024, 1024)),
+    ("scaled_backward", "bfloat16", (8, 16, 512, 512)),
+    ("scaled_masked_forward", "bfloat16", LARGE),
+    ("scaled_causal_forward", "bfloat16", LARGE),
+    ("scaled_backward", "bfloat16", LARGE),
+    ("scaled_causal_backward", "bfloat16", (2, 16, 2048, 2048)),
+    ("scaled_masked_backward", "float16", (4, 16, 1024, 1024)),
+    ("scaled_forward", "float32", (1, 1, 4096, 4096)),
+    ("scaled_forward", "bfloat16", (1, 1, 8, 64)),
+    ("scaled_forward", "float32", (1, 1, 1, 32)),
+    ("scaled_forward", "bfloat16", (1, 1, 1, 4096)),
+    ("scaled_forward", "float32", (1, 1, 128, 128)),
+    ("scaled_forward", "bfloat16", (1, 1, 128, 2048)),
+    ("scaled_forward", "bfloat16", (1, 1, 8, 65536)),
+    ("scaled_forward", "bfloat16", (1, 1, 8192, 1001)),
+    ("scaled_forward", "bfloat16", (1, 1, 131072, 64)),
+    ("scaled_masked_forward", "float16", (8, 16, 256, 256)),
+    ("scaled_causal_forward", "float16", (8, 16, 128, 128)),
+    ("scaled_backward", "float32", (1, 1, 1024, 1024)),
+]
+ROUNDS = 7
+SECONDS_PER_ROUND = 0.02
+
+
+def chained(function, calls):
+    def program(*sets):
+        results, last = [], None
+        for i in range(calls):
+            operands = sets[i % len(sets)]
+            if last is not None:
+                operands, last = jax.lax.optimization_barrier((operands, last))
+                results[-1] = last
+            last = function(*operands)
+            results.append(last)
+        # Every result is used, or XLA would drop it from the barriers; one small kernel does that.
+        return jnp.stack([jnp.ravel(r)[0] for r in jax.lax.optimization_barrier(results)])
+    return jax.jit(program)
+
+
+def per_call_us(programs, sets, calls):
+    """Medians over interleaved rounds."""
+    repeats = []
+    for program in programs:
+        jax.block_until_ready([program(*sets) for _ in range(3)])
+        start = time.perf_counter()
+        jax.block_until_ready([program(*sets) for _ in range(5)])
+        repeats.append(max(5, int(SECONDS_PER_ROUND / (time.perf_counter() - start) * 5)))
+    times = [[] for _ in programs]
+    for _ in range(ROUNDS):
+        for program, count, samples in zip(programs, repeats, times):
+            start = time.perf_counter()
+            jax.block_until_ready([program(*sets) for _ in range(count)])
+            samples.append((time.perf_counter() - start) / count / calls * 1e6)
+    return [statistics.median(samples) for samples in times]
+
+
+def torch_us(op, dtype, shape):
+    """torch.compile (max-autotune) of the same formula: device time in a captured graph of 10 calls."""
+    import torch
+    t = getattr(torch, dtype)
+
+    def scaled(x):
+        return torch.softmax(x.float() * SCALE, -1).to(x.dtype)
+
+    def causal(x):
+        keep = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril()
+        return torch.softmax((x.float() * SCALE).masked_fill(~keep, -torch.inf), -1).to(x.dtype)
+
+    def backward(dy, y):
+        dy, y = dy.float(), y.float()
+        return (SCALE * y * (dy - (dy * y).sum(-1, keepdim=True))).to(t)
+
+    function = {"scaled_forward": scaled, "scaled_causal_forward": causal, "scaled_backward": backward}[op]
+    operands = [torch.randn(shape, device="cuda", dtype=t) for _ in range(2 if "backward" in op else 1)]
+    compiled = torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
+    for _ in range(3):
+        compiled(*operands)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(10):
+            compiled(*operands)
+    times = []
+    for _ in range(15):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 100)
+    del graph, operands
+    torch.cuda.empty_cache()
+    return statistics.median(times)
+
+
+def own_graph_us(op, dtype, operands):
+    """kbundle's launches alone in a captured graph, on the same data."""
+    from bandwidth import device_us
+    from conformance import capi, devices
+    cuda = devices.Cuda()
+    names = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "uint8": "u8"}
+    problem = capi.Problem(f"softmax.{op}", [(names[str(o.dtype)], o.shape) for o in operands], {"scale": SCALE})
+    plan = capi.Plan(capi.Bundle(ROOT / "build/kernels.kb"), problem, capi.CUDA)
+    result = devices.Buffer(cuda, names[dtype], operands[0].shape)
+    workspace = cuda.allocate(max(1, plan.workspace_bytes))
+    pointers = capi.Plan.pointers([o.unsafe_buffer_pointer() for o in operands]), capi.Plan.pointers([result.address])
+    us = device_us(cuda, lambda: plan.launch(*pointers, workspace, cuda.stream))
+    result.free()
+    cuda.free(workspace)
+    return us, plan.variant.split("/")[1]
+
+
+def main():
+    report = Report("speed")
+    bundle = kbundle.open(str(ROOT / "build/kernels.kb"))
+    rows, behind = [], []
+    for number, (op, dtype, shape) in enumerate(SHAPES):
+        formula, kind = OPS[f"softmax.{op}"]
+        elements = 1
+        for d in shape:
+            elements *= d
+        set_count = 2 if elements > 1 << 25 else 4
+        calls = 12 if elements > 1 << 25 else 48
+        sets = [inputs(kind, dtype, shape, seed) for seed in range(set_count)]
+        ours = chained(lambda *a: kbj.call(bundle, f"softmax.{op}", *a, scale=SCALE), calls)
+        mine, theirs = per_call_us([ours, chained(formula, calls)], sets, calls)
+        graph, variant = own_graph_us(op, dtype, sets[0])
+        compiled = torch_us(op, dtype, shape) if number < 3 else None
+        allowed = max(theirs * 1.02, theirs + 0.3)
+        label = f"{op} {dtype}{list(shape)}"
+        if mine > allowed:
+            behind.append(label)
+        rows.append([label, variant, f"{graph:.2f}", f"{mine:.2f}", f"{theirs:.2f}", f"{theirs / mine:.2f}",
+                     "" if compiled is None else f"{compiled:.2f}"])
+        print("    ", *rows[-1], flush=True)
+        if compiled is not None:
+            report.bar(f"{label} against torch.compile", graph, max(compiled * 1.02, compiled + 0.3), "us")
+    report.table("Microseconds per call", ["op and shape", "variant", "kbundle, own graph", "kbundle in jax.jit",
+                                          "jax.jit formula", "ratio", "torch.compile"], rows)
+    report.hold(f"never slower than jax.jit by more than 2 % or 0.3 us on {len(SHAPES)} shapes", not behind, str(behind))
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

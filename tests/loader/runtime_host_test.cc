@@ -1,0 +1,198 @@
+// Promise: the host provider computes, in parts or at once, from sealed memory or from a file, and
+// says so when it cannot.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "../../loader/src/host_object.h"
+#include "kbundle/runtime.h"
+#include "support/files.h"
+#include "support/run_sample.h"
+
+namespace kbundle {
+namespace {
+
+using testing::CompileHostSample;
+using testing::HostMaker;
+using testing::ProblemOf;
+
+constexpr Device::Kind kHost = Device::Kind::kHost;
+
+const std::vector<uint8_t>& HostCode() {
+  static const std::vector<uint8_t>& code = *[] {
+    testing::TempDir dir;
+    return new std::vector<uint8_t>(CompileHostSample(dir.path(), KB_SOURCE_DIR));
+  }();
+  return code;
+}
+
+class HostTest : public ::testing::Test {
+ protected:
+  testing::TempDir dir_;
+  std::shared_ptr<const Bundle> bundle_ = HostMaker(HostCode()).Open(dir_ / "host.kb");
+  Runtime runtime_;
+
+  std::shared_ptr<const Plan> MakePlan(const Problem& problem) {
+    auto plan = runtime_.MakePlan(bundle_, problem, kHost);
+    if (!plan.ok()) ADD_FAILURE() << plan.status().ToString();
+    return plan.ok() ? *plan : nullptr;
+  }
+  // Runs y = 3 x over `x` and expects it right.
+  void ExpectScaled(const Plan& plan, const HostExecutor* executor, size_t count) {
+    std::vector<float> x(count), y(count, -1);
+    std::iota(x.begin(), x.end(), 1.0f);
+    void* operands[] = {x.data()};
+    void* results[] = {y.data()};
+    ASSERT_EQ(
+        plan.Launch(const_cast<HostExecutor*>(executor), {operands, results, nullptr}).ToString(),
+        "OK");
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(y[i], 3 * x[i]) << i;
+  }
+};
+
+// Runs the chunks one after the other, the last first, and counts them.
+struct Chunks {
+  std::atomic<int> calls{0};
+  HostExecutor executor{&Run, this};
+
+  static void Run(void* state, int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t),
+                  void* context) {
+    for (int64_t end = count; end > 0; end -= std::min(grain, end)) {
+      body(context, std::max<int64_t>(0, end - grain), end);
+      ++static_cast<Chunks*>(state)->calls;
+    }
+  }
+};
+
+TEST_F(HostTest, TheCallingThreadDoesItAllWithoutAnExecutor) {
+  const auto plan = MakePlan(ProblemOf(*bundle_, "host.scale", {"f32[7,5]"}, {{"scale", "3"}}));
+  ExpectScaled(*plan, nullptr, 35);
+}
+
+TEST_F(HostTest, AnExecutorGetsTheRangeInGrains) {
+  const auto plan = MakePlan(ProblemOf(*bundle_, "host.scale", {"f32[7,5]"}, {{"scale", "3"}}));
+  Chunks chunks;
+  ExpectScaled(*plan, &chunks.executor, 35);
+  EXPECT_EQ(chunks.calls, 4) << "7 rows in grains of 2";
+}
+
+TEST_F(HostTest, ARangeOfOneGrainStaysOnTheThread) {
+  const auto plan = MakePlan(ProblemOf(*bundle_, "host.scale", {"f32[2,5]"}, {{"scale", "3"}}));
+  Chunks chunks;
+  ExpectScaled(*plan, &chunks.executor, 10);
+  EXPECT_EQ(chunks.calls, 0);
+}
+
+TEST_F(HostTest, AnEmptyRangeCallsNothing) {
+  const auto plan = MakePlan(ProblemOf(*bundle_, "host.scale", {"f32[0,5]"}));
+  void* none[] = {nullptr};
+  EXPECT_TRUE(plan->Launch(nullptr, {none, none, nullptr}).ok());
+}
+
+TEST_F(HostTest, LargeResultsInHugePagesAreRightToo) {
+  const size_t count = 3 << 20;
+  const auto plan =
+      MakePlan(ProblemOf(*bundle_, "host.scale", {"f32[3,1048576]"}, {{"scale", "3"}}));
+  ExpectScaled(*plan, nullptr, count);
+}
+
+TEST_F(HostTest, MemsetStepsFillTheResult) {
+  const auto plan = MakePlan(ProblemOf(*bundle_, "host.fill", {"u8[9]"}));
+  uint8_t like[9] = {}, y[10] = {};
+  void* operands[] = {like};
+  void* results[] = {y};
+  ASSERT_TRUE(plan->Launch(nullptr, {operands, results, nullptr}).ok());
+  EXPECT_EQ(std::count(y, y + 10, 1), 9);
+}
+
+TEST_F(HostTest, EqualProblemsShareOnePlanAndOneObject) {
+  const Problem problem = ProblemOf(*bundle_, "host.scale", {"f32[7,5]"});
+  const auto first = MakePlan(problem), second = MakePlan(problem);
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(runtime_.stats().objects_loaded, 1u);
+  EXPECT_EQ(runtime_.stats().chosen.at(0).device, HostDevice().ToString());
+}
+
+TEST_F(HostTest, MemoryAndTemporaryFileGiveTheSameKernel) {
+  ResolvedStep step;
+  step.symbol = "scale_f32";
+  for (uint32_t size : {8, 8, 4, 4})
+    step.args.push_back({ResolvedArg::Kind::kConstant, size, {}, 0});
+  for (HostObjectPlace place : {HostObjectPlace::kMemory, HostObjectPlace::kTemporaryFile}) {
+    auto object = LoadHostObject(HostCode(), "sample", place);
+    ASSERT_TRUE(object.ok()) << object.status().ToString();
+    const auto kernel = FindHostKernel(*object, step);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().ToString();
+    float x = 2, y = 0, scale = 4;
+    const float* px = &x;
+    float* py = &y;
+    const int32_t k = 1;
+    const void* args[] = {&py, &px, &scale, &k};
+    (*kernel)(0, 1, args);
+    EXPECT_EQ(y, 8);
+  }
+}
+
+TEST_F(HostTest, AKernelWithOtherParametersIsRefusedByName) {
+  auto object = LoadHostObject(HostCode(), "sample");
+  ASSERT_TRUE(object.ok());
+  ResolvedStep step;
+  step.symbol = "scale_f32";
+  EXPECT_NE(FindHostKernel(*object, step).status().message().find("takes 4 parameters"),
+            std::string::npos);
+  for (uint32_t size : {8, 8, 8, 4})
+    step.args.push_back({ResolvedArg::Kind::kConstant, size, {}, 0});
+  EXPECT_NE(FindHostKernel(*object, step).status().message().find("parameter 3"),
+            std::string::npos);
+  step.symbol = "absent";
+  EXPECT_EQ(FindHostKernel(*object, step).status().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(HostTest, BytesThatAreNoLibraryAreAnErrorValue) {
+  const auto bundle = HostMaker(std::vector<uint8_t>(500, 7)).Open(dir_ / "noise.kb");
+  auto plan = runtime_.MakePlan(bundle, ProblemOf(*bundle, "host.scale", {"f32[7,5]"}), kHost);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), StatusCode::kUnavailable) << plan.status().ToString();
+}
+
+TEST_F(HostTest, ADamagedObjectIsNeverMapped) {
+  std::string bytes = testing::ReadFile(dir_ / "host.kb");
+  bytes[bytes.size() - 40] ^= 1;
+  testing::WriteFile(dir_ / "host.kb", bytes);
+  auto plan = runtime_.MakePlan(bundle_, ProblemOf(*bundle_, "host.scale", {"f32[7,5]"}), kHost);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), StatusCode::kDataLoss) << plan.status().ToString();
+}
+
+TEST(OpenShared, NamesFindTheBundleAndOtherContentIsRefused) {
+  testing::TempDir dir;
+  testing::WriteFile(dir / "a.kb", testing::RunMaker().Bytes());
+  testing::WriteFile(dir / "b.kb", HostMaker(HostCode()).Bytes());
+  const auto first = OpenShared(dir / "a.kb", "open_shared_test");
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(*OpenShared(dir / "a.kb", "open_shared_test"), *first);
+  EXPECT_EQ(*FindOpen("open_shared_test"), *first);
+  const auto other = OpenShared(dir / "b.kb", "open_shared_test");
+  EXPECT_EQ(other.status().code(), StatusCode::kAlreadyExists) << other.status().ToString();
+  EXPECT_EQ(*FindOpen("open_shared_test"), *first);
+  const auto by_own_name = OpenShared(dir / "b.kb");
+  ASSERT_TRUE(by_own_name.ok());
+  EXPECT_EQ(*FindOpen("host"), *by_own_name);
+}
+
+TEST(OpenShared, AnUnknownNameIsToldWhatIsOpen) {
+  testing::TempDir dir;
+  testing::WriteFile(dir / "a.kb", testing::RunMaker().Bytes());
+  ASSERT_TRUE(OpenShared(dir / "a.kb", "known_name").ok());
+  const auto found = FindOpen("unknown_name");
+  EXPECT_EQ(found.status().code(), StatusCode::kNotFound);
+  EXPECT_NE(found.status().message().find("known_name"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kbundle

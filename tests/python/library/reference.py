@@ -1,0 +1,33 @@
+"""Float64 references of the probe ops."""
+
+import numpy as np
+
+
+def shift(x, *, by=1):
+    return x + by
+
+
+def add_row(x, row):
+    return x + row
+
+
+def column_sum(x):
+    return x.reshape(-1, x.shape[-1]).sum(axis=0)
+
+
+def unbatched(x):
+    return x
+
+
+def attributes(*, flag=False, count, mode="plain", list, number=0.5):
+    return np.array([flag, count, ["plain", "causal"].index(mode), len(list), list[0], int(number * 1000)])
+
+
+def cast(x, *, out_dtype):
+    return x
+
+
+def keep(x, mask=None):
+    if mask is None:
+        return x, None
+    return np.where(mask != 0, x, 0), (np.asarray(mask) != 0).astype(np.int32)

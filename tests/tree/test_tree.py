@@ -1,0 +1,146 @@
+"""The tree keeps its shape: who may include whom, where ops may be named, how long lines and files get."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MAY_INCLUDE = {
+    "schemas": {"schemas"},
+    "loader": {"loader", "schemas"},
+    "builder": {"builder", "loader", "schemas"},
+    "ffi": {"ffi", "loader", "schemas"},
+}
+CODE = {".h", ".cc", ".cu", ".cuh", ".py"}
+LONGEST_FILE = 800
+# Words of a room that a room below it must not know, and words for work left undone.
+FOREIGN = {
+    "schemas": r"\bcuda\.h\b|xla/|Python\.h|nvrtc",
+    "loader": r"cuda_runtime|xla/|Python\.h|nvrtc|nvFatbin",
+}
+UNFINISHED = r"\b(TODO|FIXME|XXX|HACK)\b|^(//|/\*|#) CONTRACT\b"
+BANNED_NAMES = re.compile(r"\b(class|struct)\s+\w*(Manager|Helper|Utils?)\b")
+# Functions of these names by design: conveniences over call(), with gradients.
+NAMES_OPS_BY_DESIGN = "ffi/python/kbundle/jax/"
+
+
+def tree():
+    listing = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                             capture_output=True, text=True, check=True).stdout.split("\n")
+    return [ROOT / name for name in listing if name and (ROOT / name).is_file()]
+
+
+FILES = tree()
+
+
+def sources(*rooms, suffixes=CODE):
+    for path in FILES:
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] in rooms and path.suffix in suffixes:
+            yield str(relative), path.read_text()
+
+
+def findings(pattern, *rooms, suffixes=CODE):
+    expression = re.compile(pattern)
+    return [f"{name}:{number}: {line.strip()}" for name, text in sources(*rooms, suffixes=suffixes)
+            for number, line in enumerate(text.splitlines(), 1) if expression.search(line)]
+
+
+def room_of_header():
+    rooms = {}
+    for path in FILES:
+        relative = path.relative_to(ROOT)
+        if path.suffix == ".h" and relative.parts[0] in MAY_INCLUDE:
+            parts = relative.parts
+            key = "/".join(parts[parts.index("include") + 1:]) if "include" in parts else path.name
+            rooms.setdefault(key, set()).add(parts[0])
+    return rooms
+
+
+@pytest.mark.parametrize("room", MAY_INCLUDE)
+def test_rooms_include_only_the_rooms_below_them(room):
+    rooms, wrong = room_of_header(), []
+    for name, text in sources(room, suffixes={".h", ".cc"}):
+        for included in re.findall(r'#include ["<]([^">]+)[">]', text):
+            owners = rooms.get(included) or rooms.get(pathlib.PurePath(included).name if '"' in text else "", set())
+            if owners and not owners & MAY_INCLUDE[room]:
+                wrong.append(f"{name} includes {included} of {sorted(owners)}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("room", FOREIGN)
+def test_lower_rooms_do_not_know_the_frameworks_above(room):
+    wrong = [f for f in findings(FOREIGN[room], room, suffixes={".h", ".cc"}) if "#include" in f]
+    assert not wrong
+
+
+def test_no_op_is_named_outside_kernels_and_tests():
+    names = set()
+    for path in FILES:
+        if path.suffix == ".toml" and path.relative_to(ROOT).parts[0] == "kernels":
+            text = path.read_text()
+            names |= set(re.findall(r"^\[op\.(\w+)\]", text, re.M)) | set(re.findall(r'^name\s*=\s*"(\w+)"', text, re.M)[:1])
+    assert names, "no op found in kernels/*/*.toml"
+    pattern = r"\b(" + "|".join(sorted(names)) + r")\b"
+    wrong = findings(pattern, "builder", "loader", "ffi", "schemas")
+    # Comments may give examples; code may not name an op.
+    wrong = [w for w in wrong if not re.search(r":\d+: (//|\*|/\*)", w) and "  // " not in w
+             and not w.startswith(NAMES_OPS_BY_DESIGN)]
+    assert not wrong
+
+
+def test_nothing_builds_from_the_kernels_but_the_bundle():
+    lists = [p for p in FILES if p.name == "CMakeLists.txt"]
+    assert lists
+    named = [str(p.relative_to(ROOT)) for p in lists if re.search(r"kernels/(?!include)", p.read_text())]
+    assert not named
+
+
+def test_lines_are_at_most_100_columns_and_120_in_python():
+    rooms = ("schemas", "loader", "builder", "ffi", "tests", "kernels", "scripts")
+    wrong = findings(r"^.{101,}$", *rooms, suffixes=CODE - {".py"})
+    wrong += findings(r"^.{121,}$", *rooms, suffixes={".py"})
+    assert not wrong
+
+
+def test_no_file_outgrows_its_reader():
+    long = [(name, text.count("\n")) for name, text in sources(*MAY_INCLUDE, "kernels", "tests", "scripts")
+            if text.count("\n") > LONGEST_FILE]
+    assert not long
+
+
+def test_nothing_is_left_unfinished():
+    me = f"{pathlib.Path(__file__).relative_to(ROOT)}:"
+    wrong = [f for f in findings(UNFINISHED, *MAY_INCLUDE, "kernels", "tests", "scripts") if not f.startswith(me)]
+    assert not wrong
+
+
+def test_no_type_is_named_after_nothing():
+    wrong = [f"{name}: {m.group(0)}" for name, text in sources(*MAY_INCLUDE, suffixes={".h", ".cc"})
+             for m in BANNED_NAMES.finditer(text)]
+    assert not wrong
+
+
+def test_every_test_file_opens_with_its_promise():
+    wrong = [name for name, text in sources("tests")
+             if name.endswith("_test.cc") and not text.startswith("//")
+             or pathlib.Path(name).name.startswith("test_") and not text.startswith('"""')]
+    assert not wrong
+
+
+def test_links_between_documents_lead_somewhere():
+    wrong = []
+    for path in (p for p in FILES if p.suffix == ".md"):
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(), flags=re.S)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
+            if "://" not in target and not (path.parent / target).exists():
+                wrong.append(f"{path.relative_to(ROOT)}: {target}")
+    assert not wrong
+
+
+def test_generated_files_are_not_committed():
+    wrong = [str(p.relative_to(ROOT)) for p in FILES if p.name.endswith("_generated.h") or p.suffix in {".so", ".kb", ".cubin"}]
+    allowed = [w for w in wrong if w.startswith("tests/golden/")]
+    assert sorted(wrong) == sorted(allowed)
