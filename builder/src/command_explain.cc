@@ -5,7 +5,6 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
-#include "kbundle/nearest.h"
 
 namespace kbundle::builder {
 namespace {
@@ -57,8 +56,25 @@ Result<ProblemSpec> MakeSpec(const fb::Op& op, const ExplainCommand& command) {
   return spec;
 }
 
-void PrintCandidates(const Terminal& terminal, const Bundle& bundle,
-                     const std::vector<Verdict>& verdicts, const Selected* chosen) {
+// Of use to the reader first: the chosen one, the legal ones, those whose conditions failed, and
+// last the code for other targets or types.
+int Interest(const Bundle& bundle, const Verdict& verdict, const Problem& problem,
+             const Device& device, const Selected* chosen) {
+  if (chosen != nullptr && chosen->variant == verdict.variant) return 0;
+  if (verdict.legal) return 1;
+  const fb::Index& index = bundle.index();
+  const fb::Variant& variant = *index.variants()->Get(verdict.variant);
+  const auto target = Target::Parse(index.targets()->Get(variant.target())->name()->string_view());
+  const bool runs = target.ok() && target->Fit(device) > 0;
+  return !runs ? 4 : variant.types() == problem.types ? 2 : 3;
+}
+
+void PrintCandidates(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+                     const Device& device, std::vector<Verdict> verdicts, const Selected* chosen) {
+  std::stable_sort(verdicts.begin(), verdicts.end(), [&](const Verdict& a, const Verdict& b) {
+    return Interest(bundle, a, problem, device, chosen) <
+           Interest(bundle, b, problem, device, chosen);
+  });
   Table table({"", "VARIANT", "REASON"}, "  ");
   for (const Verdict& verdict : verdicts) {
     const bool first = chosen != nullptr && chosen->variant == verdict.variant;
@@ -88,7 +104,7 @@ void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& pr
     terminal.Line("chosen     " + terminal.Paint(Terminal::Style::kBad, "none"));
   }
   terminal.Line("");
-  PrintCandidates(terminal, bundle, Explain(bundle, problem, device, options),
+  PrintCandidates(terminal, bundle, problem, device, Explain(bundle, problem, device, options),
                   chosen.ok() ? &*chosen : nullptr);
 }
 

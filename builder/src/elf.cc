@@ -7,7 +7,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr uint64_t kHeaderSize = 64, kSectionSize = 64, kSymbolSize = 24;
+constexpr uint64_t kHeaderSize = 64, kSectionSize = 64, kSegmentSize = 56, kSymbolSize = 24;
 constexpr uint32_t kNoBits = 8;
 constexpr uint64_t kAllocated = 2;
 
@@ -56,6 +56,10 @@ Result<Elf> Elf::Parse(std::string_view bytes) {
   if (entry != kSectionSize || !headers || names >= count) {
     return DataLoss(fmt::format("section table at {}, {} entries of {} bytes, in a file of {} bytes",
                                 table, count, entry, bytes.size()));
+  }
+  const uint64_t segments = LoadLittle<uint64_t>(bytes, 32);
+  if (!Slice(bytes, segments, LoadLittle<uint16_t>(bytes, 56) * kSegmentSize)) {
+    return DataLoss(fmt::format("segment table at {} in a file of {} bytes", segments, bytes.size()));
   }
   for (uint16_t i = 0; i < count; ++i) {
     KB_ASSIGN_OR_RETURN(Section section,

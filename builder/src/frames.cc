@@ -11,7 +11,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr int kLevel = 19;
+constexpr int kLevel = 19, kEstimateLevel = 3;
 constexpr uint32_t kFrameSchema = 1;
 
 std::string FrameKey(const FrameInput& input) {
@@ -28,12 +28,12 @@ int WindowLog(size_t bytes) {
   return log;
 }
 
-Result<std::string> Compress(const FrameInput& input) {
+Result<std::string> Compress(const FrameInput& input, int level) {
   const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
   if (!context) return ResourceExhausted("compressing: out of memory");
   const size_t base_size = input.base == nullptr ? 0 : input.base->size();
   const std::pair<ZSTD_cParameter, int> parameters[] = {
-      {ZSTD_c_compressionLevel, kLevel}, {ZSTD_c_contentSizeFlag, 1}, {ZSTD_c_checksumFlag, 0},
+      {ZSTD_c_compressionLevel, level}, {ZSTD_c_contentSizeFlag, 1}, {ZSTD_c_checksumFlag, 0},
       {ZSTD_c_dictIDFlag, 0}, {ZSTD_c_nbWorkers, 0},
       {ZSTD_c_windowLog, WindowLog(base_size + input.bytes->size())}};
   for (const auto& [parameter, value] : parameters) {
@@ -57,9 +57,14 @@ Result<std::string> Compress(const FrameInput& input) {
 Result<std::string> MakeFrame(const FrameInput& input, const ObjectStore& store) {
   const std::string key = FrameKey(input);
   if (auto found = store.Get("frames", key); found && !found->empty()) return std::move(*found);
-  KB_ASSIGN_OR_RETURN(std::string frame, Compress(input));
+  KB_ASSIGN_OR_RETURN(std::string frame, Compress(input, kLevel));
   KB_RETURN_IF_ERROR(store.Put("frames", key, frame));
   return frame;
+}
+
+Result<size_t> EstimateFrame(const std::string& bytes, const std::string* base) {
+  KB_ASSIGN_OR_RETURN(const std::string frame, Compress({&bytes, {}, base, {}}, kEstimateLevel));
+  return frame.size();
 }
 
 std::string ZstdVersion() { return ZSTD_versionString(); }

@@ -22,6 +22,9 @@ struct FrameInput {
 };
 Result<std::string> MakeFrame(const FrameInput& input, const ObjectStore& store);
 
+// The size of a frame made in a hurry; base may be null.
+Result<size_t> EstimateFrame(const std::string& bytes, const std::string* base);
+
 std::string ZstdVersion();  // "1.5.4"
 
 }  // namespace kbundle::builder

@@ -111,7 +111,8 @@ Result<NvrtcOutput> Nvrtc::Compile(const NvrtcInput& input) const {
   if (nvrtc.GetProgramLogSize(program, &size) == kNvrtcSuccess && size > 1) {
     output.log.resize(size);
     KB_RETURN_IF_ERROR(nvrtc.Check(nvrtc.GetProgramLog(program, output.log.data()), "log"));
-    output.log.resize(size - 1);
+    // It ends with one NUL, or with two.
+    while (!output.log.empty() && output.log.back() == '\0') output.log.pop_back();
   }
   if (code == kNvrtcErrorCompilation) return output;
   KB_RETURN_IF_ERROR(nvrtc.Check(code, "compiling: " + output.log));

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "bases.h"
 #include "frames.h"
 #include "index_writer.h"
 #include "kbundle/key.h"
@@ -125,21 +127,38 @@ class Packer {
     const auto [found, fresh] =
         blob_of_content_.try_emplace(sha256, static_cast<uint32_t>(blobs_.size()));
     if (fresh) {
-      const auto [base, first] = base_of_.try_emplace(
-          std::tuple(use.op, use.template_index, use.target), found->second);
-      blobs_.push_back({&object, sha256, first ? kNone : base->second, ""});
+      blobs_.push_back({&object, sha256, kNone, ""});
+      siblings_[{use.op, use.template_index, use.target}].push_back(found->second);
     }
     return unit->second = found->second;
   }
 
-  Status MakeFrames() {
-    std::vector<Status> failures(blobs_.size());
+  // run(i) for i in [0, count), side by side; the first failure.
+  Status ForEach(size_t count, const std::function<Status(size_t)>& run) const {
+    std::vector<Status> failures(count);
     std::atomic<bool> stop{false};
-    RunJobs(static_cast<int>(blobs_.size()), input_.jobs, stop, [&](int i) {
-      failures[i] = MakeFrameOf(&blobs_[i]);
+    RunJobs(static_cast<int>(count), input_.jobs, stop, [&](int i) {
+      failures[i] = run(i);
       if (!failures[i].ok()) stop = true;
     });
     for (Status& failure : failures) KB_RETURN_IF_ERROR(std::move(failure));
+    return Status();
+  }
+
+  Status MakeFrames() {
+    std::vector<const std::vector<uint32_t>*> groups;
+    for (const auto& [where, group] : siblings_) groups.push_back(&group);
+    KB_RETURN_IF_ERROR(ForEach(groups.size(), [&](size_t i) { return SetBases(*groups[i]); }));
+    return ForEach(blobs_.size(), [&](size_t i) { return MakeFrameOf(&blobs_[i]); });
+  }
+
+  Status SetBases(const std::vector<uint32_t>& group) {
+    std::vector<Sibling> siblings;
+    for (uint32_t blob : group) siblings.push_back({&blobs_[blob].object->code, blobs_[blob].sha256});
+    KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> bases, ChooseBases(siblings, *input_.store));
+    for (size_t i = 0; i < group.size(); ++i) {
+      if (bases[i] < group.size() && bases[i] != i) blobs_[group[i]].base = group[bases[i]];
+    }
     return Status();
   }
 
@@ -243,7 +262,8 @@ class Packer {
   std::vector<Blob> blobs_;
   std::map<uint32_t, uint32_t> blob_of_unit_;
   std::map<Sha256Digest, uint32_t> blob_of_content_;
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> base_of_;  // op, template, target
+  // Blobs by op, template and target.
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
 };
 
 }  // namespace

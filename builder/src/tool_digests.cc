@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 
 #include "files.h"
 #include "kbundle/key.h"

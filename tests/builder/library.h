@@ -104,7 +104,7 @@ inline constexpr char kHostSource[] = R"(#include "kbundle/host_kernel.h"
 static void Scale(int64_t begin, int64_t end, float* y, const float* x, float factor) {
   for (int64_t i = begin; i < end; ++i) y[i] = Times(x[i], factor);
 }
-KB_HOST_KERNEL(scale_f32, Scale)
+KB_HOST_KERNEL(scale_f32, Scale);
 )";
 inline constexpr char kHostHeader[] = "#pragma once\n"
     "static inline float Times(float x, float factor) { return x * factor; }\n";

@@ -89,3 +89,43 @@ def write_tiny(folder):
                        "reference.py": REFERENCE}.items():
         (folder / name).write_text(text)
     return folder / "tiny.toml"
+
+CUDA_MANIFEST = """\
+[family]
+name      = "gpu"
+reference = "reference.py"
+
+[op.twice]
+summary   = "y = 2 x"
+types     = { T = ["f32", "f64"] }
+operands  = { x = "T[N]" }
+results   = { y = "T[N]" }
+tolerance = 0
+problems  = [{ T = "f32", x = [1000] }]
+
+[[op.twice.variant]]
+name     = "elementwise"
+provider = "cuda"
+source   = "twice.cu"
+portable = true
+tunables = { THREADS = [128, 256, 512] }
+steps    = [{ kernel = "twice<{T}, {THREADS}>", grid = ["ceil_div(N, THREADS)"], block = ["THREADS"],
+              args = ["y", "x", "i64(N)"] }]
+"""
+
+TWICE = """\
+template <typename T, int THREADS>
+__global__ void twice(T* y, const T* x, long long n) {
+  const long long i = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i];
+}
+"""
+
+
+def write_cuda(folder):
+    """Writes an op with CUDA variants only and returns the manifest's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gpu.toml").write_text(CUDA_MANIFEST)
+    (folder / "twice.cu").write_text(TWICE)
+    (folder / "reference.py").write_text("def twice(x):\n    return 2 * x\n")
+    return folder / "gpu.toml"

@@ -153,6 +153,12 @@ XLA_FFI_CallFrame* Site::Frame(XLA_FFI_ExecutionStage stage, bool buffers) {
   if (buffers) {
     AddBuffers(operands, &operand_pointers_);
     AddBuffers(results, &result_pointers_);
+    if (workspace.second > 0) {
+      workspace_dims_.push_back(workspace.second);
+      buffers_.push_back({XLA_FFI_Buffer_STRUCT_SIZE, nullptr, XLA_FFI_DataType_U8, workspace.first,
+                          1, &workspace_dims_.back()});
+      result_pointers_.push_back(&buffers_.back());
+    }
   }
   operand_types_.assign(operand_pointers_.size(), XLA_FFI_ArgType_BUFFER);
   result_types_.assign(result_pointers_.size(), XLA_FFI_RetType_BUFFER);

@@ -39,6 +39,7 @@ class Site {
   std::map<std::string, Attribute> attributes;
   std::vector<std::pair<void*, std::vector<int64_t>>> operands, results;  // of `dtype`
   XLA_FFI_DataType dtype = XLA_FFI_DataType_F32;
+  std::pair<void*, int64_t> workspace{};  // u8[second], behind the results; none when 0
   int32_t device = 0;
   void* stream = nullptr;
   Pool pool = Pool::kInline;
@@ -65,6 +66,7 @@ class Site {
   XLA_FFI_Api api_{};
   XLA_FFI_CallFrame frame_{};
   std::deque<XLA_FFI_Buffer> buffers_;
+  std::deque<int64_t> workspace_dims_;
   std::deque<XLA_FFI_ByteSpan> spans_;
   std::deque<XLA_FFI_Scalar> scalars_;
   std::deque<XLA_FFI_Array> arrays_;

@@ -259,12 +259,33 @@ TEST_F(CudaCall, ChecksTheProblemWhenItIsCompiled) {
   EXPECT_EQ(site.state, nullptr);
 }
 
-TEST_F(CudaCall, AlignsTheWorkspaceInsideItsBuffer) {
-  Describe(site, CudaBundle(), "run.steps");
-  site.attributes["workspace_bytes"] = int64_t{4096 * 4 + 256};
+TEST_F(CudaCall, AlignsTheWorkspaceInsideItsBufferAndTakesWhatFits) {
+  constexpr int64_t kRoomy = 4096 * 4, kThrifty = 256, kSlack = 256;
   site.operands = {{reinterpret_cast<void*>(0x10000), {2, 4}}};
   site.results = {{reinterpret_cast<void*>(0x20000), {2, 4}}};
-  EXPECT_EQ(Instantiate().code, 3) << "the workspace buffer is missing";
+  for (const auto& [bytes, variant] : {std::pair{kRoomy + kSlack, "roomy"},
+                                       {kRoomy + kSlack - 1, "thrifty"},
+                                       {kThrifty + kSlack, "thrifty"}}) {
+    Site local;
+    local.operands = site.operands;
+    local.results = site.results;
+    Describe(local, CudaBundle(), "run.steps");
+    local.attributes["workspace_bytes"] = bytes;
+    EXPECT_EQ(local.Call(&kb_xla_instantiate_cuda, kInstantiate).code, 3)
+        << "the workspace buffer is missing";
+    local.workspace = {reinterpret_cast<void*>(0x30040), bytes};
+    ASSERT_EQ(local.Call(&kb_xla_instantiate_cuda, kInstantiate).message, "");
+    static_cast<CallSite*>(local.state)->UseRuntime(runtime);
+    ASSERT_EQ(local.Call(&kb_xla_prepare_cuda, kPrepare).message, "");
+    driver.ClearLog();
+    ASSERT_EQ(local.Call(&kb_xla_execute_cuda, kExecute).message, "");
+    ASSERT_EQ(driver.launches().size(), 1u);
+    EXPECT_EQ(driver.launches()[0].symbol, variant);
+    EXPECT_EQ(driver.launches()[0].Parameter<uint64_t>(0), 0x30100u);
+  }
+  Describe(site, CudaBundle(), "run.steps");
+  ASSERT_EQ(Instantiate().message, "");
+  EXPECT_EQ(site.Call(&kb_xla_prepare_cuda, kPrepare).code, 8) << "no workspace at all";
 }
 
 TEST_F(CudaCall, AFailedLoadIsTriedAgain) {

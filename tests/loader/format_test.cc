@@ -2,9 +2,10 @@
 // that opens, byte for byte.
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "support/bundle_maker.h"
@@ -41,13 +42,24 @@ const std::map<std::string, uint64_t> kConstants = {
     {"kMaxStackDepth", kMaxStackDepth},
 };
 
+// Every kMax.. name in the text that `before` precedes, and the number that follows `between`.
+std::map<std::string, uint64_t> Limits(const std::string& text, const std::string& before,
+                                       const std::string& between) {
+  std::map<std::string, uint64_t> found;
+  const std::string begin = before + "kMax";
+  for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
+    const size_t name = at + before.size();
+    size_t end = name;
+    while (std::isalpha(static_cast<unsigned char>(text[end]))) ++end;
+    if (text.compare(end, between.size(), between) != 0) continue;
+    found[text.substr(name, end - name)] = std::strtoull(&text[end + between.size()], nullptr, 10);
+  }
+  return found;
+}
+
 TEST(FormatText, QuotesEveryLimitWithItsValue) {
   const std::string text = Format();
-  std::map<std::string, uint64_t> quoted;
-  const std::regex row("\\| `(kMax[A-Za-z]+)` \\| ([0-9]+) \\|");
-  for (std::sregex_iterator i(text.begin(), text.end(), row), end; i != end; ++i) {
-    quoted[(*i)[1]] = std::stoull((*i)[2]);
-  }
+  const std::map<std::string, uint64_t> quoted = Limits(text, "| `", "` | ");
   EXPECT_EQ(quoted, kConstants);
   EXPECT_NE(text.find("`kZstdWindowLogMax` = " + std::to_string(kZstdWindowLogMax)), std::string::npos);
   EXPECT_NE(text.find("`kBlobAlignment` = " + std::to_string(kBlobAlignment)), std::string::npos);
@@ -59,10 +71,7 @@ TEST(FormatText, KnowsEveryLimitOfTheHeader) {
   const std::string header =
       ReadFile(std::string(KB_SOURCE_DIR) + "/schemas/include/kbundle/format.h");
   std::set<std::string> declared, known;
-  const std::regex name("\\b(kMax[A-Za-z]+) =");
-  for (std::sregex_iterator i(header.begin(), header.end(), name), end; i != end; ++i) {
-    declared.insert((*i)[1]);
-  }
+  for (const auto& [constant, value] : Limits(header, " ", " = ")) declared.insert(constant);
   for (const auto& [constant, value] : kConstants) known.insert(constant);
   EXPECT_EQ(declared, known);
 }

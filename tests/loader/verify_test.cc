@@ -127,7 +127,7 @@ const Lie kLies[] = {
     {"TwoTemplatesOfOneName", [](auto& i) { i.templates[1]->name = "vec"; }, "'vec' appears twice"},
     {"TemplateThatNobodyOwns", [](auto& i) { --i.ops[1]->template_count; }, "3 of 4 templates"},
     {"VariantsNotSorted", [](auto& i) { std::swap(i.variants[0], i.variants[1]); }, "does not grow"},
-    {"VariantOfOtherTypes", [](auto& i) { i.variants[0] = WithTypes(i.variants[0], 11); },
+    {"VariantOfOtherTypes", [](auto& i) { i.variants[0] = WithTypes(i.variants[0], 12); },
      "has another op, target or types"},
     {"EntriesNotSorted", [](auto& i) { std::swap(i.entries[0], i.entries[1]); }, "entry"},
     {"EntriesTwice", [](auto& i) { i.entries[1] = i.entries[0]; }, "not sorted or not unique"},

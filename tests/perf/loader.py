@@ -28,8 +28,8 @@ def best_of(command, bundle, rounds, runs=RUNS):
     for _ in range(runs):
         report = bench(command, bundle, rounds)
         for row in report["rows"]:
-            known = rows.get(row["name"])
-            if known is None or (row["value"] is not None and (known["value"] is None or row["value"] < known["value"])):
+            known = rows.setdefault(row["name"], row)
+            if known["value"] is not None and row["value"] is not None and row["value"] < known["value"]:
                 rows[row["name"]] = row
         if report["ok"]:
             break

@@ -19,6 +19,9 @@ _FLAG = "--xla_force_host_platform_device_count=4"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " " + _FLAG).strip()
 
+# Tests start processes that want the GPU too.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 _found = {}
 
 
@@ -36,8 +39,9 @@ def bundle_path(name, request):
             targets = "x86-64-v2,x86-64-v3,x86-64-v4"
             if name != "kernels" or not cuda_is_absent():
                 targets += ",sm_90a"
-            subprocess.run([command, "build", str(LIBRARIES[name]), "-o", str(path), "--target", targets],
-                           check=True)
+            # Own names: other tests of this process may have a bundle of the same family open.
+            subprocess.run([command, "build", str(LIBRARIES[name]), "-o", str(path), "--target", targets,
+                            "--name", "python_" + name], check=True)
         _found[name] = path
     return _found[name]
 

@@ -360,7 +360,7 @@ uint64_t AlignUp(uint64_t value) {
 // Offsets of stored frames behind an index of that size.
 void PlaceBlobs(uint64_t index_size, const std::vector<std::string>& frames, fb::IndexT* index) {
   uint64_t end = sizeof(Header) + index_size;
-  for (size_t i = 0; i < frames.size(); ++i) {
+  for (size_t i = 0; i < std::min(frames.size(), index->blobs.size()); ++i) {
     fb::Blob& row = index->blobs[i];
     row = fb::Blob(AlignUp(end), static_cast<uint32_t>(frames[i].size()), row.size(), row.xxh3(),
                    row.sha256(), row.base(), row.format());
@@ -396,8 +396,8 @@ std::string BundleMaker::Bytes() {
   const size_t sound_size = PackIndex(out).size();
   if (change_index) change_index(out);
   std::string packed = PackIndex(out);
-  if (packed.size() != sound_size && out.blobs.size() == frames.size()) {
-    PlaceBlobs(packed.size(), frames, &out);  // a lie about something else than blobs
+  if (packed.size() != sound_size) {
+    PlaceBlobs(packed.size(), frames, &out);  // the lie is not about where blobs are
     packed = PackIndex(out);
   }
   if (change_index_bytes) change_index_bytes(packed);

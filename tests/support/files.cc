@@ -1,6 +1,8 @@
 #include "support/files.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -41,6 +43,14 @@ void WriteFile(const std::string& path, std::string_view bytes) {
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   if (!file) Fail(path);
+}
+
+void PatchFile(const std::string& path, size_t offset, std::string_view bytes) {
+  const int file = ::open(path.c_str(), O_WRONLY);
+  if (file < 0) Fail(path);
+  const ssize_t put = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+  ::close(file);
+  if (put != static_cast<ssize_t>(bytes.size())) Fail(path);
 }
 
 std::string ByteSurgeon::Flip(size_t bit) const {

@@ -25,6 +25,8 @@ class TempDir {
 std::string ReadFile(const std::string& path);
 // Overwrites in place: the inode stays, as with a careless copy.
 void WriteFile(const std::string& path, std::string_view bytes);
+// Changes bytes of a file in place.
+void PatchFile(const std::string& path, size_t offset, std::string_view bytes);
 
 // Damaged copies of some bytes.
 class ByteSurgeon {

@@ -93,11 +93,11 @@ def _abstract_eval(*avals, bundle, op, present, attributes):
 def _result_aval(avals, shape, dtype):
     """Like the operands in everything but shape and dtype: mesh, memory, axes of shard_map it varies over;
     not split over any axis."""
+    mesh = avals[0].sharding.mesh if avals else jax.sharding.get_abstract_mesh()
+    replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     if not avals:
-        avals = [jax.typeof(jnp.zeros(()))]
-    like = avals[0]
-    replicated = jax.sharding.NamedSharding(like.sharding.mesh, jax.sharding.PartitionSpec())
-    return like.update(shape=shape, dtype=dtype, weak_type=False, sharding=replicated)
+        return jax.core.ShapedArray(shape, dtype, sharding=replicated)
+    return avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=replicated)
 
 
 def _varying(array):

@@ -1,0 +1,95 @@
+/* A libcuda.so.1 that accepts everything and does nothing: one GPU of compute capability 9.0 whose
+ * kernels take (pointer, pointer, int64). With it, what the command does around a driver is tested
+ * where there is none. Numbers measured with it are kbundle's own share only. */
+#include <cuda.h>
+#include <stdlib.h>
+#include <string.h>
+
+#undef cuMemAlloc
+#undef cuMemsetD8
+#undef cuMemcpyDtoDAsync
+
+#define FINE(name, parameters, ...)       \
+  CUresult CUDAAPI name parameters {      \
+    __VA_ARGS__;                          \
+    return CUDA_SUCCESS;                  \
+  }
+
+static CUcontext current;
+
+static int AttributeOf(CUdevice_attribute attribute) {
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 9;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return 0;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return 132;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
+    default: return 65535;
+  }
+}
+
+FINE(cuGetErrorName, (CUresult error, const char** text), (void)error; *text = "CUDA_ERROR_STANDIN")
+FINE(cuGetErrorString, (CUresult error, const char** text), (void)error; *text = "stand-in")
+FINE(cuDriverGetVersion, (int* version), *version = 13000)
+FINE(cuInit, (unsigned flags), (void)flags)
+FINE(cuCtxGetCurrent, (CUcontext* context), *context = current)
+FINE(cuCtxSetCurrent, (CUcontext context), current = context)
+FINE(cuCtxGetDevice, (CUdevice* device), *device = 0)
+FINE(cuCtxGetId, (CUcontext context, unsigned long long* id), (void)context; *id = 1)
+FINE(cuDeviceGetCount, (int* count), *count = 1)
+FINE(cuDeviceGet, (CUdevice* device, int ordinal), *device = ordinal)
+FINE(cuDeviceGetName, (char* name, int size, CUdevice device), (void)device;
+     strncpy(name, "Stand-in", (size_t)size))
+FINE(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device),
+     (void)device; *value = AttributeOf(attribute))
+FINE(cuDevicePrimaryCtxRetain, (CUcontext* context, CUdevice device), (void)device;
+     *context = (CUcontext)0x1000)
+FINE(cuLibraryLoadData, (CUlibrary* library, const void* code, CUjit_option* jit, void** jit_values,
+                         unsigned jit_count, CUlibraryOption* options, void** values, unsigned count),
+     (void)code; (void)jit; (void)jit_values; (void)jit_count; (void)options; (void)values;
+     (void)count; *library = malloc(1))
+FINE(cuLibraryUnload, (CUlibrary library), free(library))
+FINE(cuLibraryGetKernel, (CUkernel* kernel, CUlibrary library, const char* name), (void)name;
+     *kernel = (CUkernel)library)
+FINE(cuKernelGetFunction, (CUfunction* function, CUkernel kernel), *function = (CUfunction)kernel)
+FINE(cuKernelSetAttribute, (CUfunction_attribute a, int v, CUkernel k, CUdevice d), (void)a;
+     (void)v; (void)k; (void)d)
+FINE(cuFuncSetAttribute, (CUfunction f, CUfunction_attribute a, int v), (void)f; (void)a; (void)v)
+FINE(cuFuncGetAttribute, (int* value, CUfunction_attribute attribute, CUfunction function),
+     (void)function; *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0)
+FINE(cuFuncLoad, (CUfunction function), (void)function)
+FINE(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction function, void** values, void** extra),
+     (void)config; (void)function; (void)values; (void)extra)
+FINE(cuLaunchKernel, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                      unsigned by, unsigned bz, unsigned shared, CUstream stream, void** values,
+                      void** extra),
+     (void)function; (void)gx; (void)gy; (void)gz; (void)bx; (void)by; (void)bz; (void)shared;
+     (void)stream; (void)values; (void)extra)
+FINE(cuMemsetD8Async, (CUdeviceptr p, unsigned char v, size_t n, CUstream s), (void)p; (void)v;
+     (void)n; (void)s)
+FINE(cuMemcpyDtoDAsync_v2, (CUdeviceptr a, CUdeviceptr b, size_t n, CUstream s), (void)a; (void)b;
+     (void)n; (void)s)
+FINE(cuTensorMapEncodeTiled, (CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* base,
+                              const cuuint64_t* dims, const cuuint64_t* strides,
+                              const cuuint32_t* box, const cuuint32_t* steps,
+                              CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                              CUtensorMapL2promotion l2, CUtensorMapFloatOOBfill fill),
+     (void)map; (void)type; (void)rank; (void)base; (void)dims; (void)strides; (void)box;
+     (void)steps; (void)interleave; (void)swizzle; (void)l2; (void)fill)
+FINE(cuTensorMapReplaceAddress, (CUtensorMap* map, void* base), (void)map; (void)base)
+FINE(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), (void)stream;
+     *status = CU_STREAM_CAPTURE_STATUS_NONE)
+FINE(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode), (void)mode)
+FINE(cuStreamCreate, (CUstream* stream, unsigned flags), (void)flags; *stream = (CUstream)0x2000)
+FINE(cuStreamSynchronize, (CUstream stream), (void)stream)
+FINE(cuMemAlloc_v2, (CUdeviceptr* address, size_t size),
+     *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256))
+FINE(cuMemsetD8_v2, (CUdeviceptr address, unsigned char value, size_t size), (void)address;
+     (void)value; (void)size)
+
+CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* size) {
+  (void)function;
+  if (index >= 3) return CUDA_ERROR_INVALID_VALUE;
+  *offset = 8 * index;
+  *size = 8;
+  return CUDA_SUCCESS;
+}
