@@ -32,8 +32,8 @@ Result<Costs> Estimate(const std::vector<Sibling>& siblings) {
     costs.candidates.push_back(static_cast<uint32_t>(uint64_t{i} * count / candidates));
     costs.against.emplace_back();
     for (const Sibling& sibling : siblings) {
-      KB_ASSIGN_OR_RETURN(const size_t size, EstimateFrame(*sibling.bytes,
-                                                           siblings[costs.candidates[i]].bytes));
+      KB_ASSIGN_OR_RETURN(const size_t size,
+                          EstimateFrame(*sibling.bytes, siblings[costs.candidates[i]].bytes));
       costs.against.back().push_back(size);
     }
   }
@@ -90,7 +90,8 @@ Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
 
   std::vector<uint32_t> bases;
   if (const auto known = store.Get("bases", key); known && known->size() == siblings.size() * 4) {
-    for (size_t i = 0; i < siblings.size(); ++i) bases.push_back(LoadLittle<uint32_t>(*known, i * 4));
+    for (size_t i = 0; i < siblings.size(); ++i)
+      bases.push_back(LoadLittle<uint32_t>(*known, i * 4));
     return bases;
   }
   KB_ASSIGN_OR_RETURN(const Costs costs, Estimate(siblings));

@@ -48,8 +48,10 @@ Result<std::vector<RanOnFact>> ReadRanOn(const std::vector<Family>& families) {
       const Json row = Json::parse(line, nullptr, false);
       if (!row.is_object() || !row.contains("device") || !row["device"].is_string() ||
           !row.contains("sha256") || !row["sha256"].is_string()) {
-        return InvalidArgument(fmt::format("{}:{}: not a line like {{\"device\": \"NVIDIA H200\", "
-                                           "\"sha256\": \"...\"}}", path, number));
+        return InvalidArgument(
+            fmt::format("{}:{}: not a line like {{\"device\": \"NVIDIA H200\", "
+                        "\"sha256\": \"...\"}}",
+                        path, number));
       }
       facts.push_back({row["device"], row["sha256"]});
     }
@@ -103,8 +105,9 @@ class BundleBuild {
     KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets));
     if (!options_.only.empty()) return KeepOnly();
     if (!work_.variants.empty()) return Status();
-    return InvalidArgument("no variant of these manifests is for the targets asked for; nothing to "
-                           "build");
+    return InvalidArgument(
+        "no variant of these manifests is for the targets asked for; nothing to "
+        "build");
   }
 
   // Leaves the named variant (or unit) and what it needs.
@@ -165,8 +168,8 @@ class BundleBuild {
       if (!options_.keep_going) break;
     }
     if (first.ok()) return Status();
-    return InvalidArgument(fmt::format("{} variants do not fit their manifest; no bundle was written",
-                                       report_.failed));
+    return InvalidArgument(fmt::format(
+        "{} variants do not fit their manifest; no bundle was written", report_.failed));
   }
 
   Status WriteBundle(const std::vector<Object>& objects, const ObjectStore& store,
@@ -188,7 +191,8 @@ class BundleBuild {
   // Read through the loader as users will before it gets its name. An output that is the same
   // already is left alone, so that whatever depends on its time does not run again.
   Status Publish(const std::string& bytes) {
-    if (const Result<std::string> before = ReadFile(options_.output); before.ok() && *before == bytes) {
+    if (const Result<std::string> before = ReadFile(options_.output);
+        before.ok() && *before == bytes) {
       return Reopen(options_.output);
     }
     const std::filesystem::path folder = std::filesystem::path(options_.output).parent_path();
@@ -222,7 +226,7 @@ class BundleBuild {
 
 std::string BuildReport::ToJson() const {
   return Json{{"variants", variants}, {"objects", objects}, {"compiled", compiled},
-              {"reused", reused}, {"failed", failed}, {"bundle_bytes", bundle_bytes},
+              {"reused", reused},     {"failed", failed},   {"bundle_bytes", bundle_bytes},
               {"seconds", seconds}}
       .dump();
 }

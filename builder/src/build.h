@@ -1,4 +1,4 @@
-// CONTRACT between `kbundle build` and its command line: the whole build as one function.
+// What stands between `kbundle build` and its command line: the whole build as one function.
 #ifndef KBUNDLE_BUILDER_BUILD_H_
 #define KBUNDLE_BUILDER_BUILD_H_
 
@@ -14,11 +14,13 @@ namespace kbundle::builder {
 struct BuildOptions {
   std::vector<std::string> paths;
   std::string output;
-  std::string name;                  // of the bundle; default: the output's file name without ".kb"
-  std::vector<std::string> targets;  // default: sm_80, sm_90a, sm_100f, portable, x86-64-v2, -v3, -v4
-  int jobs = 0;                      // 0: one per CPU
-  std::string cache_dir;             // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
-  std::string only;                  // a variant's id: compile just its code, write no bundle
+  std::string name;  // of the bundle; default: the output's file name without ".kb"
+  std::vector<std::string>
+      targets;   // default: sm_80, sm_90a, sm_100f, portable, x86-64-v2, -v3, -v4
+  int jobs = 0;  // 0: one per CPU
+  std::string
+      cache_dir;  // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
+  std::string only;  // a variant's id: compile just its code, write no bundle
   bool keep_going = false, dry_run = false, explain = false;
 };
 

@@ -16,7 +16,8 @@ Status CheckStep(const Step& step, const std::string& name, const Template& vari
   if (kernel->spill_bytes <= static_cast<uint64_t>(variant.max_spill)) return Status();
   return InvalidArgument(fmt::format(
       "kernel '{}' spills {} bytes of registers ({} registers used), {} allowed; make it smaller, "
-      "or set max_spill", name, kernel->spill_bytes, kernel->registers, variant.max_spill));
+      "or set max_spill",
+      name, kernel->spill_bytes, kernel->registers, variant.max_spill));
 }
 
 }  // namespace
@@ -28,11 +29,12 @@ Status CheckVariant(const Work& work, const VariantUse& use, const Object& objec
     if (variant.steps[i].kind != StepKind::kKernel) continue;
     Status status = CheckStep(variant.steps[i], use.kernels[i], variant, object);
     if (status.ok()) continue;
-    const SourceSpan& where = variant.steps[i].where.line > 0 ? variant.steps[i].where : variant.where;
+    const SourceSpan& where =
+        variant.steps[i].where.line > 0 ? variant.steps[i].where : variant.where;
     return std::move(status).Annotate(fmt::format(
         "{}:{}:{}: variant {}, step {}", work.ops[use.op].family->manifest_path, where.line,
-        where.column, VariantLabel(op, variant, variant.points[use.point], work.targets[use.target]),
-        i + 1));
+        where.column,
+        VariantLabel(op, variant, variant.points[use.point], work.targets[use.target]), i + 1));
   }
   return Status();
 }

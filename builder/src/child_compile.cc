@@ -67,8 +67,8 @@ Result<std::string> RunCompiler(const std::vector<std::string>& arguments,
         arguments[0], context.limit.count(), result.output));
   }
   if (result.signal != 0) {
-    return Internal(fmt::format("{} crashed: {}\n{}", arguments[0], result.Describe(),
-                                result.output));
+    return Internal(
+        fmt::format("{} crashed: {}\n{}", arguments[0], result.Describe(), result.output));
   }
   if (result.output.empty()) {
     return Internal(fmt::format("{} ended with {} and no word", arguments[0], result.Describe()));

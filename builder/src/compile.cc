@@ -7,18 +7,24 @@ namespace kbundle::builder {
 Result<Object> CompileUnit(const Unit& unit, const SourceTree& tree, const std::string& key,
                            const CompileContext& context) {
   switch (unit.compiler) {
-    case Unit::Compiler::kNvrtc: return CompileWithNvrtc(unit, tree, context);
-    case Unit::Compiler::kNvcc: return CompileWithNvcc(unit, tree, key, context);
-    case Unit::Compiler::kHost: return CompileForHost(unit, tree, context);
+    case Unit::Compiler::kNvrtc:
+      return CompileWithNvrtc(unit, tree, context);
+    case Unit::Compiler::kNvcc:
+      return CompileWithNvcc(unit, tree, key, context);
+    case Unit::Compiler::kHost:
+      return CompileForHost(unit, tree, context);
   }
   return Internal("unknown compiler");
 }
 
 std::vector<std::string> CanonicalOptions(const Unit& unit) {
   switch (unit.compiler) {
-    case Unit::Compiler::kNvrtc: return NvrtcOptions(unit);
-    case Unit::Compiler::kNvcc: return NvccOptions(unit);
-    case Unit::Compiler::kHost: return HostOptions(unit);
+    case Unit::Compiler::kNvrtc:
+      return NvrtcOptions(unit);
+    case Unit::Compiler::kNvcc:
+      return NvccOptions(unit);
+    case Unit::Compiler::kHost:
+      return HostOptions(unit);
   }
   return {};
 }

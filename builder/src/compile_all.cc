@@ -13,7 +13,11 @@ namespace kbundle::builder {
 UnitBuilder::UnitBuilder(const BuildOptions& options, const Work* work,
                          const CompileContext* context, const ObjectStore* store,
                          ToolDigests* digests, Reporter* reporter)
-    : options_(options), work_(*work), context_(*context), store_(*store), reporter_(*reporter),
+    : options_(options),
+      work_(*work),
+      context_(*context),
+      store_(*store),
+      reporter_(*reporter),
       keys_(&context->tools, digests) {}
 
 Status UnitBuilder::LookUp() {
@@ -45,8 +49,7 @@ bool UnitBuilder::Take(int unit) {
     if (object.ok()) why += " changed";
   }
   if (why.empty() && (options_.explain || options_.dry_run)) {
-    why = WhyChanged(inputs_[unit],
-                     store_.Get("last", NoteKey(work_.units[unit])).value_or(""));
+    why = WhyChanged(inputs_[unit], store_.Get("last", NoteKey(work_.units[unit])).value_or(""));
   }
   missing_.push_back({unit, std::move(why)});
   return false;
@@ -103,14 +106,15 @@ Status UnitBuilder::CompileMissing(const std::atomic<bool>& cancel, BuildReport*
   if (cancel.load()) stop = true;
   const int ran = RunJobs(total, options_.jobs, stop, run);
   if (cancel.load() && ran < total) {
-    return Cancelled(fmt::format("stopped with {} of {} objects to go; what is compiled is kept, and "
-                                 "the next build goes on from there", total - ran, all));
+    return Cancelled(
+        fmt::format("stopped with {} of {} objects to go; what is compiled is kept, and "
+                    "the next build goes on from there",
+                    total - ran, all));
   }
   if (first.ok()) return Status();
-  return Status(first.code(), fmt::format("{} of {} objects failed{}; no bundle was written",
-                                          report->failed, all,
-                                          ran < total ? fmt::format(", {} were not tried", total - ran)
-                                                      : ""));
+  return Status(first.code(),
+                fmt::format("{} of {} objects failed{}; no bundle was written", report->failed, all,
+                            ran < total ? fmt::format(", {} were not tried", total - ran) : ""));
 }
 
 }  // namespace kbundle::builder

@@ -17,8 +17,7 @@ std::vector<std::string> HostOptions(const Unit& unit) {
       // No -ffast-math: it folds the rounding of an exp polynomial away. These three are safe.
       "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-shared", "-nostdlib",
       "-Wl,-z,defs",  // a stray memset or sqrt is an error here, not when the object is mapped
-      "-Wl,-z,noseparate-code", "-Wl,-s", "-Wl,-z,now", "-Wl,--build-id=none",
-      "-Wl,-z," + level};
+      "-Wl,-z,noseparate-code", "-Wl,-s", "-Wl,-z,now", "-Wl,--build-id=none", "-Wl,-z," + level};
   options.insert(options.end(), unit.flags.begin(), unit.flags.end());
   return options;
 }

@@ -30,8 +30,8 @@ class NamedFolder {
     std::error_code ignored;
     std::filesystem::remove_all(folder->path_, ignored);  // what a killed build left
     if (mkdir(folder->path_.c_str(), 0700) == 0) return folder;
-    return Unavailable(fmt::format("making folder {}: {}; remove it", folder->path_,
-                                   std::strerror(errno)));
+    return Unavailable(
+        fmt::format("making folder {}: {}; remove it", folder->path_, std::strerror(errno)));
   }
 
   explicit NamedFolder(std::string path) : path_(std::move(path)) {}

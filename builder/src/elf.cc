@@ -44,7 +44,9 @@ Result<Elf::Section> ReadSection(std::string_view file, std::string_view header)
 }  // namespace
 
 Result<Elf> Elf::Parse(std::string_view bytes) {
-  if (bytes.size() < kHeaderSize || bytes.substr(0, 6) != std::string_view("\x7f" "ELF\2\1", 6)) {
+  if (bytes.size() < kHeaderSize || bytes.substr(0, 6) != std::string_view("\x7f"
+                                                                           "ELF\2\1",
+                                                                           6)) {
     return DataLoss("not a 64-bit little-endian ELF file");
   }
   Elf elf;
@@ -54,12 +56,14 @@ Result<Elf> Elf::Parse(std::string_view bytes) {
   const uint16_t names = LoadLittle<uint16_t>(bytes, 62);
   const auto headers = Slice(bytes, table, uint64_t{count} * kSectionSize);
   if (entry != kSectionSize || !headers || names >= count) {
-    return DataLoss(fmt::format("section table at {}, {} entries of {} bytes, in a file of {} bytes",
-                                table, count, entry, bytes.size()));
+    return DataLoss(
+        fmt::format("section table at {}, {} entries of {} bytes, in a file of {} bytes", table,
+                    count, entry, bytes.size()));
   }
   const uint64_t segments = LoadLittle<uint64_t>(bytes, 32);
   if (!Slice(bytes, segments, LoadLittle<uint16_t>(bytes, 56) * kSegmentSize)) {
-    return DataLoss(fmt::format("segment table at {} in a file of {} bytes", segments, bytes.size()));
+    return DataLoss(
+        fmt::format("segment table at {} in a file of {} bytes", segments, bytes.size()));
   }
   for (uint16_t i = 0; i < count; ++i) {
     KB_ASSIGN_OR_RETURN(Section section,

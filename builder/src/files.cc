@@ -16,14 +16,23 @@ namespace {
 Status SystemError(std::string_view doing, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", doing, path, std::strerror(error));
   switch (error) {
-    case ENOENT: return NotFound(text);
-    case EACCES: case EPERM: case EROFS:
+    case ENOENT:
+      return NotFound(text);
+    case EACCES:
+    case EPERM:
+    case EROFS:
       return PermissionDenied(text + "; check the folder's owner and mode");
-    case ENOSPC: case EDQUOT: case EFBIG:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
       return ResourceExhausted(text + "; free some space or write elsewhere");
-    case ENOTDIR: case EISDIR: case ENAMETOOLONG: case ELOOP:
+    case ENOTDIR:
+    case EISDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
       return FailedPrecondition(text + "; choose another path");
-    default: return Unavailable(text);
+    default:
+      return Unavailable(text);
   }
 }
 
@@ -136,8 +145,7 @@ Result<TemporaryFolder> TemporaryFolder::Make() {
   return TemporaryFolder(std::move(path));
 }
 
-TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept
-    : path_(std::move(other.path_)) {
+TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::move(other.path_)) {
   other.path_.clear();
 }
 

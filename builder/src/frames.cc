@@ -29,12 +29,16 @@ int WindowLog(size_t bytes) {
 }
 
 Result<std::string> Compress(const FrameInput& input, int level) {
-  const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
+  const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context(ZSTD_createCCtx(),
+                                                                   ZSTD_freeCCtx);
   if (!context) return ResourceExhausted("compressing: out of memory");
   const size_t base_size = input.base == nullptr ? 0 : input.base->size();
   const std::pair<ZSTD_cParameter, int> parameters[] = {
-      {ZSTD_c_compressionLevel, level}, {ZSTD_c_contentSizeFlag, 1}, {ZSTD_c_checksumFlag, 0},
-      {ZSTD_c_dictIDFlag, 0}, {ZSTD_c_nbWorkers, 0},
+      {ZSTD_c_compressionLevel, level},
+      {ZSTD_c_contentSizeFlag, 1},
+      {ZSTD_c_checksumFlag, 0},
+      {ZSTD_c_dictIDFlag, 0},
+      {ZSTD_c_nbWorkers, 0},
       {ZSTD_c_windowLog, WindowLog(base_size + input.bytes->size())}};
   for (const auto& [parameter, value] : parameters) {
     const size_t code = ZSTD_CCtx_setParameter(context.get(), parameter, value);
@@ -45,8 +49,8 @@ Result<std::string> Compress(const FrameInput& input, int level) {
     if (ZSTD_isError(code)) return Internal(fmt::format("zstd: {}", ZSTD_getErrorName(code)));
   }
   std::string frame(ZSTD_compressBound(input.bytes->size()), '\0');
-  const size_t size = ZSTD_compress2(context.get(), frame.data(), frame.size(),
-                                     input.bytes->data(), input.bytes->size());
+  const size_t size = ZSTD_compress2(context.get(), frame.data(), frame.size(), input.bytes->data(),
+                                     input.bytes->size());
   if (ZSTD_isError(size)) return Internal(fmt::format("zstd: {}", ZSTD_getErrorName(size)));
   frame.resize(size);
   return frame;

@@ -1,5 +1,5 @@
-// zstd frames as bundles hold them: level 19, fixed parameters, content size, no checksum (the index
-// has the hash of the uncompressed bytes); a delta frame refers to the bytes of its base.
+// zstd frames as bundles hold them: level 19, fixed parameters, content size, no checksum (the
+// index has the hash of the uncompressed bytes); a delta frame refers to the bytes of its base.
 #ifndef KBUNDLE_BUILDER_FRAMES_H_
 #define KBUNDLE_BUILDER_FRAMES_H_
 

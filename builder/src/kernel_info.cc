@@ -24,8 +24,8 @@ std::string Listed(const std::vector<std::string_view>& names) {
 }
 
 Status NoKernel(const std::string& symbol, const std::vector<std::string_view>& names) {
-  return NotFound(fmt::format("the compiled code has no kernel '{}'; it has: {}", symbol,
-                              Listed(names)));
+  return NotFound(
+      fmt::format("the compiled code has no kernel '{}'; it has: {}", symbol, Listed(names)));
 }
 
 // One .nv.info section: parameter sizes by ordinal.
@@ -38,7 +38,8 @@ Result<std::map<uint32_t, uint32_t>> ParamRows(std::string_view info) {
     at += 4;
     if (payload > info.size() - at) return DataLoss("a cubin's .nv.info section is cut");
     if (format == kFormatSized && attribute == kAttributeParam && payload >= kParamPayload) {
-      // index (4), ordinal (2), offset (2), then alignment, space and, in the top 14 bits, the size.
+      // index (4), ordinal (2), offset (2), then alignment, space and, in the top 14 bits, the
+      // size.
       sizes[LoadLittle<uint16_t>(info, at + 4)] = LoadLittle<uint32_t>(info, at + 8) >> 18;
     }
     at += payload;
@@ -72,7 +73,8 @@ uint32_t PtxParamBytes(std::string_view declaration) {
       element = NumberIn(word.substr(2)) / 8;  // .u64, .f32, .b8
     } else if (word[0] != '.') {
       const size_t bracket = word.find('[');
-      return bracket == std::string_view::npos ? element : element * NumberIn(word.substr(bracket + 1));
+      return bracket == std::string_view::npos ? element
+                                               : element * NumberIn(word.substr(bracket + 1));
     }
   }
   return 0;
@@ -156,8 +158,8 @@ Status ReadPtxasLog(std::string_view log, KernelInfo* kernel) {
   const std::string_view properties = log.substr(at, used - at);
   std::string_view line = log.substr(used);
   line = line.substr(0, line.find('\n'));
-  kernel->spill_bytes = std::max(Before(properties, " bytes spill stores"),
-                                 Before(properties, " bytes spill loads"));
+  kernel->spill_bytes =
+      std::max(Before(properties, " bytes spill stores"), Before(properties, " bytes spill loads"));
   kernel->registers = NumberIn(line.substr(5));
   kernel->static_shared = Before(line, " bytes smem");
   return Status();
@@ -181,10 +183,21 @@ std::vector<uint32_t> ArgumentBytes(const Step& step) {
   for (const Arg& arg : step.args) {
     const auto element = static_cast<uint32_t>(SizeOf(arg.ctype));
     switch (arg.kind) {
-      case ArgKind::kOperand: case ArgKind::kResult: case ArgKind::kRegion: sizes.push_back(8); break;
-      case ArgKind::kInteger: case ArgKind::kFloat: sizes.push_back(element); break;
-      case ArgKind::kArray: sizes.push_back(element * static_cast<uint32_t>(arg.count)); break;
-      case ArgKind::kTensorMap: sizes.push_back(128); break;
+      case ArgKind::kOperand:
+      case ArgKind::kResult:
+      case ArgKind::kRegion:
+        sizes.push_back(8);
+        break;
+      case ArgKind::kInteger:
+      case ArgKind::kFloat:
+        sizes.push_back(element);
+        break;
+      case ArgKind::kArray:
+        sizes.push_back(element * static_cast<uint32_t>(arg.count));
+        break;
+      case ArgKind::kTensorMap:
+        sizes.push_back(128);
+        break;
     }
   }
   return sizes;
@@ -203,7 +216,8 @@ Status CheckParams(const KernelInfo& kernel, const Step& step) {
   if (passed.size() == kernel.param_bytes.size()) return Status();
   return InvalidArgument(fmt::format(
       "kernel '{}' takes {} parameters, but the manifest passes {}; the first that only one side "
-      "has is number {}", kernel.kernel, kernel.param_bytes.size(), passed.size(), common + 1));
+      "has is number {}",
+      kernel.kernel, kernel.param_bytes.size(), passed.size(), common + 1));
 }
 
 }  // namespace kbundle::builder

@@ -1,5 +1,5 @@
-// CONTRACT between the manifest reader and the rest of the builder: a family as plain values, parsed,
-// type-checked and compiled to programs. Nothing here refers to TOML any more.
+// What stands between the manifest reader and the rest of the builder: a family as plain values,
+// parsed, type-checked and compiled to programs. Nothing here refers to TOML any more.
 #ifndef KBUNDLE_BUILDER_MANIFEST_H_
 #define KBUNDLE_BUILDER_MANIFEST_H_
 
@@ -91,7 +91,7 @@ struct Arg {
   int index = 0;
   DType ctype = DType::kInvalid;  // kBool, kI32, kU32, kI64, kU64, kF32, kF64
   int count = 0;                  // kArray
-  Program program;                // kInteger; kFloat of an integer expression is kInteger with an f32/f64 ctype
+  Program program;  // kInteger; kFloat of an integer expression is kInteger with an f32/f64 ctype
   std::string text;
 };
 struct TensorMap {
@@ -131,7 +131,7 @@ struct Template {
   std::string source;    // as written, relative to the manifest
   std::string compiler;  // "nvrtc", "nvcc", "c++"
   std::vector<std::string> flags;
-  std::vector<std::string> targets;             // empty: all
+  std::vector<std::string> targets;  // empty: all
   std::vector<std::string> tunables;
   std::vector<NamedProgram> lets;
   std::vector<Program> when;

@@ -33,13 +33,13 @@ Result<Functions> Open(const std::string& library_path) {
   if (library == nullptr) {
     return Unavailable(fmt::format(
         "opening nvFatbin, which portable variants need: {}; pip install nvidia-nvfatbin, or leave "
-        "\"portable\" out of --target", dlerror()));
+        "\"portable\" out of --target",
+        dlerror()));
   }
   Functions functions;
   const char* missing = nullptr;
-#define KB_FATBIN_SYMBOL(name)                                                          \
-  functions.name =                                                                      \
-      reinterpret_cast<decltype(functions.name)>(dlsym(library, "nvFatbin" #name));     \
+#define KB_FATBIN_SYMBOL(name)                                                                   \
+  functions.name = reinterpret_cast<decltype(functions.name)>(dlsym(library, "nvFatbin" #name)); \
   if (functions.name == nullptr) missing = "nvFatbin" #name
   KB_FATBIN_SYMBOL(GetErrorString);
   KB_FATBIN_SYMBOL(Create);
@@ -49,8 +49,8 @@ Result<Functions> Open(const std::string& library_path) {
   KB_FATBIN_SYMBOL(Get);
 #undef KB_FATBIN_SYMBOL
   if (missing == nullptr) return functions;
-  return Unavailable(fmt::format("{} has no function {}; CUDA 13.0 or later is needed",
-                                 library_path, missing));
+  return Unavailable(
+      fmt::format("{} has no function {}; CUDA 13.0 or later is needed", library_path, missing));
 }
 
 Status CheckPtx(std::string_view ptx, const std::string& arch) {

@@ -49,14 +49,15 @@ std::vector<const char*> Pointers(const std::vector<std::string>& texts) {
 Result<std::shared_ptr<const Nvrtc>> Nvrtc::Open(const std::string& library_path) {
   void* library = dlopen(library_path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Unavailable(fmt::format("opening NVRTC: {}; install CUDA 13's NVRTC (package cuda-nvrtc, "
-                                   "or pip install nvidia-cuda-nvrtc)", dlerror()));
+    return Unavailable(
+        fmt::format("opening NVRTC: {}; install CUDA 13's NVRTC (package cuda-nvrtc, "
+                    "or pip install nvidia-cuda-nvrtc)",
+                    dlerror()));
   }
   auto functions = std::make_shared<Functions>();
   const char* missing = nullptr;
-#define KB_NVRTC_SYMBOL(name)                                                            \
-  functions->name =                                                                      \
-      reinterpret_cast<decltype(functions->name)>(dlsym(library, "nvrtc" #name));        \
+#define KB_NVRTC_SYMBOL(name)                                                                   \
+  functions->name = reinterpret_cast<decltype(functions->name)>(dlsym(library, "nvrtc" #name)); \
   if (functions->name == nullptr) missing = "nvrtc" #name
   KB_NVRTC_SYMBOL(GetErrorString);
   KB_NVRTC_SYMBOL(Version);
@@ -73,8 +74,8 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::Open(const std::string& library_path
   KB_NVRTC_SYMBOL(GetPTX);
 #undef KB_NVRTC_SYMBOL
   if (missing != nullptr) {
-    return Unavailable(fmt::format("{} has no function {}; CUDA 13.0 or later is needed",
-                                   library_path, missing));
+    return Unavailable(
+        fmt::format("{} has no function {}; CUDA 13.0 or later is needed", library_path, missing));
   }
   return std::shared_ptr<const Nvrtc>(new Nvrtc(std::move(functions)));
 }
@@ -93,10 +94,10 @@ Result<NvrtcOutput> Nvrtc::Compile(const NvrtcInput& input) const {
     texts.push_back(text.c_str());
   }
   NvrtcProgram program = nullptr;
-  KB_RETURN_IF_ERROR(nvrtc.Check(
-      nvrtc.CreateProgram(&program, input.source.c_str(), kProgramName,
-                          static_cast<int>(names.size()), texts.data(), names.data()),
-      "making a program"));
+  KB_RETURN_IF_ERROR(
+      nvrtc.Check(nvrtc.CreateProgram(&program, input.source.c_str(), kProgramName,
+                                      static_cast<int>(names.size()), texts.data(), names.data()),
+                  "making a program"));
   auto destroy = [&](NvrtcProgram* p) { nvrtc.DestroyProgram(p); };
   const std::unique_ptr<NvrtcProgram, decltype(destroy)> owner(&program, destroy);
 

@@ -30,8 +30,9 @@ std::string DefaultFolder() {
 Result<ObjectStore> ObjectStore::Open(const std::string& folder) {
   const std::string root = folder.empty() ? DefaultFolder() : folder;
   if (root.empty()) {
-    return InvalidArgument("no place for compiled objects: neither KBUNDLE_CACHE, XDG_CACHE_HOME nor "
-                           "HOME is set; name a folder with --cache");
+    return InvalidArgument(
+        "no place for compiled objects: neither KBUNDLE_CACHE, XDG_CACHE_HOME nor "
+        "HOME is set; name a folder with --cache");
   }
   ObjectStore store(std::filesystem::absolute(root).lexically_normal().string() + "/v1");
   Status status = MakeFolders(store.folder_);
@@ -46,7 +47,8 @@ std::string ObjectStore::Path(std::string_view kind, const std::string& key) con
 
 std::optional<std::string> ObjectStore::Get(std::string_view kind, const std::string& key) const {
   Result<std::string> bytes = ReadFile(Path(kind, key));
-  if (!bytes.ok() || bytes->size() < kHeaderBytes || !bytes->starts_with(kMagic)) return std::nullopt;
+  if (!bytes.ok() || bytes->size() < kHeaderBytes || !bytes->starts_with(kMagic))
+    return std::nullopt;
   const uint64_t hash = LoadLittle<uint64_t>(*bytes, kMagic.size());
   bytes->erase(0, kHeaderBytes);
   if (Xxh3(bytes->data(), bytes->size()) != hash) return std::nullopt;

@@ -3,8 +3,8 @@
 //   <root>/v1/<kind>/ab/abcdef...     magic (8), XXH3 of the rest (8), bytes
 //
 // Writers publish by rename, so two builds at once are safe: both write the same bytes for a key.
-// No fsync: after a power cut a file may be empty or cut, its XXH3 then differs, and a damaged entry
-// is a miss that the next build replaces. Anything may be deleted at any time.
+// No fsync: after a power cut a file may be empty or cut, its XXH3 then differs, and a damaged
+// entry is a miss that the next build replaces. Anything may be deleted at any time.
 #ifndef KBUNDLE_BUILDER_OBJECT_STORE_H_
 #define KBUNDLE_BUILDER_OBJECT_STORE_H_
 

@@ -90,7 +90,8 @@ class Packer {
         index_.entries.emplace_back(key.types, key.op, key.target, 0, number, 0);
       }
       const uint32_t first = index_.entries.back().first();
-      index_.entries.back() = fb::Entry(key.types, key.op, key.target, 0, first, number + 1 - first);
+      index_.entries.back() =
+          fb::Entry(key.types, key.op, key.target, 0, first, number + 1 - first);
       KB_ASSIGN_OR_RETURN(const uint32_t kernels, AddKernels(*use));
       const Template::Point& point = TemplateOf(*use).points[use->point];
       index_.variants.emplace_back(
@@ -154,7 +155,8 @@ class Packer {
 
   Status SetBases(const std::vector<uint32_t>& group) {
     std::vector<Sibling> siblings;
-    for (uint32_t blob : group) siblings.push_back({&blobs_[blob].object->code, blobs_[blob].sha256});
+    for (uint32_t blob : group)
+      siblings.push_back({&blobs_[blob].object->code, blobs_[blob].sha256});
     KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> bases, ChooseBases(siblings, *input_.store));
     for (size_t i = 0; i < group.size(); ++i) {
       if (bases[i] < group.size() && bases[i] != i) blobs_[group[i]].base = group[bases[i]];
@@ -206,8 +208,8 @@ class Packer {
     const std::string index = WriteIndex(sizeof(Header) + index_size);
     KB_CHECK(index.size() == index_size);
     if (index_size > kMaxIndexBytes) {
-      return ResourceExhausted(fmt::format("index of {} bytes, at most {}", index_size,
-                                           kMaxIndexBytes));
+      return ResourceExhausted(
+          fmt::format("index of {} bytes, at most {}", index_size, kMaxIndexBytes));
     }
     std::string file(sizeof(Header), '\0');
     file += index;
@@ -233,7 +235,8 @@ class Packer {
     }
     flatbuffers::FlatBufferBuilder builder;
     builder.Finish(fb::Index::Pack(builder, &index_), kIndexIdentifier);
-    return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
+    return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()),
+                       builder.GetSize());
   }
 
   Header MakeHeader(const std::string& index, uint64_t file_size) const {

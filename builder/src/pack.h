@@ -1,8 +1,8 @@
 // Writes a bundle, in memory: equal inputs, equal bytes.
 //
 // Blobs come in the order in which the sorted variants first use them, each content once. Among the
-// blobs of a (template, target) a few are bases (bases.h); the others are stored as deltas where that
-// is smaller than a frame of their own.
+// blobs of a (template, target) a few are bases (bases.h); the others are stored as deltas where
+// that is smaller than a frame of their own.
 #ifndef KBUNDLE_BUILDER_PACK_H_
 #define KBUNDLE_BUILDER_PACK_H_
 

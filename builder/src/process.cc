@@ -44,7 +44,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
 bool Drain(int fd, Clock::time_point deadline, std::string* output) {
   char buffer[1 << 16];
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) return false;
     pollfd wait{fd, POLLIN, 0};
     const int ready = poll(&wait, 1, static_cast<int>(std::min<int64_t>(left.count(), 1000)));
@@ -114,8 +115,8 @@ Result<ProcessResult> RunProcess(const ProcessOptions& options) {
   ProcessResult result;
   const auto deadline = Clock::now() + options.limit;
   int state = 0;
-  const bool in_time = Drain(output.ends[0], deadline, &result.output) &&
-                       WaitFor(child, deadline, &state);
+  const bool in_time =
+      Drain(output.ends[0], deadline, &result.output) && WaitFor(child, deadline, &state);
   // Also after a good end: nothing that it left behind may outlive the job.
   kill(-child, SIGKILL);
   if (!in_time) waitpid(child, &state, 0);
@@ -132,8 +133,12 @@ Result<ProcessResult> RunProcess(const ProcessOptions& options) {
 std::vector<std::string> CompilerEnvironment(const std::string& temporary_folder) {
   const char* path = getenv("PATH");
   return {fmt::format("PATH={}", path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin"),
-          "TMPDIR=" + temporary_folder, "HOME=" + temporary_folder, "LC_ALL=C", "TZ=UTC",
-          "SOURCE_DATE_EPOCH=315532800", "CCACHE_DISABLE=1"};
+          "TMPDIR=" + temporary_folder,
+          "HOME=" + temporary_folder,
+          "LC_ALL=C",
+          "TZ=UTC",
+          "SOURCE_DATE_EPOCH=315532800",
+          "CCACHE_DISABLE=1"};
 }
 
 std::string FindProgram(const std::string& name) {

@@ -1,5 +1,5 @@
-// Runs a child process to its end. What it starts belongs to its own process group and dies with it,
-// so a compiler that hangs or forks costs its own job and nothing else.
+// Runs a child process to its end. What it starts belongs to its own process group and dies with
+// it, so a compiler that hangs or forks costs its own job and nothing else.
 #ifndef KBUNDLE_BUILDER_PROCESS_H_
 #define KBUNDLE_BUILDER_PROCESS_H_
 
@@ -19,7 +19,7 @@ struct ProcessOptions {
 };
 
 struct ProcessResult {
-  int exit_code = -1;      // -1: ended by a signal
+  int exit_code = -1;  // -1: ended by a signal
   int signal = 0;
   bool timed_out = false;  // and was killed
   std::string output;      // standard output and error as they came, at most 4 MiB

@@ -31,7 +31,8 @@ Result<std::vector<std::pair<std::string, std::string>>> Provenance(const Work& 
   const auto add = [&](const std::string& name, const std::string& version,
                        const std::vector<std::string>& parts) -> Status {
     KB_ASSIGN_OR_RETURN(const Sha256Digest digest, digests->Of(parts));
-    rows.emplace_back(name, fmt::format("{} sha256:{}", version, ToHex(digest).substr(0, kShortDigest)));
+    rows.emplace_back(name,
+                      fmt::format("{} sha256:{}", version, ToHex(digest).substr(0, kShortDigest)));
     return Status();
   };
   if (Uses(work, Unit::Compiler::kNvrtc)) {

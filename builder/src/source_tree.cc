@@ -72,7 +72,8 @@ class TreeScan {
   Result<SourceTree> Run(const std::string& source) {
     Name((folder_ / source).lexically_normal());
     for (size_t i = 0; i < paths_.size(); ++i) {
-      if (i == kMaxFiles) return ResourceExhausted(fmt::format("{} includes over {} files", source, i));
+      if (i == kMaxFiles)
+        return ResourceExhausted(fmt::format("{} includes over {} files", source, i));
       KB_ASSIGN_OR_RETURN(const std::string text, Text(paths_[i].string()));
       const std::string name = names_[paths_[i].string()];
       std::string rewritten = Rewrite(text, paths_[i].parent_path());

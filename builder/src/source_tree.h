@@ -1,11 +1,12 @@
-// A source and every header of its own that it can read, as text that no longer depends on where the
-// files lie.
+// A source and every header of its own that it can read, as text that no longer depends on where
+// the files lie.
 //
 // Each #include that names a file in the source's folder, in kbundle's kernel headers or in a -I
 // folder is resolved here, and rewritten to a name that is unique in the tree. Compilers then get
-// the tree itself, in memory or in an empty folder: what was hashed is what they read, a header that
-// the scan did not see cannot be found, and no path of this machine reaches the code. The scan knows
-// no #if, so it may hash a header that is not used; headers of CUDA and of the system stay outside.
+// the tree itself, in memory or in an empty folder: what was hashed is what they read, a header
+// that the scan did not see cannot be found, and no path of this machine reaches the code. The scan
+// knows no #if, so it may hash a header that is not used; headers of CUDA and of the system stay
+// outside.
 #ifndef KBUNDLE_BUILDER_SOURCE_TREE_H_
 #define KBUNDLE_BUILDER_SOURCE_TREE_H_
 
@@ -20,8 +21,9 @@
 namespace kbundle::builder {
 
 struct SourceFile {
-  std::string name;  // "forward.cuh", "kbundle/host_kernel.h", "up/common/x.cuh": no path of this machine
-  std::string text;  // with its #includes rewritten
+  std::string
+      name;  // "forward.cuh", "kbundle/host_kernel.h", "up/common/x.cuh": no path of this machine
+  std::string text;     // with its #includes rewritten
   Sha256Digest digest;  // of text
 };
 

@@ -117,7 +117,8 @@ std::string FindKernelIncludes() {
 #endif
   std::error_code error;
   for (const fs::path& folder : folders) {
-    if (fs::exists(folder / "kbundle/host_kernel.h", error)) return folder.lexically_normal().string();
+    if (fs::exists(folder / "kbundle/host_kernel.h", error))
+      return folder.lexically_normal().string();
   }
   return "";
 }
@@ -152,8 +153,8 @@ Toolchain Toolchain::Find() {
   tools.kernel_includes = FindKernelIncludes();
 
   const std::string set = Environment("KBUNDLE_CXX");
-  for (const std::string& name : set.empty() ? std::vector<std::string>{"c++", "g++"}
-                                             : std::vector<std::string>{set}) {
+  for (const std::string& name :
+       set.empty() ? std::vector<std::string>{"c++", "g++"} : std::vector<std::string>{set}) {
     const std::string path = FindProgram(name);
     if (tools.host_compiler.empty() && !path.empty() && access(path.c_str(), X_OK) == 0) {
       tools.host_compiler = path;
@@ -180,21 +181,24 @@ Status Toolchain::NeedNvrtc() const {
   return Unavailable(fmt::format(
       "CUDA kernels need {} of CUDA 13, looked for in: {}; install the CUDA 13 toolkit or pip "
       "install \"cuda-toolkit[nvcc,nvrtc,cudart,crt,cccl]==13.0.2\", or name its folder in "
-      "KBUNDLE_CUDA_ROOT", nvrtc.empty() ? "libnvrtc.so.13" : "the headers", Joined(searched)));
+      "KBUNDLE_CUDA_ROOT",
+      nvrtc.empty() ? "libnvrtc.so.13" : "the headers", Joined(searched)));
 }
 
 Status Toolchain::NeedNvcc() const {
   if (!nvcc.empty()) return Status();
   return Unavailable(fmt::format(
       "variants with compiler = \"nvcc\" need bin/nvcc of CUDA 13, looked for in: {}; install the "
-      "CUDA 13 toolkit, or name its folder in KBUNDLE_CUDA_ROOT", Joined(searched)));
+      "CUDA 13 toolkit, or name its folder in KBUNDLE_CUDA_ROOT",
+      Joined(searched)));
 }
 
 Status Toolchain::NeedNvfatbin() const {
   if (!nvfatbin.empty()) return Status();
-  return Unavailable(fmt::format(
-      "the portable target needs libnvfatbin.so.13, looked for in: {}; pip install "
-      "nvidia-nvfatbin, or leave \"portable\" out of --target", Joined(searched)));
+  return Unavailable(
+      fmt::format("the portable target needs libnvfatbin.so.13, looked for in: {}; pip install "
+                  "nvidia-nvfatbin, or leave \"portable\" out of --target",
+                  Joined(searched)));
 }
 
 Status Toolchain::NeedHostCompiler() const {
@@ -208,8 +212,9 @@ Status Toolchain::NeedHostCompiler() const {
 
 Status Toolchain::NeedKernelIncludes() const {
   if (!kernel_includes.empty()) return Status();
-  return Unavailable("host kernels need kbundle/host_kernel.h, which is not beside this executable; "
-                     "name the folder that holds it in KBUNDLE_INCLUDE");
+  return Unavailable(
+      "host kernels need kbundle/host_kernel.h, which is not beside this executable; "
+      "name the folder that holds it in KBUNDLE_INCLUDE");
 }
 
 std::string ToolVersion(const std::string& program) {

@@ -2,9 +2,9 @@
 //
 // Searched in order, each part on its own (a wheel installation may hold just one of them):
 // $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environment
-// ($VIRTUAL_ENV, or .venv near the executable or the working folder), /usr/local/cuda, nvcc in PATH.
-// nvFatbin, which older toolkits lack, is always looked for in all of them.
-// Host compiler: $KBUNDLE_CXX, else c++, else g++.
+// ($VIRTUAL_ENV, or .venv near the executable or the working folder), /usr/local/cuda, nvcc in
+// PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. Host compiler:
+// $KBUNDLE_CXX, else c++, else g++.
 #ifndef KBUNDLE_BUILDER_TOOLCHAIN_H_
 #define KBUNDLE_BUILDER_TOOLCHAIN_H_
 
@@ -26,8 +26,8 @@ struct Toolchain {
   std::vector<std::string> cuda_includes;  // the toolkit's include folder and its CCCL
   std::string host_compiler;
   std::vector<std::string> host_parts;
-  std::string kernel_includes;             // folder that holds kbundle/host_kernel.h
-  std::vector<std::string> searched;       // folders, for messages
+  std::string kernel_includes;        // folder that holds kbundle/host_kernel.h
+  std::vector<std::string> searched;  // folders, for messages
 
   // Never fails: what is missing is an error only for who needs it.
   static Toolchain Find();

@@ -31,9 +31,14 @@ std::string UnitInputs::Note() const {
 Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
   std::vector<std::string> parts;
   switch (unit.compiler) {
-    case Unit::Compiler::kNvrtc: parts = {tools_.nvrtc, tools_.nvrtc_builtins}; break;
-    case Unit::Compiler::kNvcc: parts = tools_.nvcc_parts; break;
-    case Unit::Compiler::kHost: break;
+    case Unit::Compiler::kNvrtc:
+      parts = {tools_.nvrtc, tools_.nvrtc_builtins};
+      break;
+    case Unit::Compiler::kNvcc:
+      parts = tools_.nvcc_parts;
+      break;
+    case Unit::Compiler::kHost:
+      break;
   }
   std::erase(parts, "");
   if (unit.compiler != Unit::Compiler::kNvrtc) {
@@ -46,7 +51,8 @@ Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
 const std::string& KeyMaker::FileDigest(const std::string& path) {
   const auto [found, fresh] = files_.try_emplace(path);
   if (fresh) {
-    if (const Result<std::string> bytes = ReadFile(path); bytes.ok()) found->second = DigestOf(*bytes);
+    if (const Result<std::string> bytes = ReadFile(path); bytes.ok())
+      found->second = DigestOf(*bytes);
   }
   return found->second;
 }

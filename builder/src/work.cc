@@ -24,7 +24,8 @@ void AddFlags(const Template& variant, const Family& family, Unit* unit) {
     if (folder.empty() && i + 1 < variant.flags.size()) folder = variant.flags[++i];
     unit->include_folders.push_back(
         std::filesystem::absolute(std::filesystem::path(family.directory) / folder)
-            .lexically_normal().string());
+            .lexically_normal()
+            .string());
   }
 }
 
@@ -86,7 +87,8 @@ class Planner {
     std::vector<std::string> kernels;
     for (const Step& step : variant.steps) {
       use.kernels.push_back(step.kind == StepKind::kKernel
-                                ? SubstituteKernel(op, variant, variant.points[p], step.kernel) : "");
+                                ? SubstituteKernel(op, variant, variant.points[p], step.kernel)
+                                : "");
       if (step.kind == StepKind::kKernel) AddOnce(use.kernels.back(), &kernels);
     }
     use.unit = UnitFor(use, std::move(kernels));
@@ -171,10 +173,12 @@ std::string VariantLabel(const Op& op, const Template& variant, const Template::
                          const Target& target) {
   std::string inside;
   for (size_t i = 0; i < op.types.size(); ++i) {
-    inside += fmt::format("{}{}={}", inside.empty() ? "" : ",", op.types[i].name, Name(point.types[i]));
+    inside +=
+        fmt::format("{}{}={}", inside.empty() ? "" : ",", op.types[i].name, Name(point.types[i]));
   }
   for (size_t i = 0; i < variant.tunables.size(); ++i) {
-    inside += fmt::format("{}{}={}", inside.empty() ? "" : ",", variant.tunables[i], point.tunables[i]);
+    inside +=
+        fmt::format("{}{}={}", inside.empty() ? "" : ",", variant.tunables[i], point.tunables[i]);
   }
   return fmt::format("{}/{}{}@{}", op.name, variant.name, inside.empty() ? "" : "[" + inside + "]",
                      target.ToString());
@@ -190,7 +194,8 @@ Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Tar
                      work.targets.end());
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
-      for (const Template& variant : op.templates) KB_RETURN_IF_ERROR(CheckTargetNames(op, variant));
+      for (const Template& variant : op.templates)
+        KB_RETURN_IF_ERROR(CheckTargetNames(op, variant));
       work.ops.push_back({&family, &op});
     }
   }
@@ -198,9 +203,9 @@ Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Tar
             [](const auto& a, const auto& b) { return a.op->name < b.op->name; });
   for (size_t i = 1; i < work.ops.size(); ++i) {
     if (work.ops[i - 1].op->name != work.ops[i].op->name) continue;
-    return InvalidArgument(fmt::format("op '{}' is defined in {} and again in {}; rename one family",
-                                       work.ops[i].op->name, work.ops[i - 1].family->manifest_path,
-                                       work.ops[i].family->manifest_path));
+    return InvalidArgument(fmt::format(
+        "op '{}' is defined in {} and again in {}; rename one family", work.ops[i].op->name,
+        work.ops[i - 1].family->manifest_path, work.ops[i].family->manifest_path));
   }
   Planner planner(&work);
   for (uint32_t i = 0; i < work.ops.size(); ++i) planner.AddOp(i);

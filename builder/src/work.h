@@ -1,5 +1,6 @@
 // What a build has to make: the manifests' variants on the wanted targets, and the compilations
-// ("units") that give them code. Several variants may share a unit; a unit may hold several kernels.
+// ("units") that give them code. Several variants may share a unit; a unit may hold several
+// kernels.
 //
 //   cuda, nvrtc     a unit per set of kernels that a variant's steps launch
 //   cuda, nvcc      a unit per grid point, since macros carry types and tunables
@@ -22,7 +23,8 @@ struct Unit {
 
   Compiler compiler = Compiler::kNvrtc;
   Target target;
-  std::string label;  // a variant's id, or "softmax/softmax_host.cc@x86-64-v3"; stable over rebuilds
+  std::string
+      label;  // a variant's id, or "softmax/softmax_host.cc@x86-64-v3"; stable over rebuilds
   const Family* family = nullptr;
   std::string source;
   std::vector<std::string> flags;            // without include folders

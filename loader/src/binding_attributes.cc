@@ -14,25 +14,38 @@ using Kind = AttributeValue::Kind;
 
 const char* TypeName(AttributeType type) {
   switch (type) {
-    case AttributeType::kBool: return "bool";
-    case AttributeType::kInt: return "int";
-    case AttributeType::kFloat: return "float";
-    case AttributeType::kDType: return "dtype";
-    case AttributeType::kEnum: return "enum";
-    case AttributeType::kIntArray: return "int[]";
-    case AttributeType::kFloatArray: return "float[]";
+    case AttributeType::kBool:
+      return "bool";
+    case AttributeType::kInt:
+      return "int";
+    case AttributeType::kFloat:
+      return "float";
+    case AttributeType::kDType:
+      return "dtype";
+    case AttributeType::kEnum:
+      return "enum";
+    case AttributeType::kIntArray:
+      return "int[]";
+    case AttributeType::kFloatArray:
+      return "float[]";
   }
   return "?";
 }
 
 const char* KindName(Kind kind) {
   switch (kind) {
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kText: return "text";
-    case Kind::kIntArray: return "int[]";
-    case Kind::kFloatArray: return "float[]";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kText:
+      return "text";
+    case Kind::kIntArray:
+      return "int[]";
+    case Kind::kFloatArray:
+      return "float[]";
   }
   return "?";
 }
@@ -55,13 +68,14 @@ Status ConvertEnum(const fb::Attribute& attribute, const std::string& text, int6
   const auto found = std::find(names.begin(), names.end(), text);
   *value = found - names.begin();
   if (found != names.end()) return Status();
-  return InvalidArgument(fmt::format("'{}' is none of {}{}", text, fmt::join(names, ", "),
-                                     DidYouMean(text, names)));
+  return InvalidArgument(
+      fmt::format("'{}' is none of {}{}", text, fmt::join(names, ", "), DidYouMean(text, names)));
 }
 
 Status ConvertDType(const std::string& text, int64_t* value) {
   const auto dtype = ParseDType(text);
-  if (!dtype) return InvalidArgument(fmt::format("'{}' is no dtype: write f32, bf16, e4m3, ..", text));
+  if (!dtype)
+    return InvalidArgument(fmt::format("'{}' is no dtype: write f32, bf16, e4m3, ..", text));
   *value = static_cast<int64_t>(*dtype);
   return Status();
 }
@@ -77,11 +91,12 @@ Status ConvertArray(const fb::Attribute& attribute, const AttributeValue& given,
                     Problem::Attribute* value) {
   const size_t count = std::max(given.integers.size(), given.numbers.size());
   if (count > attribute.max_len()) {
-    return InvalidArgument(fmt::format("{} elements given, at most {} are allowed", count,
-                                       attribute.max_len()));
+    return InvalidArgument(
+        fmt::format("{} elements given, at most {} are allowed", count, attribute.max_len()));
   }
   if (static_cast<AttributeType>(attribute.type()) == AttributeType::kIntArray) {
-    if (given.kind != Kind::kIntArray && count != 0) return Mistyped(AttributeType::kIntArray, given);
+    if (given.kind != Kind::kIntArray && count != 0)
+      return Mistyped(AttributeType::kIntArray, given);
     value->integers = given.integers;
     return Status();
   }
@@ -98,7 +113,8 @@ Status Convert(const fb::Attribute& attribute, const AttributeValue& given,
   const bool array_given = given.kind == Kind::kIntArray || given.kind == Kind::kFloatArray;
   switch (type) {
     case AttributeType::kBool:
-      if (given.kind != Kind::kBool && !(given.kind == Kind::kInt && (given.integer | 1) == 1)) break;
+      if (given.kind != Kind::kBool && !(given.kind == Kind::kInt && (given.integer | 1) == 1))
+        break;
       value->integer = given.integer != 0;
       return Status();
     case AttributeType::kInt:
@@ -128,14 +144,17 @@ void SetDefault(const fb::Attribute& attribute, Problem::Attribute* value) {
   const auto* integers = attribute.integers();
   const auto* floats = attribute.floats();
   switch (static_cast<AttributeType>(attribute.type())) {
-    case AttributeType::kFloat: value->number = floats->Get(0); break;
+    case AttributeType::kFloat:
+      value->number = floats->Get(0);
+      break;
     case AttributeType::kIntArray:
       for (uint32_t i = 0; i < Count(integers); ++i) value->integers.push_back(integers->Get(i));
       break;
     case AttributeType::kFloatArray:
       for (uint32_t i = 0; i < Count(floats); ++i) value->numbers.push_back(floats->Get(i));
       break;
-    default: value->integer = integers->Get(0);
+    default:
+      value->integer = integers->Get(0);
   }
 }
 
@@ -156,15 +175,15 @@ Status BindAttributes(const fb::Op& op, const ProblemSpec& spec, Problem* proble
   for (const auto& [name, value] : spec.attributes) {
     const size_t i = std::find(names.begin(), names.end(), name) - names.begin();
     if (i == names.size()) {
-      return InvalidArgument(fmt::format(
-          "attribute '{}' does not exist{}; it has: {}", name, DidYouMean(name, names),
-          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+      return InvalidArgument(
+          fmt::format("attribute '{}' does not exist{}; it has: {}", name, DidYouMean(name, names),
+                      names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
     if (given[i]) return InvalidArgument(fmt::format("attribute '{}' is given twice", name));
     given[i] = true;
-    KB_VERIFY(Convert(*op.attributes()->Get(static_cast<uint32_t>(i)), value,
-                      &problem->attributes[i]),
-              "attribute '{}'", name);
+    KB_VERIFY(
+        Convert(*op.attributes()->Get(static_cast<uint32_t>(i)), value, &problem->attributes[i]),
+        "attribute '{}'", name);
   }
   for (size_t i = 0; i < names.size(); ++i) {
     if (given[i]) continue;

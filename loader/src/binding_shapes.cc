@@ -41,12 +41,12 @@ Status BindType(const fb::Op& op, const fb::Tensor& tensor, DType dtype,
   const fb::TypeParam& param = *op.types()->Get(static_cast<uint32_t>(type.param()));
   DType& slot = (*bound)[static_cast<size_t>(type.param())];
   if (!Allows(param, dtype)) {
-    return InvalidArgument(fmt::format("dtype {}, {} is one of {}", Name(dtype),
-                                       Text(param.name()), AllowedTypes(param)));
+    return InvalidArgument(fmt::format("dtype {}, {} is one of {}", Name(dtype), Text(param.name()),
+                                       AllowedTypes(param)));
   }
   if (slot != DType::kInvalid && slot != dtype) {
-    return InvalidArgument(fmt::format("dtype {}, but {} is already {}", Name(dtype),
-                                       Text(param.name()), Name(slot)));
+    return InvalidArgument(
+        fmt::format("dtype {}, but {} is already {}", Name(dtype), Text(param.name()), Name(slot)));
   }
   slot = dtype;
   return Status();
@@ -58,10 +58,10 @@ Status TypesFromAttributes(const fb::Op& op, const Problem& problem, std::vector
     if (param.attribute() < 0) continue;
     const auto dtype = static_cast<DType>(problem.attributes[param.attribute()].integer);
     if (!Allows(param, dtype)) {
-      return InvalidArgument(fmt::format(
-          "attribute '{}': dtype {}, {} is one of {}",
-          Text(op.attributes()->Get(static_cast<uint32_t>(param.attribute()))->name()),
-          Name(dtype), Text(param.name()), AllowedTypes(param)));
+      return InvalidArgument(
+          fmt::format("attribute '{}': dtype {}, {} is one of {}",
+                      Text(op.attributes()->Get(static_cast<uint32_t>(param.attribute()))->name()),
+                      Name(dtype), Text(param.name()), AllowedTypes(param)));
     }
     (*bound)[i] = dtype;
   }
@@ -83,7 +83,8 @@ class ShapeBinder {
     const size_t terms = Count(tensor.dims()), fixed = terms - (ellipsis >= 0 ? 1 : 0);
     if (ellipsis >= 0 ? spec.dims.size() < fixed : spec.dims.size() != fixed) {
       return InvalidArgument(fmt::format("rank {}, its shape {} has rank {}{}", spec.dims.size(),
-                                         Text(tensor.text()), fixed, ellipsis >= 0 ? " or more" : ""));
+                                         Text(tensor.text()), fixed,
+                                         ellipsis >= 0 ? " or more" : ""));
     }
     size_t axis = 0;
     for (uint32_t i = 0; i < terms; ++i) {
@@ -91,8 +92,8 @@ class ShapeBinder {
       const size_t width = static_cast<int>(i) == ellipsis ? spec.dims.size() - fixed : 1;
       if (dim.symbol() >= 0) {
         const std::vector<int64_t> part(spec.dims.begin() + axis, spec.dims.begin() + axis + width);
-        KB_RETURN_IF_ERROR(BindSymbol(static_cast<size_t>(dim.symbol()), dim.ellipsis() != 0, part,
-                                      axis));
+        KB_RETURN_IF_ERROR(
+            BindSymbol(static_cast<size_t>(dim.symbol()), dim.ellipsis() != 0, part, axis));
       }
       axis += width;
     }
@@ -123,8 +124,8 @@ class ShapeBinder {
       if (dim.ellipsis()) {
         const auto& list = lists_[static_cast<size_t>(dim.symbol())];
         if (!list) {
-          return InvalidArgument(fmt::format(
-              "its dims {}.. are those of an absent operand", SymbolName(dim.symbol())));
+          return InvalidArgument(fmt::format("its dims {}.. are those of an absent operand",
+                                             SymbolName(dim.symbol())));
         }
         dims->insert(dims->end(), list->begin(), list->end());
         continue;
@@ -163,8 +164,8 @@ class ShapeBinder {
     int64_t product = 1;
     for (int64_t dim : part) {
       if (__builtin_mul_overflow(product, dim, &product)) {
-        return InvalidArgument(fmt::format("the product of dims [{}] overflows 64 bits",
-                                           fmt::join(part, ",")));
+        return InvalidArgument(
+            fmt::format("the product of dims [{}] overflows 64 bits", fmt::join(part, ",")));
       }
     }
     auto& list = lists_[symbol];
@@ -190,8 +191,8 @@ class ShapeBinder {
       return InvalidArgument(DescribeEvalError(context_, value.error, Text(tensor.text())));
     }
     if (value.value == found) return Status();
-    return InvalidArgument(fmt::format("dim {} is {}, its shape {} asks for {} with {}", axis, found,
-                                       Text(tensor.text()), value.value,
+    return InvalidArgument(fmt::format("dim {} is {}, its shape {} asks for {} with {}", axis,
+                                       found, Text(tensor.text()), value.value,
                                        SymbolValues(*context_.bundle, problem_)));
   }
 
@@ -220,8 +221,8 @@ bool SpanFits(const TensorSpec& spec) {
 Status NormalizeStrides(const fb::Tensor& tensor, TensorSpec* spec) {
   if (spec->strides.empty()) return Status();
   if (spec->strides.size() != spec->dims.size()) {
-    return InvalidArgument(fmt::format("{} strides for rank {}", spec->strides.size(),
-                                       spec->dims.size()));
+    return InvalidArgument(
+        fmt::format("{} strides for rank {}", spec->strides.size(), spec->dims.size()));
   }
   if (spec->elements() == 0) {  // nothing is addressed
     spec->strides.clear();
@@ -243,8 +244,10 @@ Status NormalizeStrides(const fb::Tensor& tensor, TensorSpec* spec) {
     return Status();
   }
   if (!tensor.strided()) {
-    return InvalidArgument(fmt::format("strides [{}], but this op takes dense row-major tensors: "
-                                       "copy it first", fmt::join(spec->strides, ",")));
+    return InvalidArgument(
+        fmt::format("strides [{}], but this op takes dense row-major tensors: "
+                    "copy it first",
+                    fmt::join(spec->strides, ",")));
   }
   return SpanFits(*spec) ? Status() : InvalidArgument("its strides reach beyond 64 bits");
 }
@@ -254,7 +257,8 @@ Status CheckSize(const TensorSpec& spec) {
     if (dim < 0) return InvalidArgument(fmt::format("dim {} is negative", dim));
   }
   if (spec.dims.size() > kMaxRank) {
-    return InvalidArgument(fmt::format("rank {}, at most {} is allowed", spec.dims.size(), kMaxRank));
+    return InvalidArgument(
+        fmt::format("rank {}, at most {} is allowed", spec.dims.size(), kMaxRank));
   }
   if (spec.size_bytes() < INT64_MAX) return Status();
   return InvalidArgument(fmt::format("{} has more than 2^63 bytes", spec.ToString()));
@@ -273,17 +277,18 @@ Status InferResult(const fb::Op& op, const fb::Tensor& tensor, const ShapeBinder
     if (!spec->present) return Status();
   }
   const fb::TypeRef& type = *tensor.type();
-  spec->dtype = type.param() < 0 ? static_cast<DType>(type.dtype())
-                                 : TypeAt(problem.types, type.param());
+  spec->dtype =
+      type.param() < 0 ? static_cast<DType>(type.dtype()) : TypeAt(problem.types, type.param());
   KB_RETURN_IF_ERROR(binder.Infer(tensor, &spec->dims));
   KB_RETURN_IF_ERROR(CheckSize(*spec));
   if (tensor.alias() < 0) return Status();
   const TensorSpec& operand = problem.operands[static_cast<size_t>(tensor.alias())];
-  if (operand.present && operand.dtype == spec->dtype && operand.dims == spec->dims) return Status();
-  return InvalidArgument(fmt::format(
-      "it is written over operand '{}', which is {}, not {}",
-      Text(op.operands()->Get(static_cast<uint32_t>(tensor.alias()))->name()), operand.ToString(),
-      spec->ToString()));
+  if (operand.present && operand.dtype == spec->dtype && operand.dims == spec->dims)
+    return Status();
+  return InvalidArgument(
+      fmt::format("it is written over operand '{}', which is {}, not {}",
+                  Text(op.operands()->Get(static_cast<uint32_t>(tensor.alias()))->name()),
+                  operand.ToString(), spec->ToString()));
 }
 
 }  // namespace
@@ -295,16 +300,18 @@ Status BindTypes(const fb::Op& op, Problem* problem) {
     const fb::Tensor& tensor = *op.operands()->Get(i);
     TensorSpec& spec = problem->operands[i];
     if (spec.present) {
-      KB_VERIFY(BindType(op, tensor, spec.dtype, &bound), "operand {} '{}'", i, Text(tensor.name()));
+      KB_VERIFY(BindType(op, tensor, spec.dtype, &bound), "operand {} '{}'", i,
+                Text(tensor.name()));
     } else if (tensor.optional()) {
       spec = TensorSpec{.present = false, .dtype = {}, .dims = {}, .strides = {}};
     } else {
-      return InvalidArgument(fmt::format("operand {} '{}' is absent and not optional", i,
-                                         Text(tensor.name())));
+      return InvalidArgument(
+          fmt::format("operand {} '{}' is absent and not optional", i, Text(tensor.name())));
     }
   }
   for (uint32_t i = 0; i < bound.size(); ++i) {
-    if (bound[i] == DType::kInvalid) bound[i] = static_cast<DType>(op.types()->Get(i)->dtypes()->Get(0));
+    if (bound[i] == DType::kInvalid)
+      bound[i] = static_cast<DType>(op.types()->Get(i)->dtypes()->Get(0));
   }
   problem->types = PackTypes(bound);
   return Status();

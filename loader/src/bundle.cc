@@ -43,9 +43,10 @@ Bundle::~Bundle() = default;
 Status Bundle::ReadHeader(Rep* rep) {
   const uint64_t size = rep->file.size();
   if (size < sizeof(Header)) {
-    return DataLoss(fmt::format("{} has {} bytes, a bundle has at least {}: truncated or not a "
-                                "bundle; copy the file again", size == 0 ? "the empty file" : "it",
-                                size, sizeof(Header)));
+    return DataLoss(
+        fmt::format("{} has {} bytes, a bundle has at least {}: truncated or not a "
+                    "bundle; copy the file again",
+                    size == 0 ? "the empty file" : "it", size, sizeof(Header)));
   }
   KB_RETURN_IF_ERROR(rep->file.Read(0, &rep->header, sizeof(Header)));
   return VerifyHeader(rep->header, size);
@@ -57,14 +58,18 @@ Status Bundle::ReadIndex(Rep* rep, const OpenOptions& options) {
   KB_RETURN_IF_ERROR(rep->file.Read(rep->header.index_offset, rep->index_bytes.get(), size));
   const uint8_t* bytes = rep->index_bytes.get();
   if (const uint64_t found = Xxh3(bytes, size); found != rep->header.index_xxh3) {
-    return DataLoss(fmt::format("index hash {:016x}, the header says {:016x}: damaged; copy or "
-                                "build the file again", found, rep->header.index_xxh3));
+    return DataLoss(
+        fmt::format("index hash {:016x}, the header says {:016x}: damaged; copy or "
+                    "build the file again",
+                    found, rep->header.index_xxh3));
   }
   if (options.check_sha256) {
     const Sha256Digest digest = Sha256Of(bytes, size);
     if (std::memcmp(digest.data(), rep->header.index_sha256, digest.size()) != 0) {
-      return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise: altered or "
-                                  "damaged", ToHex(digest)));
+      return DataLoss(
+          fmt::format("index SHA-256 is {}, the header says otherwise: altered or "
+                      "damaged",
+                      ToHex(digest)));
     }
   }
   KB_RETURN_IF_ERROR(CheckStructure(bytes, size));
@@ -100,8 +105,10 @@ Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
   uint32_t low = 0, high = Count(ops);
   while (low < high) {
     const uint32_t middle = (low + high) / 2;
-    if (ops->Get(middle)->name()->string_view() < op_name) low = middle + 1;
-    else high = middle;
+    if (ops->Get(middle)->name()->string_view() < op_name)
+      low = middle + 1;
+    else
+      high = middle;
   }
   if (low < Count(ops) && ops->Get(low)->name()->string_view() == op_name) return low;
   std::vector<std::string> names;
@@ -110,8 +117,9 @@ Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
   if (!names.empty()) {
     constexpr size_t kShown = 12;
     const size_t shown = std::min(names.size(), kShown);
-    has = fmt::format("{}{}", fmt::join(names.begin(), names.begin() + shown, ", "),
-                      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
+    has = fmt::format(
+        "{}{}", fmt::join(names.begin(), names.begin() + shown, ", "),
+        names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
   }
   return NotFound(fmt::format("bundle '{}' has no op '{}'{}; it has {}", rep_->path, op_name,
                               DidYouMean(op_name, names), has));

@@ -40,8 +40,10 @@ const fb::Entry* FindEntry(const fb::Index& index, uint32_t op, uint16_t target,
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
     const fb::Entry& entry = *entries->Get(middle);
-    if (EntryKey{entry.op(), entry.target(), entry.types()} < wanted) low = middle + 1;
-    else high = middle;
+    if (EntryKey{entry.op(), entry.target(), entry.types()} < wanted)
+      low = middle + 1;
+    else
+      high = middle;
   }
   if (low == Count(entries)) return nullptr;
   const fb::Entry& entry = *entries->Get(low);
@@ -88,8 +90,7 @@ bool CandidateCheck::PolicyAllows(uint32_t variant, const RankedTarget& target, 
     reason = "portable code is not allowed by policy";
   } else if (target.portable && options_.policy.strict) {
     reason = "strict: the driver would compile portable code";
-  } else if (options_.policy.strict &&
-             !RanOnDevice(*bundle_.index().variants()->Get(variant))) {
+  } else if (options_.policy.strict && !RanOnDevice(*bundle_.index().variants()->Get(variant))) {
     reason = "strict: conformance never ran it on this device";
   }
   if (reason == nullptr) return true;
@@ -104,12 +105,14 @@ bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
   const uint32_t steps = index.templates()->Get(variant.template_index())->steps()->size();
   for (uint32_t i = 0; i < steps; ++i) {
     const uint32_t blob = index.kernels()->Get(variant.kernels() + i)->blob();
-    if (blob == 0xffffffff) continue;  // a step without code
+    if (blob == 0xffffffff) continue;                // a step without code
     uint32_t low = 0, high = Count(index.ran_on());  // sorted by blob, then device
     while (low < high) {
       const uint32_t middle = low + (high - low) / 2;
-      if (index.ran_on()->Get(middle)->blob() < blob) low = middle + 1;
-      else high = middle;
+      if (index.ran_on()->Get(middle)->blob() < blob)
+        low = middle + 1;
+      else
+        high = middle;
     }
     bool ran = false;
     for (; low < Count(index.ran_on()) && index.ran_on()->Get(low)->blob() == blob && !ran; ++low) {
@@ -157,8 +160,8 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
     result->legal = false;
     if (!explain) return false;
     if (value.ok()) {
-      result->reason = fmt::format("`{}` is false with {}", Text(rule.text()),
-                                   SymbolValues(bundle_, problem_));
+      result->reason =
+          fmt::format("`{}` is false with {}", Text(rule.text()), SymbolValues(bundle_, problem_));
       if (!context.tunables.empty()) {
         result->reason += fmt::format(" and {}", TunablesText(index, variant));
       }

@@ -30,8 +30,8 @@ bool Has(unsigned word, unsigned bits) { return (word & bits) == bits; }
 
 int CpuLevel() {
   const Registers one = Cpuid(1), seven = Cpuid(7), extended = Cpuid(0x80000001);
-  constexpr unsigned kLevel2 = bit_SSE3 | bit_SSSE3 | bit_CMPXCHG16B | bit_SSE4_1 | bit_SSE4_2 |
-                               bit_POPCNT;
+  constexpr unsigned kLevel2 =
+      bit_SSE3 | bit_SSSE3 | bit_CMPXCHG16B | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT;
   if (!Has(one.ecx, kLevel2) || !Has(extended.ecx, bit_LAHF_LM)) return 1;
   if (!Has(one.ecx, bit_OSXSAVE)) return 2;
   const unsigned saved = SavedState();
@@ -40,8 +40,8 @@ int CpuLevel() {
       !Has(seven.ebx, bit_AVX2 | bit_BMI | bit_BMI2) || !Has(extended.ecx, bit_LZCNT)) {
     return 2;
   }
-  constexpr unsigned kLevel4 = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ |
-                               bit_AVX512VL;
+  constexpr unsigned kLevel4 =
+      bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
   return Has(saved, kZmm) && Has(seven.ebx, kLevel4) ? 4 : 3;
 }
 

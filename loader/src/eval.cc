@@ -29,12 +29,15 @@ Slot LoadTensor(const EvalContext& context, Opcode opcode, uint32_t operand) {
   const TensorSpec& tensor = TensorOf(*context.problem, operand & 0xff);
   const size_t axis = operand >> 8;
   switch (opcode) {
-    case Opcode::kPresent: return {tensor.present};
-    case Opcode::kRank: return {static_cast<int64_t>(tensor.dims.size())};
+    case Opcode::kPresent:
+      return {tensor.present};
+    case Opcode::kRank:
+      return {static_cast<int64_t>(tensor.dims.size())};
     case Opcode::kAlign:
       return {tensor.present ? std::max(context.alignment, SizeOf(tensor.dtype))
                              : kAlignmentOfAbsent};
-    default: break;
+    default:
+      break;
   }
   if (!tensor.present) return {0};
   if (axis >= tensor.dims.size()) return Fail(SlotError::kNoSuchAxis);
@@ -52,24 +55,32 @@ int64_t Length(const Problem::Attribute& attribute) {
   return static_cast<int64_t>(std::max(attribute.integers.size(), attribute.numbers.size()));
 }
 
-Slot Load(const EvalContext& context, const fb::Index& index, Opcode opcode,
-               uint32_t operand) {
+Slot Load(const EvalContext& context, const fb::Index& index, Opcode opcode, uint32_t operand) {
   const Problem& problem = *context.problem;
   switch (opcode) {
-    case Opcode::kConst: return {index.constants()->Get(operand)};
-    case Opcode::kDim: return {problem.symbols[operand]};
-    case Opcode::kAttribute: return {problem.attributes[operand].integer};
-    case Opcode::kLength: return {Length(problem.attributes[operand])};
-    case Opcode::kElement: return LoadElement(problem, operand);
-    case Opcode::kSizeOfType: return {SizeOf(TypeAt(problem.types, static_cast<int>(operand)))};
+    case Opcode::kConst:
+      return {index.constants()->Get(operand)};
+    case Opcode::kDim:
+      return {problem.symbols[operand]};
+    case Opcode::kAttribute:
+      return {problem.attributes[operand].integer};
+    case Opcode::kLength:
+      return {Length(problem.attributes[operand])};
+    case Opcode::kElement:
+      return LoadElement(problem, operand);
+    case Opcode::kSizeOfType:
+      return {SizeOf(TypeAt(problem.types, static_cast<int>(operand)))};
     case Opcode::kType:
       return {static_cast<int64_t>(TypeAt(problem.types, static_cast<int>(operand)))};
-    case Opcode::kTunable: return {context.tunables[operand]};
+    case Opcode::kTunable:
+      return {context.tunables[operand]};
     case Opcode::kLet:
       if (context.let_errors >> operand & 1) return Fail(SlotError::kLet);
       return {context.lets[operand]};
-    case Opcode::kSmCount: return {context.sm_count};
-    default: return LoadTensor(context, opcode, operand);
+    case Opcode::kSmCount:
+      return {context.sm_count};
+    default:
+      return LoadTensor(context, opcode, operand);
   }
 }
 
@@ -81,7 +92,7 @@ const TensorSpec& TensorOf(const Problem& problem, uint32_t tensor) {
 }
 
 Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t first,
-                     uint32_t count) {
+                uint32_t count) {
   // Raw, because clearing 32 slots costs more than most programs.
   alignas(Slot) std::byte storage[kMaxStackDepth * sizeof(Slot)];
   auto* top = reinterpret_cast<Slot*>(storage) - 1;

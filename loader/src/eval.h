@@ -13,8 +13,7 @@
 namespace kbundle {
 
 // Runs a verified program. No allocation.
-Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t first,
-                     uint32_t count);
+Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t first, uint32_t count);
 inline Slot RunProgram(const EvalContext& context, const fb::Span& program) {
   return RunProgram(context, context.bundle->index(), program.first(), program.count());
 }

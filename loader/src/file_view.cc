@@ -17,10 +17,13 @@ std::string ErrnoText(int error) { return std::generic_category().message(error)
 Status OpenError(int error) {
   switch (error) {
     case ENOENT:
-    case ENOTDIR: return NotFound("no such file: check the path, or build it with `kbundle build`");
+    case ENOTDIR:
+      return NotFound("no such file: check the path, or build it with `kbundle build`");
     case EACCES:
-    case EPERM: return PermissionDenied("this process may not read the file: check its mode");
-    default: return Unavailable(ErrnoText(error));
+    case EPERM:
+      return PermissionDenied("this process may not read the file: check its mode");
+    default:
+      return Unavailable(ErrnoText(error));
   }
 }
 
@@ -60,7 +63,8 @@ Status FileView::Read(uint64_t offset, void* into, uint64_t size) const {
     if (got == 0) {
       return DataLoss(fmt::format(
           "the file ends at {} but {} bytes are needed at {}: it was truncated while open; replace "
-          "bundles by rename, never in place", offset + done, size, offset));
+          "bundles by rename, never in place",
+          offset + done, size, offset));
     }
     done += static_cast<uint64_t>(got);
   }

@@ -16,8 +16,7 @@ class FileView {
  public:
   // kNotFound, kPermissionDenied, kInvalidArgument (not a regular file) or kUnavailable.
   static Result<FileView> Open(const std::string& path);
-  FileView(FileView&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+  FileView(FileView&& other) noexcept : fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
   FileView& operator=(FileView&&) = delete;
   ~FileView();
 

@@ -51,8 +51,8 @@ Status CheckFrame(std::span<const uint8_t> stored, uint64_t size) {
   const size_t parsed = ZSTD_getFrameHeader(&header, stored.data(), stored.size());
   if (parsed != 0 || header.frameType != ZSTD_frame) return DataLoss("it is no zstd frame");
   if (header.frameContentSize != size) {
-    return DataLoss(fmt::format("its frame says {} bytes, the index {}", header.frameContentSize,
-                                size));
+    return DataLoss(
+        fmt::format("its frame says {} bytes, the index {}", header.frameContentSize, size));
   }
   if (header.windowSize > uint64_t{1} << kZstdWindowLogMax || header.dictID != 0) {
     return DataLoss(fmt::format("its frame asks for a window of {} (allowed {}) and dictionary {}",

@@ -34,14 +34,20 @@ std::string KeyOf(const fb::Op& op, const Problem& problem) {
 
 std::string AttributeText(const fb::Attribute& attribute, const Problem::Attribute& value) {
   switch (static_cast<AttributeType>(attribute.type())) {
-    case AttributeType::kBool: return value.integer != 0 ? "true" : "false";
-    case AttributeType::kInt: return fmt::format("{}", value.integer);
-    case AttributeType::kFloat: return fmt::format("{}", value.number);
-    case AttributeType::kDType: return std::string(Name(static_cast<DType>(value.integer)));
+    case AttributeType::kBool:
+      return value.integer != 0 ? "true" : "false";
+    case AttributeType::kInt:
+      return fmt::format("{}", value.integer);
+    case AttributeType::kFloat:
+      return fmt::format("{}", value.number);
+    case AttributeType::kDType:
+      return std::string(Name(static_cast<DType>(value.integer)));
     case AttributeType::kEnum:
       return attribute.choices()->Get(static_cast<uint32_t>(value.integer))->str();
-    case AttributeType::kIntArray: return fmt::format("[{}]", fmt::join(value.integers, ","));
-    case AttributeType::kFloatArray: return fmt::format("[{}]", fmt::join(value.numbers, ","));
+    case AttributeType::kIntArray:
+      return fmt::format("[{}]", fmt::join(value.integers, ","));
+    case AttributeType::kFloatArray:
+      return fmt::format("[{}]", fmt::join(value.numbers, ","));
   }
   return "";
 }
@@ -74,8 +80,10 @@ Status CheckRequire(const Bundle& bundle, const Problem& problem) {
       return InvalidArgument("require " + DescribeEvalError(context, value.error, text));
     }
     if (value.value == 0) {
-      return InvalidArgument(fmt::format("require `{}` is false with {}: the op is not defined for "
-                                         "this problem", text, SymbolValues(bundle, problem)));
+      return InvalidArgument(
+          fmt::format("require `{}` is false with {}: the op is not defined for "
+                      "this problem",
+                      text, SymbolValues(bundle, problem)));
     }
   }
   return Status();
@@ -87,7 +95,8 @@ Status Bind(const Bundle& bundle, const fb::Op& op, const ProblemSpec& spec, Pro
   // Trailing optional operands may be left out.
   while (problem->operands.size() < operands &&
          op.operands()->Get(static_cast<uint32_t>(problem->operands.size()))->optional()) {
-    problem->operands.push_back(TensorSpec{.present = false, .dtype = {}, .dims = {}, .strides = {}});
+    problem->operands.push_back(
+        TensorSpec{.present = false, .dtype = {}, .dims = {}, .strides = {}});
   }
   if (problem->operands.size() != operands) {
     std::string names;
@@ -96,8 +105,8 @@ Status Bind(const Bundle& bundle, const fb::Op& op, const ProblemSpec& spec, Pro
       names += fmt::format("{}{}{}", i == 0 ? "" : ", ", tensor.name()->string_view(),
                            tensor.optional() ? "?" : "");
     }
-    return InvalidArgument(fmt::format("{} operands given, it takes {}: ({})", spec.operands.size(),
-                                       operands, names));
+    return InvalidArgument(
+        fmt::format("{} operands given, it takes {}: ({})", spec.operands.size(), operands, names));
   }
   KB_RETURN_IF_ERROR(BindAttributes(op, spec, problem));
   KB_RETURN_IF_ERROR(BindTypes(op, problem));

@@ -62,8 +62,10 @@ Result<Bytes> Bundle::Rep::InflateBlob(uint32_t number, std::span<const uint8_t>
   KB_ASSIGN_OR_RETURN(Bytes bytes, Inflate({stored.get(), blob.stored_size()}, blob.size(), base));
   const uint64_t found = Xxh3(bytes.data(), bytes.size());
   if (found == blob.xxh3()) return bytes;
-  return DataLoss(fmt::format("hash {:016x}, the index says {:016x}: damaged, or rewritten while "
-                              "open; copy or build the file again", found, blob.xxh3()));
+  return DataLoss(
+      fmt::format("hash {:016x}, the index says {:016x}: damaged, or rewritten while "
+                  "open; copy or build the file again",
+                  found, blob.xxh3()));
 }
 
 Result<std::shared_ptr<const Bytes>> Bundle::Rep::ReadBase(uint32_t number,
@@ -87,8 +89,8 @@ Result<Bytes> Bundle::ReadBlob(uint32_t blob, BaseCache* bases) const {
     bytes = rep_->InflateBlob(blob, {});
   } else {
     Result<std::shared_ptr<const Bytes>> prefix = rep_->ReadBase(base, bases);
-    bytes = prefix.ok() ? rep_->InflateBlob(blob, **prefix)
-                        : Result<Bytes>(std::move(prefix).status());
+    bytes =
+        prefix.ok() ? rep_->InflateBlob(blob, **prefix) : Result<Bytes>(std::move(prefix).status());
   }
   if (bytes.ok()) return bytes;
   return std::move(bytes).status().Annotate("reading " + rep_->BlobName(blob));
@@ -100,8 +102,8 @@ Status Bundle::Rep::CheckPadding(uint64_t from, uint64_t to) const {
   KB_RETURN_IF_ERROR(file.Read(from, padding, to - from));
   for (uint64_t i = 0; i < to - from; ++i) {
     if (padding[i] == 0) continue;
-    return DataLoss(fmt::format("padding byte {} is {:#04x}, must be 0: damaged", from + i,
-                                padding[i]));
+    return DataLoss(
+        fmt::format("padding byte {} is {:#04x}, must be 0: damaged", from + i, padding[i]));
   }
   return Status();
 }
@@ -109,7 +111,8 @@ Status Bundle::Rep::CheckPadding(uint64_t from, uint64_t to) const {
 Status Bundle::Rep::CheckHeaderAgain() const {
   Header now;
   KB_RETURN_IF_ERROR(file.Read(0, &now, sizeof(now)));
-  if (std::memcmp(&now, &header, sizeof(now)) != 0) return DataLoss("the header changed while open");
+  if (std::memcmp(&now, &header, sizeof(now)) != 0)
+    return DataLoss("the header changed while open");
   const auto bytes = std::make_unique_for_overwrite<uint8_t[]>(header.index_size);
   KB_RETURN_IF_ERROR(file.Read(header.index_offset, bytes.get(), header.index_size));
   const Sha256Digest digest = Sha256Of(bytes.get(), header.index_size);

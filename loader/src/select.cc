@@ -82,19 +82,22 @@ Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& 
     std::string message = fmt::format("{}: none of {} variants is legal: {}", asked,
                                       rejected.variants, fmt::join(rejected.reasons, "; "));
     return rejected.by_policy
-               ? PermissionDenied(message + "; the policy refuses code: relax it, or build and run "
-                                            "conformance for this device")
+               ? PermissionDenied(message +
+                                  "; the policy refuses code: relax it, or build and run "
+                                  "conformance for this device")
                : NotFound(message + "; add a variant whose `when` holds here");
   }
   const std::string types = TypesOf(bundle, problem.op, targets);
   if (!types.empty()) {
-    return NotFound(fmt::format("{}: it has code for {}, not for {}; convert the operands or add "
-                                "the dtype to the op", asked, types,
-                                TypesText(bundle.op(problem.op), problem.types)));
+    return NotFound(
+        fmt::format("{}: it has code for {}, not for {}; convert the operands or add "
+                    "the dtype to the op",
+                    asked, types, TypesText(bundle.op(problem.op), problem.types)));
   }
-  return NotFound(fmt::format("{}: it has code for {}, none of which runs on {}; build with "
-                              "--targets for this device", asked,
-                              TargetsOf(bundle.index(), problem.op), device.ToString()));
+  return NotFound(
+      fmt::format("{}: it has code for {}, none of which runs on {}; build with "
+                  "--targets for this device",
+                  asked, TargetsOf(bundle.index(), problem.op), device.ToString()));
 }
 
 // Among the first `count`: the forced ones, which were placed already.
@@ -117,15 +120,18 @@ Status AddForced(const Bundle& bundle, const Problem& problem, const Device& dev
       for (uint32_t variant : wanted) {
         if (bundle.index().variants()->Get(variant)->target() != target.target) continue;
         const Legality legality = check.Check(variant, target, true);
-        if (legality.legal) order->push_back({variant, Choice::kForced});
-        else reason = legality.reason;
+        if (legality.legal)
+          order->push_back({variant, Choice::kForced});
+        else
+          reason = legality.reason;
         any |= legality.legal;
       }
     }
     if (any) continue;
-    return FailedPrecondition(fmt::format("variant '{}' is forced but not legal for {} on {}: {}; "
-                                          "clear the policy or force another", id,
-                                          problem.ToString(), device.ToString(), reason));
+    return FailedPrecondition(
+        fmt::format("variant '{}' is forced but not legal for {} on {}: {}; "
+                    "clear the policy or force another",
+                    id, problem.ToString(), device.ToString(), reason));
   }
   return Status();
 }
@@ -166,11 +172,16 @@ Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
 
 const char* ChoiceName(Choice choice) {
   switch (choice) {
-    case Choice::kTuned: return "exact";
-    case Choice::kNearest: return "nearest";
-    case Choice::kManifestOrder: return "manifest order";
-    case Choice::kPortable: return "portable";
-    case Choice::kForced: return "forced";
+    case Choice::kTuned:
+      return "exact";
+    case Choice::kNearest:
+      return "nearest";
+    case Choice::kManifestOrder:
+      return "manifest order";
+    case Choice::kPortable:
+      return "portable";
+    case Choice::kForced:
+      return "forced";
   }
   return "?";
 }
@@ -202,8 +213,9 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
     const char* how = row.choice == Choice::kForced     ? "forced"
                       : row.choice == Choice::kPortable ? "portable, nothing better fits"
                                                         : "first legal in manifest order";
-    verdicts.push_back({row.variant, true, i == 0 ? fmt::format("chosen: {}", how)
-                                                  : fmt::format("legal, number {}", i + 1)});
+    verdicts.push_back(
+        {row.variant, true,
+         i == 0 ? fmt::format("chosen: {}", how) : fmt::format("legal, number {}", i + 1)});
   }
   for (uint32_t i = range.first; i < range.end; ++i) {
     if (position[i - range.first] != 0) continue;
@@ -215,8 +227,9 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
                                      [&](const auto& t) { return t.target == row.target(); });
     std::string reason;
     if (row.types() != problem.types) {
-      reason = fmt::format("it is for {}, this is {}", TypesText(bundle.op(problem.op), row.types()),
-                           TypesText(bundle.op(problem.op), problem.types));
+      reason =
+          fmt::format("it is for {}, this is {}", TypesText(bundle.op(problem.op), row.types()),
+                      TypesText(bundle.op(problem.op), problem.types));
     } else if (target == targets.end()) {
       reason = fmt::format("{} cannot run on {}", name.name()->string_view(), device.ToString());
     } else {

@@ -50,9 +50,12 @@ Result<Target> Target::Parse(std::string_view name) {
 
 std::string Target::ToString() const {
   switch (kind) {
-    case TargetKind::kCudaPortable: return "portable";
-    case TargetKind::kHost: return fmt::format("{}{}", kHostPrefix, major);
-    case TargetKind::kCuda: break;
+    case TargetKind::kCudaPortable:
+      return "portable";
+    case TargetKind::kHost:
+      return fmt::format("{}{}", kHostPrefix, major);
+    case TargetKind::kCuda:
+      break;
   }
   std::string name = fmt::format("{}{}{}", kCudaPrefix, major, minor);
   if (feature != 0) name += feature;
@@ -62,10 +65,12 @@ std::string Target::ToString() const {
 int Target::Fit(const Device& device) const {
   if ((kind == TargetKind::kHost) != (device.kind == Device::Kind::kHost)) return 0;
   switch (kind) {
-    case TargetKind::kHost: return device.major >= major ? major : 0;
+    case TargetKind::kHost:
+      return device.major >= major ? major : 0;
     case TargetKind::kCudaPortable:
       return device.major > major || (device.major == major && device.minor >= minor) ? 1 : 0;
-    case TargetKind::kCuda: break;
+    case TargetKind::kCuda:
+      break;
   }
   if (device.major != major) return 0;
   if (feature == 'a') return device.minor == minor ? 4 : 0;

@@ -64,12 +64,18 @@ std::string TensorSpec::ToString() const {
 
 std::string AttributeValue::ToString() const {
   switch (kind) {
-    case Kind::kBool: return integer != 0 ? "true" : "false";
-    case Kind::kInt: return fmt::format("{}", integer);
-    case Kind::kFloat: return fmt::format("{}", number);
-    case Kind::kText: return text;
-    case Kind::kIntArray: return fmt::format("[{}]", fmt::join(integers, ","));
-    case Kind::kFloatArray: return fmt::format("[{}]", fmt::join(numbers, ","));
+    case Kind::kBool:
+      return integer != 0 ? "true" : "false";
+    case Kind::kInt:
+      return fmt::format("{}", integer);
+    case Kind::kFloat:
+      return fmt::format("{}", number);
+    case Kind::kText:
+      return text;
+    case Kind::kIntArray:
+      return fmt::format("[{}]", fmt::join(integers, ","));
+    case Kind::kFloatArray:
+      return fmt::format("[{}]", fmt::join(numbers, ","));
   }
   return "";
 }

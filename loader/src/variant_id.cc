@@ -43,8 +43,10 @@ VariantRange VariantsOf(const fb::Index& index, uint32_t op) {
     uint32_t low = 0, high = Count(variants);
     while (low < high) {
       const uint32_t middle = low + (high - low) / 2;
-      if (variants->Get(middle)->op() < wanted) low = middle + 1;
-      else high = middle;
+      if (variants->Get(middle)->op() < wanted)
+        low = middle + 1;
+      else
+        high = middle;
     }
     return low;
   };
@@ -87,14 +89,16 @@ Result<std::vector<uint32_t>> Bundle::FindVariants(std::string_view id) const {
     std::string name = LocalId(index, row, with_point);
     if (name == local && (target.empty() || target == TargetName(index, row))) found.push_back(i);
     if (!target.empty()) name += fmt::format("@{}", TargetName(index, row));
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(std::move(name));
   }
   if (!found.empty()) return found;
   constexpr size_t kShown = 8;
   const size_t shown = std::min(kShown, names.size());
   return NotFound(fmt::format(
       "bundle '{}' has no variant '{}'{}; it has {}{}", rep_->path, id, DidYouMean(id, names),
-      shown == 0 ? "none" : fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", ")),
+      shown == 0 ? "none"
+                 : fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", ")),
       names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : ""));
 }
 

@@ -20,15 +20,16 @@ Status CheckMagic(const Header& header) {
         found));
   }
   return DataLoss(fmt::format(
-      "not a kbundle file: the first bytes are {}, a bundle begins 89 4b 42 4e 44 4c 0d 0a", found));
+      "not a kbundle file: the first bytes are {}, a bundle begins 89 4b 42 4e 44 4c 0d 0a",
+      found));
 }
 
 Status CheckVersion(const Header& header) {
   if (header.format_major == 0) return DataLoss("format version 0 does not exist");
   if (header.format_major <= kFormatMajor) return Status();
-  return Unimplemented(fmt::format(
-      "written by format {}.{}, this reads up to {}.{}: upgrade kbundle", header.format_major,
-      header.format_minor, kFormatMajor, kFormatMinor));
+  return Unimplemented(
+      fmt::format("written by format {}.{}, this reads up to {}.{}: upgrade kbundle",
+                  header.format_major, header.format_minor, kFormatMajor, kFormatMinor));
 }
 
 Status CheckHeaderHash(Header header) {
@@ -36,8 +37,10 @@ Status CheckHeaderHash(Header header) {
   header.header_xxh3 = 0;
   const uint64_t computed = Xxh3(&header, sizeof(header));
   if (stored == computed) return Status();
-  return DataLoss(fmt::format("header hash {:016x}, its bytes give {:016x}: damaged; copy or build "
-                              "the file again", stored, computed));
+  return DataLoss(
+      fmt::format("header hash {:016x}, its bytes give {:016x}: damaged; copy or build "
+                  "the file again",
+                  stored, computed));
 }
 
 Status CheckHeaderFields(const Header& header) {
@@ -69,9 +72,11 @@ Status VerifyTargets(const fb::Index& index) {
     if (target.kind() != static_cast<uint8_t>(parsed->kind) ||
         target.feature() != static_cast<uint8_t>(parsed->feature) ||
         (!portable && (target.major() != parsed->major || target.minor() != parsed->minor))) {
-      return DataLoss(fmt::format("target {} '{}' has kind {}, {}.{}, feature {}: not what its name "
-                                  "says", i, target.name()->string_view(), target.kind(),
-                                  target.major(), target.minor(), target.feature()));
+      return DataLoss(
+          fmt::format("target {} '{}' has kind {}, {}.{}, feature {}: not what its name "
+                      "says",
+                      i, target.name()->string_view(), target.kind(), target.major(),
+                      target.minor(), target.feature()));
     }
     for (uint32_t k = 0; k < i; ++k) {
       if (index.targets()->Get(k)->name()->string_view() == target.name()->string_view()) {
@@ -113,15 +118,15 @@ Status VerifyOps(const fb::Index& index) {
     KB_VERIFY(CheckName(op.name(), "name"), "op {}", i);
     const std::string_view name = op.name()->string_view();
     if (i > 0 && index.ops()->Get(i - 1)->name()->string_view() >= name) {
-      return DataLoss(fmt::format("op '{}' is not above the one before: not sorted or not unique",
-                                  name));
+      return DataLoss(
+          fmt::format("op '{}' is not above the one before: not sorted or not unique", name));
     }
     KB_VERIFY(VerifyOp(index, op), "op '{}'", name);
     KB_VERIFY(VerifyTemplatesOf(index, i, &next_template), "op '{}'", name);
   }
   if (next_template == Count(index.templates())) return Status();
-  return DataLoss(fmt::format("{} of {} templates belong to an op", next_template,
-                              Count(index.templates())));
+  return DataLoss(
+      fmt::format("{} of {} templates belong to an op", next_template, Count(index.templates())));
 }
 
 Status VerifyDevices(const fb::Index& index) {
@@ -149,8 +154,8 @@ Status VerifyNames(const fb::Index& index) {
     KB_VERIFY(CheckName(row.key(), "key"), "provenance {}", i);
     KB_VERIFY(CheckText(row.value(), "value"), "provenance {}", i);
     if (i > 0 && index.provenance()->Get(i - 1)->key()->string_view() >= row.key()->string_view()) {
-      return DataLoss(fmt::format("provenance '{}' is not sorted or not unique",
-                                  row.key()->string_view()));
+      return DataLoss(
+          fmt::format("provenance '{}' is not sorted or not unique", row.key()->string_view()));
     }
   }
   for (uint32_t i = 0; i < Count(index.symbols()); ++i) {
@@ -178,21 +183,22 @@ Status CheckName(const flatbuffers::String* name, std::string_view what) {
   KB_RETURN_IF_ERROR(CheckText(name, what));
   for (char c : name->string_view()) {
     if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) continue;
-    return DataLoss(fmt::format("{} has control character {:#04x}", what,
-                                static_cast<unsigned char>(c)));
+    return DataLoss(
+        fmt::format("{} has control character {:#04x}", what, static_cast<unsigned char>(c)));
   }
   return Status();
 }
 
 Status CheckText(const flatbuffers::String* text, std::string_view what) {
   if (text == nullptr || text->size() <= kMaxNameBytes) return Status();
-  return ResourceExhausted(fmt::format("{} has {} bytes, at most {} are allowed", what,
-                                       text->size(), kMaxNameBytes));
+  return ResourceExhausted(
+      fmt::format("{} has {} bytes, at most {} are allowed", what, text->size(), kMaxNameBytes));
 }
 
 Status CheckTypeRef(const fb::Op& op, const fb::TypeRef& type) {
   if (type.param() == -1) {
-    return IsDType(type.dtype()) ? Status() : DataLoss(fmt::format("unknown dtype {}", type.dtype()));
+    return IsDType(type.dtype()) ? Status()
+                                 : DataLoss(fmt::format("unknown dtype {}", type.dtype()));
   }
   return CheckIndex(static_cast<uint8_t>(type.param()), Count(op.types()), "type parameter");
 }
@@ -202,9 +208,9 @@ Status VerifyHeader(const Header& header, uint64_t file_size) {
   KB_RETURN_IF_ERROR(CheckVersion(header));
   KB_RETURN_IF_ERROR(CheckHeaderHash(header));
   if (const uint64_t unknown = header.required_features & ~kKnownFeatures; unknown != 0) {
-    return Unimplemented(fmt::format(
-        "it needs feature bits {:#x}, this reader knows {:#x}: upgrade kbundle", unknown,
-        kKnownFeatures));
+    return Unimplemented(
+        fmt::format("it needs feature bits {:#x}, this reader knows {:#x}: upgrade kbundle",
+                    unknown, kKnownFeatures));
   }
   if (header.file_size != file_size) {
     return DataLoss(fmt::format("{}: its header says {} bytes, it has {}; copy the file again",

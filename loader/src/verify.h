@@ -41,9 +41,9 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
                      bool* uses_sm_count = nullptr);
 
 // "operand 'x': program: ..." Only built on the way out of a failure.
-#define KB_VERIFY(expression, ...)                                         \
-  do {                                                                     \
-    ::kbundle::Status kb_verify_ = (expression);                           \
+#define KB_VERIFY(expression, ...)                                                         \
+  do {                                                                                     \
+    ::kbundle::Status kb_verify_ = (expression);                                           \
     if (!kb_verify_.ok()) return std::move(kb_verify_).Annotate(fmt::format(__VA_ARGS__)); \
   } while (0)
 

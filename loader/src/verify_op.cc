@@ -25,16 +25,16 @@ Status CheckTypes(const fb::Op& op) {
     std::set<int> dtypes;
     for (uint8_t dtype : *type.dtypes()) {
       if (IsDType(dtype) && dtypes.insert(dtype).second) continue;
-      return DataLoss(fmt::format("type parameter '{}': dtype {} is unknown or twice there", name,
-                                  dtype));
+      return DataLoss(
+          fmt::format("type parameter '{}': dtype {} is unknown or twice there", name, dtype));
     }
     if (dtypes.empty()) return DataLoss(fmt::format("type parameter '{}' allows no dtype", name));
     if (type.attribute() == -1) continue;
     KB_RETURN_IF_ERROR(CheckIndex(static_cast<uint16_t>(type.attribute()), Count(op.attributes()),
                                   "type parameter's attribute"));
     if (op.attributes()->Get(type.attribute())->type() != static_cast<int>(AttributeType::kDType)) {
-      return DataLoss(fmt::format("type parameter '{}' is chosen by an attribute that is no dtype",
-                                  name));
+      return DataLoss(
+          fmt::format("type parameter '{}' is chosen by an attribute that is no dtype", name));
     }
   }
   return Status();
@@ -70,8 +70,8 @@ Status CheckAttribute(const fb::Attribute& attribute) {
   const bool array = type == AttributeType::kIntArray || type == AttributeType::kFloatArray;
   KB_RETURN_IF_ERROR(CheckCount(attribute.max_len(), kMaxAttributeElements, "max_len"));
   if (array != (attribute.max_len() != 0)) {
-    return DataLoss(fmt::format("max_len {} does not fit type {}", attribute.max_len(),
-                                attribute.type()));
+    return DataLoss(
+        fmt::format("max_len {} does not fit type {}", attribute.max_len(), attribute.type()));
   }
   if ((type == AttributeType::kEnum) != (Count(attribute.choices()) != 0)) {
     return DataLoss("choices and type enum go together");
@@ -151,7 +151,8 @@ Status CheckTensors(const ProgramScope& scope) {
   }
   for (uint32_t i = 0; i < Count(op.symbols()); ++i) {
     if (binding.bound.contains(static_cast<int>(i))) continue;
-    return DataLoss(fmt::format("no operand binds symbol '{}'", op.symbols()->Get(i)->string_view()));
+    return DataLoss(
+        fmt::format("no operand binds symbol '{}'", op.symbols()->Get(i)->string_view()));
   }
   return Status();
 }
@@ -167,8 +168,8 @@ Status CheckTolerance(const fb::Op& op, const fb::Tolerance& tolerance) {
 Status CheckProblem(const fb::Op& op, const fb::Problem& problem) {
   KB_RETURN_IF_ERROR(CheckText(problem.text(), "text"));
   if (Count(problem.operands()) != Count(op.operands())) {
-    return DataLoss(fmt::format("{} operands, the op has {}", Count(problem.operands()),
-                                Count(op.operands())));
+    return DataLoss(
+        fmt::format("{} operands, the op has {}", Count(problem.operands()), Count(op.operands())));
   }
   for (uint32_t i = 0; i < Count(problem.operands()); ++i) {
     const fb::ProblemTensor& tensor = *problem.operands()->Get(i);

@@ -48,17 +48,20 @@ Status CheckAttribute(const ProgramScope& scope, const Instruction& code) {
 
 Status CheckTemplateOnly(const ProgramScope& scope, const Instruction& code, bool* uses_sm_count) {
   if (scope.row == nullptr) {
-    return DataLoss(fmt::format("opcode {} is for variants, not for an op's interface",
-                                code.opcode));
+    return DataLoss(
+        fmt::format("opcode {} is for variants, not for an op's interface", code.opcode));
   }
   switch (static_cast<Opcode>(code.opcode)) {
-    case Opcode::kTunable: return CheckIndex(code.operand, Count(scope.row->tunables()), "tunable");
-    case Opcode::kAlign: return CheckTensor(scope, code, false);
+    case Opcode::kTunable:
+      return CheckIndex(code.operand, Count(scope.row->tunables()), "tunable");
+    case Opcode::kAlign:
+      return CheckTensor(scope, code, false);
     case Opcode::kLet:
       KB_RETURN_IF_ERROR(CheckIndex(code.operand, scope.lets, "let (only earlier ones)"));
       if ((scope.lets_with_sm_count >> code.operand & 1) == 0) return Status();
       break;
-    default: break;  // kSmCount
+    default:
+      break;  // kSmCount
   }
   *uses_sm_count = true;
   return scope.sm_count ? Status() : DataLoss("sm_count is only for grids");
@@ -66,22 +69,30 @@ Status CheckTemplateOnly(const ProgramScope& scope, const Instruction& code, boo
 
 Status CheckLoad(const ProgramScope& scope, const Instruction& code, bool* uses_sm_count) {
   switch (static_cast<Opcode>(code.opcode)) {
-    case Opcode::kConst: return CheckIndex(code.operand, Count(scope.index.constants()), "constant");
-    case Opcode::kDim: return CheckIndex(code.operand, Count(scope.op.symbols()), "symbol");
+    case Opcode::kConst:
+      return CheckIndex(code.operand, Count(scope.index.constants()), "constant");
+    case Opcode::kDim:
+      return CheckIndex(code.operand, Count(scope.op.symbols()), "symbol");
     case Opcode::kAttribute:
     case Opcode::kLength:
-    case Opcode::kElement: return CheckAttribute(scope, code);
+    case Opcode::kElement:
+      return CheckAttribute(scope, code);
     case Opcode::kSizeOfType:
-    case Opcode::kType: return CheckIndex(code.operand, Count(scope.op.types()), "type parameter");
+    case Opcode::kType:
+      return CheckIndex(code.operand, Count(scope.op.types()), "type parameter");
     case Opcode::kPresent:
-    case Opcode::kRank: return CheckTensor(scope, code, false);
+    case Opcode::kRank:
+      return CheckTensor(scope, code, false);
     case Opcode::kTensorDim:
-    case Opcode::kStride: return CheckTensor(scope, code, true);
+    case Opcode::kStride:
+      return CheckTensor(scope, code, true);
     case Opcode::kAlign:
     case Opcode::kTunable:
     case Opcode::kLet:
-    case Opcode::kSmCount: return CheckTemplateOnly(scope, code, uses_sm_count);
-    default: return DataLoss(fmt::format("unknown opcode {}", code.opcode));
+    case Opcode::kSmCount:
+      return CheckTemplateOnly(scope, code, uses_sm_count);
+    default:
+      return DataLoss(fmt::format("unknown opcode {}", code.opcode));
   }
 }
 
@@ -93,8 +104,8 @@ Status CheckInstruction(const ProgramScope& scope, const Instruction& code, int*
   if (arity == 0) {
     KB_RETURN_IF_ERROR(CheckLoad(scope, code, uses_sm_count));
   } else if (code.operand != 0) {
-    return DataLoss(fmt::format("operator {} carries operand {}, not 0", code.opcode,
-                                code.operand));
+    return DataLoss(
+        fmt::format("operator {} carries operand {}, not 0", code.opcode, code.operand));
   }
   if (*depth < arity) {
     return DataLoss(fmt::format("stack underflow: opcode {} needs {} values and finds {}",
@@ -114,8 +125,8 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
   KB_RETURN_IF_ERROR(CheckCount(program->count(), kMaxProgramLength, "instructions"));
   const uint64_t end = uint64_t{program->first()} + program->count();
   if (end > Count(scope.index.code())) {
-    return DataLoss(fmt::format("program ends at instruction {} of {}", end,
-                                Count(scope.index.code())));
+    return DataLoss(
+        fmt::format("program ends at instruction {} of {}", end, Count(scope.index.code())));
   }
   int depth = 0;
   for (uint32_t i = program->first(); i < end; ++i) {

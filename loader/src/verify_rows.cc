@@ -1,5 +1,5 @@
-// The struct vectors: variants, entries, kernels, blobs. What is many must be quick: 10,000 variants
-// are part of an open that takes 3 ms.
+// The struct vectors: variants, entries, kernels, blobs. What is many must be quick: 10,000
+// variants are part of an open that takes 3 ms.
 #include <tuple>
 
 #include "kbundle/key.h"
@@ -33,17 +33,21 @@ Status CheckBlob(const fb::Index& index, uint32_t number) {
 
 fb::BlobFormat FormatFor(TargetKind kind) {
   switch (kind) {
-    case TargetKind::kCuda: return fb::BlobFormat::Cubin;
-    case TargetKind::kCudaPortable: return fb::BlobFormat::Fatbin;
-    default: return fb::BlobFormat::HostObject;
+    case TargetKind::kCuda:
+      return fb::BlobFormat::Cubin;
+    case TargetKind::kCudaPortable:
+      return fb::BlobFormat::Fatbin;
+    default:
+      return fb::BlobFormat::HostObject;
   }
 }
 
 Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
                       TargetKind target) {
   if (static_cast<StepKind>(step.kind()) != StepKind::kKernel) {
-    return row.blob() == kNone ? Status()
-                               : DataLoss(fmt::format("blob {} for a step without code", row.blob()));
+    return row.blob() == kNone
+               ? Status()
+               : DataLoss(fmt::format("blob {} for a step without code", row.blob()));
   }
   KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
   KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
@@ -69,13 +73,13 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
                                 index.targets()->Get(variant.target())->name()->string_view()));
   }
   if (uint64_t{variant.tunables()} + Count(row.tunables()) > Count(index.constants())) {
-    return DataLoss(fmt::format("tunables at constant {} of {}", variant.tunables(),
-                                Count(index.constants())));
+    return DataLoss(
+        fmt::format("tunables at constant {} of {}", variant.tunables(), Count(index.constants())));
   }
   const uint32_t steps = Count(row.steps());
   if (uint64_t{variant.kernels()} + steps > Count(index.kernels())) {
-    return DataLoss(fmt::format("kernels at row {} of {}", variant.kernels(),
-                                Count(index.kernels())));
+    return DataLoss(
+        fmt::format("kernels at row {} of {}", variant.kernels(), Count(index.kernels())));
   }
   for (uint32_t i = 0; i < steps; ++i) {
     KB_VERIFY(CheckKernelRow(index, *index.kernels()->Get(variant.kernels() + i),
@@ -111,8 +115,8 @@ Status CheckEntry(const fb::Index& index, const fb::Entry& entry) {
       return DataLoss(fmt::format("variant {} has another op, target or types", entry.first() + i));
     }
     if (i > 0 && variant.rank() <= index.variants()->Get(entry.first() + i - 1)->rank()) {
-      return DataLoss(fmt::format("variant {}: rank {} does not grow", entry.first() + i,
-                                  variant.rank()));
+      return DataLoss(
+          fmt::format("variant {}: rank {} does not grow", entry.first() + i, variant.rank()));
     }
   }
   return Status();
@@ -126,8 +130,9 @@ Status VerifyBlobs(const fb::Index& index, const Header& header) {
   for (uint32_t i = 0; i < Count(index.blobs()); ++i) {
     const fb::Blob& blob = *index.blobs()->Get(i);
     if (blob.offset() != AlignBlob(end)) {
-      return DataLoss(fmt::format("blob {} at {}, must be at {}: no overlap, no hole, aligned to {}",
-                                  i, blob.offset(), AlignBlob(end), kBlobAlignment));
+      return DataLoss(
+          fmt::format("blob {} at {}, must be at {}: no overlap, no hole, aligned to {}", i,
+                      blob.offset(), AlignBlob(end), kBlobAlignment));
     }
     end = blob.offset() + blob.stored_size();
     if (end > header.file_size) {
@@ -158,12 +163,13 @@ Status VerifyEntries(const fb::Index& index) {
   for (uint32_t i = 0; i < Count(index.entries()); ++i) {
     const fb::Entry& entry = *index.entries()->Get(i);
     if (i > 0 && !(KeyOf(*index.entries()->Get(i - 1)) < KeyOf(entry))) {
-      return DataLoss(fmt::format("entry {} is not above the one before: not sorted or not unique",
-                                  i));
+      return DataLoss(
+          fmt::format("entry {} is not above the one before: not sorted or not unique", i));
     }
     if (entry.first() != next || entry.count() == 0) {
-      return DataLoss(fmt::format("entry {} has variants {} + {}, must begin at {} and not be empty",
-                                  i, entry.first(), entry.count(), next));
+      return DataLoss(
+          fmt::format("entry {} has variants {} + {}, must begin at {} and not be empty", i,
+                      entry.first(), entry.count(), next));
     }
     next += entry.count();
     KB_VERIFY(CheckIndex(next - 1, Count(index.variants()), "last variant"), "entry {}", i);

@@ -17,8 +17,8 @@ constexpr uint32_t kTensorMapAlignment = 64;
 Status CheckPrograms(const ProgramScope& scope, const Programs* programs, uint32_t least,
                      uint32_t most, std::string_view what) {
   if (Count(programs) < least || Count(programs) > most) {
-    return DataLoss(fmt::format("{} has {} dims, allowed {} to {}", what, Count(programs), least,
-                                most));
+    return DataLoss(
+        fmt::format("{} has {} dims, allowed {} to {}", what, Count(programs), least, most));
   }
   for (uint32_t i = 0; i < Count(programs); ++i) {
     KB_VERIFY(VerifyProgram(scope, programs->Get(i), true), "{} {}", what, i);
@@ -33,10 +33,14 @@ struct ArgSize {
 
 Status CheckPointer(const ProgramScope& scope, const fb::Arg& arg) {
   switch (static_cast<ArgKind>(arg.kind())) {
-    case ArgKind::kOperand: return CheckIndex(arg.index(), Count(scope.op.operands()), "operand");
-    case ArgKind::kResult: return CheckIndex(arg.index(), Count(scope.op.results()), "result");
-    case ArgKind::kRegion: return CheckIndex(arg.index(), Count(scope.row->regions()), "region");
-    default: return DataLoss(fmt::format("argument kind {} is not a pointer", arg.kind()));
+    case ArgKind::kOperand:
+      return CheckIndex(arg.index(), Count(scope.op.operands()), "operand");
+    case ArgKind::kResult:
+      return CheckIndex(arg.index(), Count(scope.op.results()), "result");
+    case ArgKind::kRegion:
+      return CheckIndex(arg.index(), Count(scope.row->regions()), "region");
+    default:
+      return DataLoss(fmt::format("argument kind {} is not a pointer", arg.kind()));
   }
 }
 
@@ -88,7 +92,8 @@ Status CheckArg(const ProgramScope& scope, const fb::Step& step, const fb::Arg& 
     case ArgKind::kTensorMap:
       *size = {kTensorMapBytes, kTensorMapAlignment};
       return CheckIndex(arg.index(), Count(step.tensor_maps()), "tensor map");
-    default: return CheckPointer(scope, arg);
+    default:
+      return CheckPointer(scope, arg);
   }
 }
 
@@ -112,8 +117,7 @@ Status CheckTensorMap(const ProgramScope& scope, const fb::TensorMap& map) {
   KB_RETURN_IF_ERROR(CheckPrograms(scope, map.strides(), rank - 1, rank - 1, "strides"));
   KB_RETURN_IF_ERROR(CheckPrograms(scope, map.box(), rank, rank, "box"));
   const uint32_t least = Count(map.element_strides()) == 0 ? 0 : rank;
-  KB_RETURN_IF_ERROR(
-      CheckPrograms(scope, map.element_strides(), least, rank, "element strides"));
+  KB_RETURN_IF_ERROR(CheckPrograms(scope, map.element_strides(), least, rank, "element strides"));
   // The driver's enums as of CUDA 13.0; the driver itself has the last word.
   KB_RETURN_IF_ERROR(CheckIndex(map.swizzle(), 7, "swizzle"));
   KB_RETURN_IF_ERROR(CheckIndex(map.interleave(), 3, "interleave"));
@@ -154,7 +158,8 @@ Status CheckMemoryStep(const ProgramScope& scope, const fb::Step& step, bool cop
   if (copy) KB_VERIFY(CheckPointer(scope, *step.source()), "source");
   KB_VERIFY(VerifyProgram(scope, step.bytes(), true), "bytes");
   if (Count(step.args()) + Count(step.tensor_maps()) + Count(step.grid()) + Count(step.block()) +
-          Count(step.cluster()) != 0) {
+          Count(step.cluster()) !=
+      0) {
     return DataLoss("only kernels have arguments and a grid");
   }
   return Status();
@@ -166,9 +171,12 @@ Status CheckStep(const ProgramScope& scope, const fb::Step& step) {
     KB_VERIFY(VerifyProgram(scope, step.when()->program(), true), "when");
   }
   switch (static_cast<StepKind>(step.kind())) {
-    case StepKind::kKernel: return CheckKernelStep(scope, step);
-    case StepKind::kMemset: return CheckMemoryStep(scope, step, false);
-    case StepKind::kCopy: return CheckMemoryStep(scope, step, true);
+    case StepKind::kKernel:
+      return CheckKernelStep(scope, step);
+    case StepKind::kMemset:
+      return CheckMemoryStep(scope, step, false);
+    case StepKind::kCopy:
+      return CheckMemoryStep(scope, step, true);
   }
   return DataLoss(fmt::format("unknown step kind {}", step.kind()));
 }
@@ -195,8 +203,8 @@ Status CheckTunables(const fb::Template& row) {
   for (uint32_t i = 0; i < Count(row.tunables()); ++i) {
     KB_RETURN_IF_ERROR(CheckName(row.tunables()->Get(i), "tunable"));
     if (!names.insert(row.tunables()->Get(i)->string_view()).second) {
-      return DataLoss(fmt::format("tunable '{}' appears twice",
-                                  row.tunables()->Get(i)->string_view()));
+      return DataLoss(
+          fmt::format("tunable '{}' appears twice", row.tunables()->Get(i)->string_view()));
     }
   }
   return Status();

@@ -64,25 +64,23 @@ Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uin
     const std::string_view text = region.text() ? region.text()->string_view() : "";
     const Slot bytes = RunProgram(context, *region.bytes());
     if (!bytes.ok() || bytes.value < 0) {
-      return OutOfRange(fmt::format(
-          "workspace region '{}' of {}: {}", region.name()->string_view(),
-          bundle.VariantId(variant),
-          bytes.ok() ? fmt::format("`{}` is {}", text, bytes.value)
-                     : DescribeEvalError(context, bytes.error, text)));
+      return OutOfRange(fmt::format("workspace region '{}' of {}: {}", region.name()->string_view(),
+                                    bundle.VariantId(variant),
+                                    bytes.ok() ? fmt::format("`{}` is {}", text, bytes.value)
+                                               : DescribeEvalError(context, bytes.error, text)));
     }
     int64_t end;
     constexpr int64_t kStep = kWorkspaceAlignment;
     if (__builtin_add_overflow(total, bytes.value, &end) || end > INT64_MAX - kStep) {
-      return OutOfRange(fmt::format("the workspace of {} overflows 64 bits",
-                                    bundle.VariantId(variant)));
+      return OutOfRange(
+          fmt::format("the workspace of {} overflows 64 bits", bundle.VariantId(variant)));
     }
     total = (end + kStep - 1) / kStep * kStep;
   }
   return total;
 }
 
-Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem,
-                                  Device::Kind kind) {
+Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
   const fb::Index& index = bundle.index();
   SelectOptions options;
   options.policy = Policy::Global().snapshot();

@@ -27,7 +27,9 @@ Sha256Digest Sha256::Finish() {
   return digest;
 }
 
-Sha256Digest Sha256Of(const void* data, size_t size) { return Sha256().Update(data, size).Finish(); }
+Sha256Digest Sha256Of(const void* data, size_t size) {
+  return Sha256().Update(data, size).Finish();
+}
 
 std::string ToHex(const Sha256Digest& digest) {
   std::string hex;

@@ -58,7 +58,8 @@ class BuildTest : public Test {
 TEST_F(BuildTest, MakesABundleThatTheLoaderAccepts) {
   options_.targets = {};
   const BuildReport report = MustRun();
-  // Two types, two grid points on three GPUs; one portable point a type; one host type, three levels.
+  // Two types, two grid points on three GPUs; one portable point a type; one host type, three
+  // levels.
   EXPECT_EQ(report.variants, 12 + 2 + 3);
   EXPECT_EQ(report.objects, 12 + 1 + 3);
   EXPECT_EQ(report.compiled, report.objects);
@@ -67,8 +68,9 @@ TEST_F(BuildTest, MakesABundleThatTheLoaderAccepts) {
   EXPECT_EQ((*bundle)->name(), "out");
   EXPECT_EQ((*bundle)->file_size(), report.bundle_bytes);
   EXPECT_TRUE((*bundle)->VerifyAll().ok());
-  for (const char* id : {"tiny.scale/grid[T=bf16,UNROLL=2]@sm_90a", "tiny.scale/loop[T=f32]@x86-64-v2",
-                         "tiny.scale/grid[T=f32,UNROLL=1]@portable"}) {
+  for (const char* id :
+       {"tiny.scale/grid[T=bf16,UNROLL=2]@sm_90a", "tiny.scale/loop[T=f32]@x86-64-v2",
+        "tiny.scale/grid[T=f32,UNROLL=1]@portable"}) {
     EXPECT_TRUE((*bundle)->FindVariants(id).ok()) << id;
   }
 }
@@ -141,8 +143,10 @@ TEST_F(BuildTest, CompilesWithNvccToTheSameBytesInAnyPlace) {
   options_.targets = {"sm_90a"};
   for (const char* type : {"f32", "bf16"}) {
     const std::string is_f32 = std::string(type) == "f32" ? "\nflags = [\"-DKB_IS_F32=1\"]" : "";
-    std::string variant = Replaced(kNvccVariant, "\"fixed\"", std::string("\"fixed_") + type + "\"");
-    variant = Replaced(variant, "tunables", std::string("types = { T = [\"") + type + "\"] }\ntunables");
+    std::string variant =
+        Replaced(kNvccVariant, "\"fixed\"", std::string("\"fixed_") + type + "\"");
+    variant =
+        Replaced(variant, "tunables", std::string("types = { T = [\"") + type + "\"] }\ntunables");
     variant = Replaced(variant, "\nsteps", is_f32 + "\nsteps");
     WriteText(folder_ / "lib/tiny.toml", ReadText(folder_ / "lib/tiny.toml") + variant);
   }
@@ -163,7 +167,8 @@ TEST_F(BuildTest, CompilesWithNvccToTheSameBytesInAnyPlace) {
 TEST_F(BuildTest, HoldsNoPathOfThisMachine) {
   options_.targets = {"sm_90a", "portable", "x86-64-v2"};
   Edit("tiny.cuh", "return T(", "if (factor < 0) printf(\"%s\", __FILE__); return T(");
-  Edit("tiny.cuh", "#pragma once", "#pragma once\nextern \"C\" __device__ int printf(const char*, ...);");
+  Edit("tiny.cuh", "#pragma once",
+       "#pragma once\nextern \"C\" __device__ int printf(const char*, ...);");
   MustRun();
   const auto bundle = Bundle::Open(options_.output);
   ASSERT_TRUE(bundle.ok());
@@ -206,7 +211,8 @@ TEST_F(BuildTest, ExplainsFirstBuildsFlagsAndDamagedObjects) {
   options_.explain = true;
   MustRun();
   EXPECT_NE(reporter_.notes.at(0).find("first build"), std::string::npos);
-  Edit("tiny.toml", "source = \"tiny_host.cc\"", "source = \"tiny_host.cc\"\nflags = [\"-DSOME=1\"]");
+  Edit("tiny.toml", "source = \"tiny_host.cc\"",
+       "source = \"tiny_host.cc\"\nflags = [\"-DSOME=1\"]");
   MustRun();
   EXPECT_NE(reporter_.notes.at(0).find("flags changed"), std::string::npos) << reporter_.notes[0];
   for (const auto& entry :
@@ -294,7 +300,9 @@ TEST_F(BuildTest, RefusesAKernelThatTakesOtherParametersThanTheManifestPasses) {
   EXPECT_NE(text.find("tiny.toml:"), std::string::npos) << text;
   EXPECT_NE(text.find("tiny.scale/grid[T="), std::string::npos) << text;
   EXPECT_NE(text.find("parameter 4 has 8 bytes in the compiled code, but the manifest's argument "
-                      "\"i32(N)\" has 4"), std::string::npos) << text;
+                      "\"i32(N)\" has 4"),
+            std::string::npos)
+      << text;
   EXPECT_FALSE(OutputExists());
 }
 
@@ -303,7 +311,8 @@ TEST_F(BuildTest, RefusesAHostKernelWithAnotherNumberOfParameters) {
   Edit("tiny.toml", "args = [\"y\", \"x\", \"f32(factor)\"] }]\n", "args = [\"y\", \"x\"] }]\n");
   ASSERT_FALSE(Run().ok());
   EXPECT_NE(reporter_.failures.at(0).find("takes 3 parameters, but the manifest passes 2"),
-            std::string::npos) << reporter_.failures[0];
+            std::string::npos)
+      << reporter_.failures[0];
 }
 
 TEST_F(BuildTest, SaysThatAHostKernelIsMissingAndWhichThereAre) {
@@ -311,14 +320,16 @@ TEST_F(BuildTest, SaysThatAHostKernelIsMissingAndWhichThereAre) {
   Edit("tiny.toml", "scale_{T}", "scaled_{T}");
   ASSERT_FALSE(Run().ok());
   EXPECT_NE(reporter_.failures.at(0).find("no kernel 'scaled_f32'; it has: scale_f32"),
-            std::string::npos) << reporter_.failures[0];
+            std::string::npos)
+      << reporter_.failures[0];
 }
 
 TEST_F(BuildTest, RefusesSpillsBeyondWhatTheManifestAllows) {
   options_.targets = {"sm_90a"};
   Edit("tiny.cu", "  touched = factor;\n",
        "  float r[200];\n#pragma unroll\n  for (int i = 0; i < 200; ++i) r[i] = float(x[i * n]);\n"
-       "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < 200; ++i) y[i * n + 1] = T(r[i]);\n");
+       "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < 200; ++i) y[i * n + 1] = "
+       "T(r[i]);\n");
   Edit("tiny.toml", "source = \"tiny.cu\"", "source = \"tiny.cu\"\nflags = [\"-maxrregcount=32\"]");
   ASSERT_FALSE(Run().ok());
   EXPECT_NE(reporter_.failures.at(0).find("bytes of registers"), std::string::npos)
@@ -363,8 +374,10 @@ TEST_F(BuildTest, LosesOnlyTheJobOfACompilerThatCrashes) {
 }
 
 TEST_F(BuildTest, StopsACompilerThatHangsTogetherWithWhatItStarted) {
-  WriteCompiler(folder_ / "bin/c++", "(sleep 60; touch '" + (folder_ / "outlived") + "') & sleep 60\n");
-  const Variable compiler("KBUNDLE_CXX", folder_ / "bin/c++"), limit("KBUNDLE_COMPILE_TIMEOUT", "1");
+  WriteCompiler(folder_ / "bin/c++",
+                "(sleep 60; touch '" + (folder_ / "outlived") + "') & sleep 60\n");
+  const Variable compiler("KBUNDLE_CXX", folder_ / "bin/c++"),
+      limit("KBUNDLE_COMPILE_TIMEOUT", "1");
   options_.targets = {"x86-64-v3"};
   const auto start = std::chrono::steady_clock::now();
   const auto report = Run();
@@ -458,9 +471,10 @@ TEST_F(BuildTest, EmbedsWhereConformanceRanTheSameCode) {
       digest += text;
     }
   }
-  WriteText(folder_ / "lib/ran_on.jsonl",
-            "{\"device\": \"NVIDIA H200\", \"sha256\": \"" + digest + "\"}\n"
-            "{\"device\": \"Old GPU\", \"sha256\": \"" + std::string(64, '0') + "\"}\n");
+  WriteText(folder_ / "lib/ran_on.jsonl", "{\"device\": \"NVIDIA H200\", \"sha256\": \"" + digest +
+                                              "\"}\n"
+                                              "{\"device\": \"Old GPU\", \"sha256\": \"" +
+                                              std::string(64, '0') + "\"}\n");
   MustRun();
   const auto bundle = Bundle::Open(options_.output);
   ASSERT_TRUE(bundle.ok());

@@ -29,8 +29,10 @@ NvrtcOutput Compiled(bool ptx) {
   input.source = kSource;
   input.ptx = ptx;
   input.options = {"--std=c++20"};
-  if (ptx) input.options.push_back("-arch=compute_80");
-  else input.options.insert(input.options.end(), {"-arch=sm_90a", "--ptxas-options=-v"});
+  if (ptx)
+    input.options.push_back("-arch=compute_80");
+  else
+    input.options.insert(input.options.end(), {"-arch=sm_90a", "--ptxas-options=-v"});
   auto output = (*nvrtc)->Compile(input);
   EXPECT_TRUE(output.ok() && output->ok);
   return *output;
@@ -115,8 +117,9 @@ TEST(CheckParams, NamesTheParameterAndBothSizes) {
   EXPECT_NE(other.message().find("'k<float>': parameter 3 has 8 bytes"), std::string::npos);
   EXPECT_NE(other.message().find("\"arg3\" has 4"), std::string::npos);
   kernel.param_bytes = {8, 8};
-  EXPECT_NE(CheckParams(kernel, step).message().find("takes 2 parameters, but the manifest passes 5"),
-            std::string::npos);
+  EXPECT_NE(
+      CheckParams(kernel, step).message().find("takes 2 parameters, but the manifest passes 5"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A small family on disk for the builder's tests: one op "tiny.scale", y = factor * x, for GPU and CPU.
+// A small family on disk for the builder's tests: one op "tiny.scale", y = factor * x, for GPU and
+// CPU.
 #ifndef KBUNDLE_TESTS_BUILDER_LIBRARY_H_
 #define KBUNDLE_TESTS_BUILDER_LIBRARY_H_
 
@@ -36,8 +37,10 @@ class Variable {
     setenv(name, value.c_str(), 1);
   }
   ~Variable() {
-    if (had_) setenv(name_, before_.c_str(), 1);
-    else unsetenv(name_);
+    if (had_)
+      setenv(name_, before_.c_str(), 1);
+    else
+      unsetenv(name_);
   }
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
@@ -106,7 +109,8 @@ static void Scale(int64_t begin, int64_t end, float* y, const float* x, float fa
 }
 KB_HOST_KERNEL(scale_f32, Scale);
 )";
-inline constexpr char kHostHeader[] = "#pragma once\n"
+inline constexpr char kHostHeader[] =
+    "#pragma once\n"
     "static inline float Times(float x, float factor) { return x * factor; }\n";
 
 inline void WriteLibrary(const std::string& folder) {

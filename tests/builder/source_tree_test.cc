@@ -38,7 +38,8 @@ TEST_F(SourceTreeTest, GivesOneNameToAFileThatIsReachedInTwoWays) {
   WriteText(folder_ / "common/d.h", "");
   const auto tree = Read("a.cu");
   ASSERT_TRUE(tree.ok());
-  EXPECT_EQ(Names(**tree), (std::vector<std::string>{"a.cu", "sub/b.h", "sub/c.h", "up/common/d.h"}));
+  EXPECT_EQ(Names(**tree),
+            (std::vector<std::string>{"a.cu", "sub/b.h", "sub/c.h", "up/common/d.h"}));
   EXPECT_EQ((*tree)->files[1].text, "#include <sub/c.h>\n#include <up/common/d.h>\n");
 }
 

@@ -1,10 +1,9 @@
 // ObjectStore: what is read is what was written, or nothing; damage is a miss, never wrong bytes.
-#include "object_store.h"
-
 #include <thread>
 
 #include "library.h"
 #include "object.h"
+#include "object_store.h"
 
 namespace kbundle::builder {
 namespace {
@@ -83,7 +82,10 @@ TEST(ObjectStore, NamesAFolderThatCannotBe) {
 TEST(Object, SurvivesItsText) {
   Object object;
   object.format = ObjectFormat::kHostObject;
-  object.code = std::string("\x7f" "ELF\0code", 9);
+  object.code = std::string(
+      "\x7f"
+      "ELF\0code",
+      9);
   object.kernels = {{"k<float>", "_Z1k", {8, 4}, 32, 16, 1024}};
   object.log = "a warning\n";
   object.reads = {{"/usr/include/stdint.h", "abc"}};

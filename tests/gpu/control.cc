@@ -28,7 +28,8 @@ static ffi::Error Execute(Stream stream, ffi::AnyBuffer x, ffi::Result<ffi::AnyB
     return ffi::Error::Internal("cuModuleLoadData: " + std::to_string(code));
   }
   const auto address = [](void* p) { return reinterpret_cast<unsigned long long>(p); };
-  if (int code = copy(address(y->untyped_data()), address(x.untyped_data()), x.size_bytes(), stream)) {
+  if (int code =
+          copy(address(y->untyped_data()), address(x.untyped_data()), x.size_bytes(), stream)) {
     return ffi::Error::Internal("cuMemcpyDtoDAsync: " + std::to_string(code));
   }
   return ffi::Error::Success();

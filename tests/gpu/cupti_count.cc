@@ -2,8 +2,8 @@
 // names it; KB_CUPTI is the path of libcupti. Counting is switched on and read from inside the
 // process through the two functions below.
 //
-// The few declarations needed of CUPTI's stable C interface are repeated here, so that building this
-// needs no toolkit.
+// The few declarations needed of CUPTI's stable C interface are repeated here, so that building
+// this needs no toolkit.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -51,8 +51,9 @@ __attribute__((visibility("default"))) size_t kb_cupti_report(char* out, size_t 
     const char* name = nullptr;
     if (count == 0) continue;
     if (call_name(kDriverApi, call, &name) != 0 || name == nullptr) name = "unknown";
-    const int length = std::snprintf(used < size ? out + used : nullptr, used < size ? size - used : 0,
-                                     "%s %llu\n", name, static_cast<unsigned long long>(count));
+    const int length =
+        std::snprintf(used < size ? out + used : nullptr, used < size ? size - used : 0,
+                      "%s %llu\n", name, static_cast<unsigned long long>(count));
     used += static_cast<size_t>(length);
   }
   return used;
@@ -65,7 +66,8 @@ __attribute__((visibility("default"))) int InitializeInjection() {
     std::fprintf(stderr, "kb_cupti: %s\n", dlerror());
     return 0;
   }
-  const auto subscribe = reinterpret_cast<int (*)(void**, Callback, void*)>(dlsym(cupti, "cuptiSubscribe"));
+  const auto subscribe =
+      reinterpret_cast<int (*)(void**, Callback, void*)>(dlsym(cupti, "cuptiSubscribe"));
   const auto enable =
       reinterpret_cast<int (*)(uint32_t, void*, uint32_t)>(dlsym(cupti, "cuptiEnableDomain"));
   call_name = reinterpret_cast<int (*)(uint32_t, uint32_t, const char**)>(

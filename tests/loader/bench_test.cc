@@ -31,7 +31,8 @@ double BestMicroseconds(int runs, const Body& body) {
   for (int i = 0; i < runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::micro> spent =
+        std::chrono::steady_clock::now() - start;
     best = std::min(best, spent.count());
   }
   return best;
@@ -58,7 +59,8 @@ TEST(Cost, TenThousandVariantsOpenInMillisecondsAndAreSelectedFromInMicroseconds
     const auto bundle = Bundle::Open(path);
     ASSERT_TRUE(bundle.ok());
   });
-  const auto problem = (*first)->MakeProblem("family1.op5", MakeSpec({"bf16[4096,4100]", "f32[4100]"}));
+  const auto problem =
+      (*first)->MakeProblem("family1.op5", MakeSpec({"bf16[4096,4100]", "f32[4100]"}));
   ASSERT_TRUE(problem.ok()) << problem.status().ToString();
   const auto device = DeviceFromTargetName("sm_90a");
   const auto chosen = SelectFirst(**first, *problem, *device);
@@ -69,10 +71,11 @@ TEST(Cost, TenThousandVariantsOpenInMillisecondsAndAreSelectedFromInMicroseconds
       ASSERT_TRUE(selected.ok());
     }
   });
-  std::printf("open and verify of 10,000 variants: %.0f us (index %.2f MB, resident %+.2f MB); "
-              "1,000 selections: %.0f us, of %s\n", open_us,
-              static_cast<double>((*first)->index().variants()->size()) * 40e-6, held_mb, select_us,
-              (*first)->VariantId(chosen->variant).c_str());
+  std::printf(
+      "open and verify of 10,000 variants: %.0f us (index %.2f MB, resident %+.2f MB); "
+      "1,000 selections: %.0f us, of %s\n",
+      open_us, static_cast<double>((*first)->index().variants()->size()) * 40e-6, held_mb,
+      select_us, (*first)->VariantId(chosen->variant).c_str());
   EXPECT_LT(open_us, 3000 * kRoom);
   EXPECT_LT(select_us, 1000 * kRoom);
 }
@@ -83,9 +86,12 @@ TEST(Cost, AFiftyKilobyteBlobIsReadInTensOfMicroseconds) {
   const double base_us = BestMicroseconds(50, [&] { ASSERT_TRUE(bundle->ReadBlob(0).ok()); });
   const double delta_us = BestMicroseconds(50, [&] { ASSERT_TRUE(bundle->ReadBlob(1).ok()); });
   Bundle::BaseCache bases;
-  const double warm_us = BestMicroseconds(50, [&] { ASSERT_TRUE(bundle->ReadBlob(1, &bases).ok()); });
-  std::printf("50 KB from file to verified bytes: base %.0f us, delta %.0f us with a cold base, "
-              "%.0f us with a warm one\n", base_us, delta_us, warm_us);
+  const double warm_us =
+      BestMicroseconds(50, [&] { ASSERT_TRUE(bundle->ReadBlob(1, &bases).ok()); });
+  std::printf(
+      "50 KB from file to verified bytes: base %.0f us, delta %.0f us with a cold base, "
+      "%.0f us with a warm one\n",
+      base_us, delta_us, warm_us);
   EXPECT_LT(base_us, 60 * kRoom);
   EXPECT_LT(delta_us, 120 * kRoom);
   EXPECT_LT(warm_us, 60 * kRoom);

@@ -106,17 +106,19 @@ TEST(ReadBlob, RefusesFramesThatLie) {
   // A frame header that claims 1 GiB: magic, 4-byte content size, single segment.
   says(ReadWithFrame([](auto& frame) {
          frame = std::string("\x28\xb5\x2f\xfd\xa0\x00\x00\x00\x40\x01\x00\x00", 12);
-       }), "1073741824 bytes, the index 500");
+       }),
+       "1073741824 bytes, the index 500");
   says(ReadWithFrame([](auto& frame) { frame += frame; }), "does not fill its place");
-  says(ReadWithFrame([](auto& frame) { frame.resize(frame.size() / 2); }), "does not fill its place");
+  says(ReadWithFrame([](auto& frame) { frame.resize(frame.size() / 2); }),
+       "does not fill its place");
   // Content size absent: bit 5 (single segment) and the size flag cleared, a window byte instead.
-  says(ReadWithFrame([](auto& frame) {
-         frame = std::string("\x28\xb5\x2f\xfd\x00\x58\x01\x00\x00", 9);
-       }), "the index 500");
+  says(ReadWithFrame(
+           [](auto& frame) { frame = std::string("\x28\xb5\x2f\xfd\x00\x58\x01\x00\x00", 9); }),
+       "the index 500");
   // A skippable frame of 4 bytes.
-  says(ReadWithFrame([](auto& frame) {
-         frame = std::string("\x50\x2a\x4d\x18\x04\x00\x00\x00kbkb", 12);
-       }), "no zstd frame");
+  says(ReadWithFrame(
+           [](auto& frame) { frame = std::string("\x50\x2a\x4d\x18\x04\x00\x00\x00kbkb", 12); }),
+       "no zstd frame");
 }
 
 TEST(VerifyAll, ComparesSha256OfEveryBlob) {

@@ -88,9 +88,10 @@ TEST(Damage, EverySingleBitFlipIsRefusedOrHarmless) {
     }
     patient.Heal(bit);
   }
-  std::printf("%zu flips: %zu refused by Open, %zu by ReadBlob, %zu by VerifyAll alone, "
-              "%zu gave identical bytes\n", bytes.size() * 8, refused_by_open, refused_by_read,
-              refused_by_verify, harmless);
+  std::printf(
+      "%zu flips: %zu refused by Open, %zu by ReadBlob, %zu by VerifyAll alone, "
+      "%zu gave identical bytes\n",
+      bytes.size() * 8, refused_by_open, refused_by_read, refused_by_verify, harmless);
   EXPECT_GT(refused_by_read, 0u);
   EXPECT_GT(refused_by_verify, 0u) << "padding is there and was not tried";
   EXPECT_LT(harmless, 20 * expected.size());  // bits of a zstd frame that no decoder reads

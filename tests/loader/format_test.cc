@@ -61,7 +61,8 @@ TEST(FormatText, QuotesEveryLimitWithItsValue) {
   const std::string text = Format();
   const std::map<std::string, uint64_t> quoted = Limits(text, "| `", "` | ");
   EXPECT_EQ(quoted, kConstants);
-  EXPECT_NE(text.find("`kZstdWindowLogMax` = " + std::to_string(kZstdWindowLogMax)), std::string::npos);
+  EXPECT_NE(text.find("`kZstdWindowLogMax` = " + std::to_string(kZstdWindowLogMax)),
+            std::string::npos);
   EXPECT_NE(text.find("`kBlobAlignment` = " + std::to_string(kBlobAlignment)), std::string::npos);
   EXPECT_NE(text.find("`kWorkspaceAlignment` = " + std::to_string(kWorkspaceAlignment)),
             std::string::npos);
@@ -83,7 +84,8 @@ TEST(FormatText, SaysWhereEachHeaderFieldIs) {
       {"format_major", {offsetof(Header, format_major), sizeof(Header::format_major)}},
       {"format_minor", {offsetof(Header, format_minor), sizeof(Header::format_minor)}},
       {"header_size", {offsetof(Header, header_size), sizeof(Header::header_size)}},
-      {"required_features", {offsetof(Header, required_features), sizeof(Header::required_features)}},
+      {"required_features",
+       {offsetof(Header, required_features), sizeof(Header::required_features)}},
       {"file_size", {offsetof(Header, file_size), sizeof(Header::file_size)}},
       {"index_offset", {offsetof(Header, index_offset), sizeof(Header::index_offset)}},
       {"index_size", {offsetof(Header, index_size), sizeof(Header::index_size)}},

@@ -72,13 +72,16 @@ TEST(BundleOpen, RefusesAHeaderThatLies) {
   };
   ExpectRefused(with([](Header& h) { h.file_size += 1; }), StatusCode::kDataLoss, "truncated");
   ExpectRefused(with([](Header& h) { h.file_size -= 1; }), StatusCode::kDataLoss, "extended");
-  ExpectRefused(with([](Header& h) { h.header_size = 64; }), StatusCode::kDataLoss, "header size 64");
-  ExpectRefused(with([](Header& h) { h.index_offset = 192; }), StatusCode::kDataLoss, "index at 192");
+  ExpectRefused(with([](Header& h) { h.header_size = 64; }), StatusCode::kDataLoss,
+                "header size 64");
+  ExpectRefused(with([](Header& h) { h.index_offset = 192; }), StatusCode::kDataLoss,
+                "index at 192");
   ExpectRefused(with([](Header& h) { h.index_size = 1u << 20; }), StatusCode::kDataLoss,
                 "ends after the file");
   ExpectRefused(with([](Header& h) { h.index_size = ~0ull; }), StatusCode::kResourceExhausted,
                 "at most 268435456 are allowed");
-  ExpectRefused(with([](Header& h) { h.index_size = 8; }), StatusCode::kDataLoss, "index of 8 bytes");
+  ExpectRefused(with([](Header& h) { h.index_size = 8; }), StatusCode::kDataLoss,
+                "index of 8 bytes");
   ExpectRefused(with([](Header& h) { h.reserved[31] = 1; }), StatusCode::kDataLoss, "reserved");
   ExpectRefused(with([](Header& h) { h.required_features = 0; }), StatusCode::kDataLoss,
                 "delta frames without");
@@ -93,8 +96,8 @@ TEST(BundleOpen, RefusesAnIndexThatIsNoFlatBufferOfOurs) {
 }
 
 TEST(BundleOpen, NeverCrashesOnAnIndexDamagedBehindItsHash) {
-  // The dangerous kind: every flip with hashes made right again, so only structure and meaning stand
-  // between it and us. What opens must be usable.
+  // The dangerous kind: every flip with hashes made right again, so only structure and meaning
+  // stand between it and us. What opens must be usable.
   TempDir dir;
   const std::string bytes = SampleMaker(64).Bytes();
   Header header;

@@ -22,7 +22,8 @@ TEST(BundleOpen, OpensASoundBundleAndAnswers) {
   EXPECT_EQ(*bundle->FindOp("demo.sum"), 1u);
   EXPECT_EQ(bundle->VerifyAll().ToString(), "OK");
 
-  const auto problem = bundle->MakeProblem("demo.scale", MakeSpec({"bf16[4,16,64]"}, {{"scale", "0.5"}}));
+  const auto problem =
+      bundle->MakeProblem("demo.scale", MakeSpec({"bf16[4,16,64]"}, {{"scale", "0.5"}}));
   ASSERT_TRUE(problem.ok()) << problem.status().ToString();
   EXPECT_EQ(problem->ToString(),
             "demo.scale(x=bf16[4,16,64], mask=absent; scale=0.5, mode=plain, flag=false)");

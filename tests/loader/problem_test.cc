@@ -13,8 +13,8 @@ using testing::MakeSpec;
 using testing::TempDir;
 using Attributes = std::vector<std::pair<std::string, std::string>>;
 
-// "shape.mix": x T[rows.., K], idx i32[rows] (plain, equals the product), gamma? T[K], half u8[K / 2],
-// with O chosen by an attribute; results y O[rows.., K], z f32[max(1, K)] when present(gamma),
+// "shape.mix": x T[rows.., K], idx i32[rows] (plain, equals the product), gamma? T[K], half u8[K /
+// 2], with O chosen by an attribute; results y O[rows.., K], z f32[max(1, K)] when present(gamma),
 // w T[rows.., K] written over x.
 BundleMaker MixMaker() {
   BundleMaker maker = testing::SampleMaker(64);
@@ -36,8 +36,8 @@ BundleMaker MixMaker() {
   maker.AddResult(op, "y", "O", "rows.. K");
   maker.AddResult(op, "z", "f32", "(1 K max)").when = maker.Rule(op, nullptr, "gamma.present");
   maker.AddResult(op, "w", "T", "rows.. K").alias = 0;
-  op.require.push_back(maker.Rule(op, nullptr, "gamma.present ! H K == ||",
-                                  "!present(gamma) || H == K"));
+  op.require.push_back(
+      maker.Rule(op, nullptr, "gamma.present ! H K == ||", "!present(gamma) || H == K"));
   return maker;
 }
 
@@ -74,8 +74,8 @@ TEST_F(ProblemTest, BindsSymbolsEllipsesAndTypes) {
 }
 
 TEST_F(ProblemTest, AbsentOptionalsGiveZeroDimsAndTheFirstAllowedType) {
-  for (const auto& problem : {Make({"f32[8]", "i32[1]", "u8[4]"}),
-                              Make({"f32[8]", "i32[1]", "u8[4]", "absent"})}) {
+  for (const auto& problem :
+       {Make({"f32[8]", "i32[1]", "u8[4]"}), Make({"f32[8]", "i32[1]", "u8[4]", "absent"})}) {
     ASSERT_TRUE(problem.ok()) << problem.status().ToString();
     EXPECT_EQ(problem->symbols, (std::vector<int64_t>{1, 8, 0}));
     EXPECT_FALSE(problem->results[1].present);
@@ -92,8 +92,9 @@ TEST_F(ProblemTest, TakesZeroSizesAndSaysThatNothingNeedBeDone) {
 }
 
 TEST_F(ProblemTest, ConvertsAttributesByTheirType) {
-  const auto problem = Make({"f32[8]", "i32[1]", "u8[4]"},
-                            {{"axis", "-1"}, {"out_dtype", "e5m2"}, {"sizes", "[1,2]"}, {"alphas", "[1,2]"}});
+  const auto problem =
+      Make({"f32[8]", "i32[1]", "u8[4]"},
+           {{"axis", "-1"}, {"out_dtype", "e5m2"}, {"sizes", "[1,2]"}, {"alphas", "[1,2]"}});
   ASSERT_TRUE(problem.ok()) << problem.status().ToString();
   EXPECT_EQ(problem->results[0].dtype, DType::kE5M2);
   EXPECT_EQ(problem->attributes[2].integers, (std::vector<int64_t>{1, 2}));
@@ -128,7 +129,8 @@ TEST_F(ProblemTest, RefusesAWrongOperandCount) {
 }
 
 TEST_F(ProblemTest, RefusesAWrongDType) {
-  ExpectRefused(Make({"f16[8]", "i32[1]", "u8[4]"}), "operand 0 'x': dtype f16, T is one of f32, bf16");
+  ExpectRefused(Make({"f16[8]", "i32[1]", "u8[4]"}),
+                "operand 0 'x': dtype f16, T is one of f32, bf16");
   ExpectRefused(Make({"f32[8]", "i64[1]", "u8[4]"}), "operand 1 'idx': dtype i64, it takes i32");
   ExpectRefused(Make({"f32[8]", "i32[1]", "u8[4]"}, {{"axis", "0"}, {"out_dtype", "f32"}}),
                 "attribute 'out_dtype': dtype f32, O is one of e4m3, e5m2");
@@ -145,7 +147,8 @@ TEST_F(ProblemTest, RefusesAWrongShapeRelation) {
   ExpectRefused(Make({"f32[3,8]", "i32[4]", "u8[4]"}), "dim 0 is 4, but rows is already 3");
   ExpectRefused(Make({"f32[3,8]", "i32[3]", "u8[5]"}),
                 "operand 2 'half': dim 0 is 5, its shape u8[(K 2 /)] asks for 4 with rows=3, K=8");
-  ExpectRefused(Scale({"f32[2,3,8]", "u8[3,2]"}), "leading dims [3,2], but rows.. is already [2,3]");
+  ExpectRefused(Scale({"f32[2,3,8]", "u8[3,2]"}),
+                "leading dims [3,2], but rows.. is already [2,3]");
 }
 
 TEST_F(ProblemTest, RefusesAFalseRequireAndShowsTheValues) {
@@ -157,13 +160,17 @@ TEST_F(ProblemTest, RefusesAFalseRequireAndShowsTheValues) {
 TEST_F(ProblemTest, RefusesAttributesMissingUnknownMistypedOrTwice) {
   const std::vector<std::string> operands = {"f32[8]", "i32[1]", "u8[4]"};
   ExpectRefused(Make(operands, {}), "attribute 'axis' of type int is missing and has no default");
-  ExpectRefused(Make(operands, {{"axes", "1"}}), "attribute 'axes' does not exist; did you mean 'axis'?");
-  ExpectRefused(Make(operands, {{"axis", "1.5"}}), "attribute 'axis': float 1.5 given, it is of type int");
+  ExpectRefused(Make(operands, {{"axes", "1"}}),
+                "attribute 'axes' does not exist; did you mean 'axis'?");
+  ExpectRefused(Make(operands, {{"axis", "1.5"}}),
+                "attribute 'axis': float 1.5 given, it is of type int");
   ExpectRefused(Make(operands, {{"axis", "0"}, {"axis", "0"}}), "given twice");
   ExpectRefused(Make(operands, {{"axis", "0"}, {"out_dtype", "f99"}}), "'f99' is no dtype");
-  ExpectRefused(Make(operands, {{"axis", "0"}, {"sizes", "[1,2,3,4]"}}), "4 elements given, at most 3");
+  ExpectRefused(Make(operands, {{"axis", "0"}, {"sizes", "[1,2,3,4]"}}),
+                "4 elements given, at most 3");
   ExpectRefused(Make(operands, {{"axis", "0"}, {"sizes", "[1.5]"}}), "it is of type int[]");
-  ExpectRefused(Make(operands, {{"axis", "0"}, {"sizes", "7"}}), "int 7 given, it is of type int[]");
+  ExpectRefused(Make(operands, {{"axis", "0"}, {"sizes", "7"}}),
+                "int 7 given, it is of type int[]");
   ExpectRefused(Scale({"f32[8]"}, {{"mode", "casual"}}),
                 "'casual' is none of plain, causal; did you mean 'causal'?");
   ExpectRefused(Scale({"f32[8]"}, {{"flag", "2"}}), "int 2 given, it is of type bool");
@@ -196,7 +203,8 @@ TEST_F(ProblemTest, TakesStridesOnlyWhereTheOpDoes) {
 
 TEST_F(ProblemTest, MessagesNameOpAndBundle) {
   const auto problem = Scale({});
-  EXPECT_NE(problem.status().message().find("op 'demo.scale' of bundle 'sample'"), std::string::npos)
+  EXPECT_NE(problem.status().message().find("op 'demo.scale' of bundle 'sample'"),
+            std::string::npos)
       << problem.status().ToString();
 }
 
@@ -207,7 +215,8 @@ TEST(ParseTensorSpec, ReadsWhatItPrints) {
     EXPECT_EQ(spec->ToString(), text);
   }
   EXPECT_EQ(ParseTensorSpec("x = bf16[4, 2]")->ToString(), "bf16[4,2]");
-  for (const char* text : {"", "bf17[4]", "f32", "f32[4", "f32[-1]", "f32[a]", "f32[1,,2]", "f32[1,]"}) {
+  for (const char* text :
+       {"", "bf17[4]", "f32", "f32[4", "f32[-1]", "f32[a]", "f32[1,,2]", "f32[1,]"}) {
     EXPECT_EQ(ParseTensorSpec(text).status().code(), StatusCode::kInvalidArgument) << text;
   }
 }

@@ -11,13 +11,15 @@ int Fit(const char* target, const char* device) {
 }
 
 TEST(Target, ParsesWhatItPrints) {
-  for (const char* name : {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120", "portable", "x86-64-v2", "x86-64-v4"}) {
+  for (const char* name :
+       {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120", "portable", "x86-64-v2", "x86-64-v4"}) {
     const auto target = Target::Parse(name);
     ASSERT_TRUE(target.ok()) << name;
     EXPECT_EQ(target->ToString(), name);
   }
   EXPECT_EQ(Target::Parse("sm_100f")->major, 10);
-  for (const char* name : {"", "sm_", "sm_8", "sm_080", "sm_90b", "sm_1000", "sm_9x", "x86-64-v5", "x86-64-v", "avx"}) {
+  for (const char* name : {"", "sm_", "sm_8", "sm_080", "sm_90b", "sm_1000", "sm_9x", "x86-64-v5",
+                           "x86-64-v", "avx"}) {
     EXPECT_EQ(Target::Parse(name).status().code(), StatusCode::kInvalidArgument) << name;
   }
 }

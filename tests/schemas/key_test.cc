@@ -55,7 +55,8 @@ TEST(DType, NamesAndSizesGoTogether) {
 
 TEST(Hash, GivesThePublishedValues) {
   EXPECT_EQ(Xxh3("", 0), 0x2d06800538d394c2u);  // XXH3-64 of nothing, from its specification
-  EXPECT_EQ(ToHex(Sha256Of("", 0)), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(ToHex(Sha256Of("", 0)),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(ToHex(Sha256Of("abc", 3)),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }

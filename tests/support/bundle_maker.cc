@@ -49,13 +49,17 @@ int PlaceOf(const std::vector<std::string>& list, std::string_view name) {
 
 const std::map<std::string_view, Opcode>& Operators() {
   static const std::map<std::string_view, Opcode> table = {
-      {"+", Opcode::kAdd},   {"-", Opcode::kSub},  {"*", Opcode::kMul},    {"/", Opcode::kDiv},
-      {"%", Opcode::kMod},   {"min", Opcode::kMin}, {"max", Opcode::kMax},
-      {"ceil_div", Opcode::kCeilDiv}, {"==", Opcode::kEq}, {"!=", Opcode::kNe},
-      {"<", Opcode::kLt},    {"<=", Opcode::kLe},  {">", Opcode::kGt},     {">=", Opcode::kGe},
-      {"&&", Opcode::kAnd},  {"||", Opcode::kOr},  {"neg", Opcode::kNeg},  {"!", Opcode::kNot},
-      {"abs", Opcode::kAbs}, {"next_pow2", Opcode::kNextPow2}, {"?:", Opcode::kSelect},
-      {"sm_count", Opcode::kSmCount}};
+      {"+", Opcode::kAdd},     {"-", Opcode::kSub},
+      {"*", Opcode::kMul},     {"/", Opcode::kDiv},
+      {"%", Opcode::kMod},     {"min", Opcode::kMin},
+      {"max", Opcode::kMax},   {"ceil_div", Opcode::kCeilDiv},
+      {"==", Opcode::kEq},     {"!=", Opcode::kNe},
+      {"<", Opcode::kLt},      {"<=", Opcode::kLe},
+      {">", Opcode::kGt},      {">=", Opcode::kGe},
+      {"&&", Opcode::kAnd},    {"||", Opcode::kOr},
+      {"neg", Opcode::kNeg},   {"!", Opcode::kNot},
+      {"abs", Opcode::kAbs},   {"next_pow2", Opcode::kNextPow2},
+      {"?:", Opcode::kSelect}, {"sm_count", Opcode::kSmCount}};
   return table;
 }
 
@@ -134,9 +138,11 @@ uint32_t BundleMaker::Word(const fb::OpT& op, const fb::TemplateT* row, std::str
   }
   if (const int i = PlaceOf(op.symbols, name); i >= 0) return Encode(Opcode::kDim, place(i));
   if (row != nullptr) {
-    if (const int i = PlaceOf(row->tunables, name); i >= 0) return Encode(Opcode::kTunable, place(i));
+    if (const int i = PlaceOf(row->tunables, name); i >= 0)
+      return Encode(Opcode::kTunable, place(i));
     for (size_t i = 0; i < row->lets.size(); ++i) {
-      if ("let:" + row->lets[i]->text == name) return Encode(Opcode::kLet, static_cast<uint32_t>(i));
+      if ("let:" + row->lets[i]->text == name)
+        return Encode(Opcode::kLet, static_cast<uint32_t>(i));
     }
   }
   Refuse("unknown word '" + std::string(token) + "'");
@@ -183,8 +189,9 @@ fb::TensorT& BundleMaker::AddTensor(fb::OpT& op, bool operand, const std::string
   const auto dtype = ParseDType(type);
   const int param = NumberOf(op.types, type);
   if (!dtype && param < 0) Refuse("unknown type " + type);
-  tensor->type = std::make_unique<fb::TypeRef>(
-      static_cast<int8_t>(dtype ? -1 : param), static_cast<uint8_t>(dtype.value_or(DType::kInvalid)));
+  tensor->type =
+      std::make_unique<fb::TypeRef>(static_cast<int8_t>(dtype ? -1 : param),
+                                    static_cast<uint8_t>(dtype.value_or(DType::kInvalid)));
   for (std::string word : Split(shape)) {
     if (word.front() == '(') {
       const fb::Span program = Program(op, nullptr, word.substr(1, word.size() - 2));
@@ -261,7 +268,9 @@ void BundleMaker::AddArg(fb::TemplateT& row, fb::StepT& step, const std::string&
   if (open == std::string::npos) {
     const int operand = NumberOf(op.operands, text), result = NumberOf(op.results, text);
     const int region = text.starts_with("ws:") ? NumberOf(row.regions, text.substr(3)) : -1;
-    const auto kind = operand >= 0 ? ArgKind::kOperand : result >= 0 ? ArgKind::kResult : ArgKind::kRegion;
+    const auto kind = operand >= 0  ? ArgKind::kOperand
+                      : result >= 0 ? ArgKind::kResult
+                                    : ArgKind::kRegion;
     arg->kind = static_cast<uint8_t>(kind);
     arg->index = static_cast<uint16_t>(std::max({operand, result, region}));
     if (operand < 0 && result < 0 && region < 0) Refuse("unknown argument " + text);
@@ -274,10 +283,14 @@ void BundleMaker::AddArg(fb::TemplateT& row, fb::StepT& step, const std::string&
     arg->ctype = static_cast<uint8_t>(*ParseDType(ctype));
     const bool is_float = attribute >= 0 && op.attributes[attribute]->type ==
                                                 static_cast<uint8_t>(AttributeType::kFloat);
-    const auto kind = arg->count != 0 ? ArgKind::kArray : is_float ? ArgKind::kFloat : ArgKind::kInteger;
+    const auto kind = arg->count != 0 ? ArgKind::kArray
+                      : is_float      ? ArgKind::kFloat
+                                      : ArgKind::kInteger;
     arg->kind = static_cast<uint8_t>(kind);
-    if (kind == ArgKind::kInteger) arg->program = std::make_unique<fb::Span>(Program(op, &row, inner));
-    else arg->index = static_cast<uint16_t>(attribute);
+    if (kind == ArgKind::kInteger)
+      arg->program = std::make_unique<fb::Span>(Program(op, &row, inner));
+    else
+      arg->index = static_cast<uint16_t>(attribute);
   }
   step.args.push_back(std::move(arg));
 }
@@ -377,13 +390,14 @@ std::string BundleMaker::Bytes() {
   for (uint32_t i = 0; i < blobs_.size(); ++i) {
     const MadeBlob& blob = blobs_[i];
     const bool delta = blob.base != kNoBlob;
-    frames.push_back(Compress(blob.bytes, delta ? blobs_[blob.base].bytes : std::vector<uint8_t>()));
+    frames.push_back(
+        Compress(blob.bytes, delta ? blobs_[blob.base].bytes : std::vector<uint8_t>()));
     if (change_frame) change_frame(frames.back(), i);
     const Sha256Digest digest = Sha256Of(blob.bytes.data(), blob.bytes.size());
     index.blobs.emplace_back(0, 0, static_cast<uint32_t>(blob.bytes.size()),
                              Xxh3(blob.bytes.data(), blob.bytes.size()),
-                             fb::Sha256(flatbuffers::span<const uint8_t, 32>(digest)),
-                             blob.base, static_cast<uint32_t>(blob.format));
+                             fb::Sha256(flatbuffers::span<const uint8_t, 32>(digest)), blob.base,
+                             static_cast<uint32_t>(blob.format));
     deltas |= delta;
   }
   // Work on a copy: sorting and lies are for the file only.

@@ -52,7 +52,8 @@ class BundleMaker {
                              std::vector<std::string> tunables = {});
   // A kernel step with the given programs; cuda: grid and block 1 unless set later.
   fb::StepT& AddKernelStep(fb::TemplateT& row, const std::string& kernel);
-  // "x" operand, "y" result, "ws:partial" region, "i64(rows)", "i32(K 2 *)" (postfix), "f32(scale)".
+  // "x" operand, "y" result, "ws:partial" region, "i64(rows)", "i32(K 2 *)" (postfix),
+  // "f32(scale)".
   void AddArg(fb::TemplateT& row, fb::StepT& step, const std::string& text);
 
   uint16_t AddTarget(const std::string& name);
@@ -71,7 +72,7 @@ class BundleMaker {
 
   // Hooks for bundles that lie: called after the sound bytes exist, before hashing.
   std::function<void(Header&)> change_header;
-  std::function<void(fb::IndexT&)> change_index;   // last word on the index
+  std::function<void(fb::IndexT&)> change_index;  // last word on the index
   std::function<void(std::string& stored, uint32_t blob)> change_frame;
   std::function<void(std::string& index)> change_index_bytes;
 

@@ -46,8 +46,8 @@ void AddScaleVariants(BundleMaker& maker, size_t code_bytes) {
   fb::TemplateT& vec = maker.AddTemplate("vec", Provider::kCuda, {"VEC"});
   const fb::OpT& op = *maker.index.ops.back();
   vec.when.push_back(maker.Rule(op, &vec, "K VEC % 0 ==", "K % VEC == 0"));
-  vec.when.push_back(maker.Rule(op, &vec, "x.align y.align min VEC T.size * % 0 ==",
-                                "align(x, y) % (VEC * sizeof(T)) == 0"));
+  vec.when.push_back(maker.Rule(
+      op, &vec, "x.align y.align min VEC T.size * % 0 ==", "align(x, y) % (VEC * sizeof(T)) == 0"));
   FillScaleStep(maker, vec, "scale_vec<{T}, {VEC}>");
   fb::TemplateT& any = maker.AddTemplate("any", Provider::kCuda);
   FillScaleStep(maker, any, "scale_any<{T}>");
@@ -59,8 +59,8 @@ void AddScaleVariants(BundleMaker& maker, size_t code_bytes) {
     uint32_t base = kNoBlob, variation = 0;
     for (DType type : kTypes) {
       for (int64_t width : {8, 4}) {
-        const uint32_t blob = maker.AddBlob(FakeCode(code_bytes, seed, ++variation),
-                                            fb::BlobFormat::Cubin, base);
+        const uint32_t blob =
+            maker.AddBlob(FakeCode(code_bytes, seed, ++variation), fb::BlobFormat::Cubin, base);
         if (base == kNoBlob) base = blob;
         maker.AddVariant(vec, target, {type}, {width}, {blob}, {"scale_vec"});
       }
@@ -76,7 +76,8 @@ void AddScaleVariants(BundleMaker& maker, size_t code_bytes) {
     maker.AddVariant(any, "portable", {type}, {}, {blob}, {"scale_any"});
   }
   for (const char* target : {"x86-64-v2", "x86-64-v3"}) {
-    const uint32_t blob = maker.AddBlob(FakeCode(code_bytes, seed++, 0), fb::BlobFormat::HostObject);
+    const uint32_t blob =
+        maker.AddBlob(FakeCode(code_bytes, seed++, 0), fb::BlobFormat::HostObject);
     for (DType type : kTypes) maker.AddVariant(simd, target, {type}, {}, {blob}, {"scale_simd"});
   }
 }
@@ -147,8 +148,9 @@ BundleMaker LargeMaker(uint32_t variants) {
   for (uint32_t o = 0, made = 0; o < kOps && made < variants; ++o) {
     fb::OpT& op = maker.AddOp("family" + std::to_string(o / 10) + ".op" + std::to_string(o % 10));
     maker.AddType(op, "T", types);
-    maker.AddType(op, "U", {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2,
-                            DType::kU8, DType::kI8, DType::kI32});
+    maker.AddType(op, "U",
+                  {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kU8,
+                   DType::kI8, DType::kI32});
     maker.AddOperand(op, "x", "T", "rows.. K");
     maker.AddOperand(op, "z", "U", "K").optional = true;
     maker.AddResult(op, "y", "T", "rows.. K");
@@ -162,12 +164,14 @@ BundleMaker LargeMaker(uint32_t variants) {
     for (const char* arg : {"y", "x", "z", "i64(rows)", "i32(K)"}) maker.AddArg(row, step, arg);
     const uint32_t last = o + 1 == kOps ? variants : made + variants / kOps;
     for (uint32_t t = 0; t < 9 * rounds + 9 && made < last; ++t) {
-      const std::vector<DType> point = {types[t % 3], std::vector<DType>{
-          DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kU8,
-          DType::kI8, DType::kI32}[t / 9 % 8]};
+      const std::vector<DType> point = {
+          types[t % 3],
+          std::vector<DType>{DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2,
+                             DType::kU8, DType::kI8, DType::kI32}[t / 9 % 8]};
       for (uint32_t i = 0; i < kPerEntry && made < last; ++i, ++made) {
         const uint32_t base = made % 8 == 0 ? kNoBlob : made - made % 8;
-        const uint32_t blob = maker.AddBlob(FakeCode(64, made / 8, made + 1), fb::BlobFormat::Cubin, base);
+        const uint32_t blob =
+            maker.AddBlob(FakeCode(64, made / 8, made + 1), fb::BlobFormat::Cubin, base);
         maker.AddVariant(row, targets[t / 3 % 3], point, {16 >> i % 4, 128 << i / 4}, {blob},
                          {"kernel" + std::to_string(made % 64)});
       }

@@ -1,4 +1,4 @@
-// CONTRACT. Bundle: the verified, immutable view of one bundle file.
+// Bundle: the verified, immutable view of one bundle file.
 //
 // Open checks header, XXH3 of the index, FlatBuffers structure and meaning, once; afterwards the
 // index is trusted. Blobs are read with pread into the caller's memory and verified on each read,
@@ -96,7 +96,8 @@ struct EvalContext {
   std::span<const int64_t> tunables = {};
   std::span<const int64_t> lets = {};
   uint32_t let_errors = 0;  // bit i: lets[i] could not be computed; a program that uses it errs
-  int64_t alignment = 16;  // bytes that every tensor's address is known to be a multiple of; align(x) is never below the element size
+  int64_t alignment = 16;   // bytes that every tensor's address is known to be a multiple of;
+                            // align(x) is never below the element size
   int64_t sm_count = 1;
 };
 // The lets of a variant's template, in order. A let that errs spoils only the programs that use it.

@@ -2,7 +2,8 @@
 // the text's own. A value type, for one thread at a time; the caller keeps begin and end balanced.
 //
 //   JsonWriter json;
-//   json.BeginObject().Key("name").Text("x").Key("dims").BeginArray().Int(1).EndArray().EndObject();
+//   json.BeginObject().Key("name").Text("x");
+//   json.Key("dims").BeginArray().Int(1).EndArray().EndObject();
 //
 // Text that is not UTF-8 is repaired (U+FFFD), so the document always parses. Numbers that JSON
 // does not know (infinities, NaN) become the texts "inf", "-inf" and "nan", which Python's float()

@@ -1,4 +1,4 @@
-// CONTRACT. A problem: one request for one op, bound to the op's interface.
+// A problem: one request for one op, bound to the op's interface.
 #ifndef KBUNDLE_PROBLEM_H_
 #define KBUNDLE_PROBLEM_H_
 
@@ -20,8 +20,8 @@ struct TensorSpec {
   std::vector<int64_t> dims;
   std::vector<int64_t> strides;
 
-  int64_t elements() const;    // product of dims; 0 when absent
-  int64_t size_bytes() const;  // of the dense tensor
+  int64_t elements() const;      // product of dims; 0 when absent
+  int64_t size_bytes() const;    // of the dense tensor
   std::string ToString() const;  // "bf16[4,16,2048,2048]", "absent"
 };
 
@@ -46,16 +46,17 @@ struct ProblemSpec {
   std::vector<std::pair<std::string, AttributeValue>> attributes;
 };
 
-// A checked problem. Immutable value; made by Bundle::MakeProblem. Carries no pointer into a bundle.
+// A checked problem. Immutable value; made by Bundle::MakeProblem. Carries no pointer into a
+// bundle.
 struct Problem {
-  uint32_t op = 0;                   // index in Index.ops
+  uint32_t op = 0;  // index in Index.ops
   std::string op_name;
   uint64_t types = 0;                // PackTypes
   std::vector<TensorSpec> operands;  // exactly the op's
   std::vector<TensorSpec> results;   // exactly the op's; absent where `when` does not hold
   std::vector<int64_t> symbols;      // values of Op.symbols
   struct Attribute {
-    int64_t integer = 0;             // bool, int, enum index, dtype number
+    int64_t integer = 0;  // bool, int, enum index, dtype number
     double number = 0;
     std::vector<int64_t> integers;
     std::vector<double> numbers;
@@ -66,7 +67,7 @@ struct Problem {
 
   // Every result that is present has zero elements: nothing need be computed.
   bool AllResultsEmpty() const;
-  std::string ToString() const;       // "softmax.scaled_forward(x=bf16[4,2048]; scale=0.125)"
+  std::string ToString() const;  // "softmax.scaled_forward(x=bf16[4,2048]; scale=0.125)"
 };
 
 // "x=bf16[4,16,2048,2048]" or "bf16[4]" -> dtype and dims; for command lines.

@@ -1,4 +1,4 @@
-// CONTRACT. Select: a pure function from (bundle, problem, device, alignment) to an ordered list of variants.
+// Select: a pure function from (bundle, problem, device, alignment) to an ordered list of variants.
 //
 // Order: the tuned winner of the exact problem, that of the nearest tuned one (when the bundle
 // holds tuning records), then legal variants by target fit (exact, SM family, plain, portable) and
@@ -14,16 +14,23 @@
 
 namespace kbundle {
 
-enum class Choice : uint8_t { kTuned = 1, kNearest = 2, kManifestOrder = 3, kPortable = 4, kForced = 5 };
-const char* ChoiceName(Choice choice);  // "exact" for kTuned and kManifestOrder on an exact target...
+enum class Choice : uint8_t {
+  kTuned = 1,
+  kNearest = 2,
+  kManifestOrder = 3,
+  kPortable = 4,
+  kForced = 5
+};
+const char* ChoiceName(
+    Choice choice);  // "exact" for kTuned and kManifestOrder on an exact target...
 
 struct Selected {
   uint32_t variant;  // index in Index.variants
   Choice choice;
 };
 
-// Process-wide wishes, by variant id (with or without "@target"); thread-safe. Read by Select callers
-// through Policy::Global(); changing it affects plans made afterwards only.
+// Process-wide wishes, by variant id (with or without "@target"); thread-safe. Read by Select
+// callers through Policy::Global(); changing it affects plans made afterwards only.
 class Policy {
  public:
   static Policy& Global();
@@ -31,14 +38,15 @@ class Policy {
   Status Deny(const Bundle& bundle, std::string_view variant_id);
   void Clear();
   void AllowPortable(bool allow);  // default true
-  void Strict(bool strict);        // refuses portable variants and variants that conformance never ran on the device
+  void Strict(bool strict);  // refuses portable variants and variants that conformance never ran on
+                             // the device
   struct Snapshot {
     std::vector<std::string> forced, denied;
     bool allow_portable = true;
     bool strict = false;
   };
   Snapshot snapshot() const;
-  uint64_t generation() const;     // grows with each change; lets a cache notice
+  uint64_t generation() const;  // grows with each change; lets a cache notice
 
  private:
   Policy();
@@ -62,7 +70,8 @@ Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const
 struct Verdict {
   uint32_t variant;
   bool legal;
-  std::string reason;  // "chosen: first legal in manifest order", "K <= 1024 is false", "sm_100f cannot run on sm_90"
+  std::string reason;  // "chosen: first legal in manifest order", "K <= 1024 is false", "sm_100f
+                       // cannot run on sm_90"
 };
 std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options = {});

@@ -1,4 +1,4 @@
-// CONTRACT. Target: what code runs on. Device: what a machine has.
+// Target: what code runs on. Device: what a machine has.
 #ifndef KBUNDLE_TARGET_H_
 #define KBUNDLE_TARGET_H_
 
@@ -15,7 +15,7 @@ namespace kbundle {
 struct Device {
   enum class Kind : uint8_t { kCuda, kHost };
   Kind kind = Kind::kHost;
-  int major = 0;          // compute capability, or x86-64 level (2, 3, 4)
+  int major = 0;  // compute capability, or x86-64 level (2, 3, 4)
   int minor = 0;
   int64_t sm_count = 1;   // used by grids only
   std::string name = {};  // "NVIDIA H200", as conformance records it; host: the level's name
@@ -39,7 +39,8 @@ struct Target {
   std::string ToString() const;
 
   // 0 = cannot run; else how good: exact 4, SM family 3, plain 2, portable 1; host: the level.
-  // Rules (design, section 6): sm_90a on exactly 9.0; sm_100f on 10.x, x >= 0; sm_80 on 8.x, x >= 0.
+  // Rules (design, section 6): sm_90a on exactly 9.0; sm_100f on 10.x, x >= 0; sm_80 on 8.x, x >=
+  // 0.
   int Fit(const Device& device) const;
 };
 

@@ -1,4 +1,4 @@
-// CONTRACT. Element types of operands and results. Values are stored in bundles: never renumber.
+// Element types of operands and results. Values are stored in bundles: never renumber.
 #ifndef KBUNDLE_DTYPE_H_
 #define KBUNDLE_DTYPE_H_
 

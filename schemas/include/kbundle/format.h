@@ -1,4 +1,4 @@
-// CONTRACT. The bundle file: header, limits and on-disk numbers. FORMAT.md quotes this file.
+// The bundle file: header, limits and on-disk numbers. FORMAT.md quotes this file.
 //
 //   0                128                                                        file_size
 //   +----------------+-----------------+---------------------------------------+
@@ -30,87 +30,110 @@ struct Header {
   uint8_t magic[8];
   uint16_t format_major;
   uint16_t format_minor;
-  uint32_t header_size;         // 128
-  uint64_t required_features;   // kFeature bits
-  uint64_t file_size;           // equals the file's length: neither truncated nor extended
-  uint64_t index_offset;        // 128
+  uint32_t header_size;        // 128
+  uint64_t required_features;  // kFeature bits
+  uint64_t file_size;          // equals the file's length: neither truncated nor extended
+  uint64_t index_offset;       // 128
   uint64_t index_size;
-  uint64_t index_xxh3;          // XXH3-64 of the index bytes, checked by every open
-  uint64_t header_xxh3;         // XXH3-64 of the whole header with this field zero
-  uint8_t index_sha256[32];     // for signatures: header -> index -> every blob's SHA-256
-  uint8_t reserved[32];         // zero
+  uint64_t index_xxh3;       // XXH3-64 of the index bytes, checked by every open
+  uint64_t header_xxh3;      // XXH3-64 of the whole header with this field zero
+  uint8_t index_sha256[32];  // for signatures: header -> index -> every blob's SHA-256
+  uint8_t reserved[32];      // zero
 };
 static_assert(sizeof(Header) == 128);
 static_assert(offsetof(Header, index_sha256) == 64);
 
 // Limits, enforced before any allocation (kResourceExhausted or kDataLoss).
 inline constexpr uint64_t kMaxIndexBytes = 256ull << 20;
-inline constexpr uint64_t kMaxBlobBytes = 256ull << 20;        // uncompressed
+inline constexpr uint64_t kMaxBlobBytes = 256ull << 20;  // uncompressed
 inline constexpr uint64_t kMaxVariants = 1ull << 24;
 inline constexpr uint64_t kMaxOps = 1ull << 16;
 inline constexpr uint32_t kMaxNameBytes = 4096;
 inline constexpr uint32_t kMaxRank = 16;
-inline constexpr uint32_t kMaxOperands = 64;                   // operands + results of an op
+inline constexpr uint32_t kMaxOperands = 64;  // operands + results of an op
 inline constexpr uint32_t kMaxAttributes = 64;
-inline constexpr uint32_t kMaxAttributeElements = 64;          // of an array attribute
+inline constexpr uint32_t kMaxAttributeElements = 64;  // of an array attribute
 inline constexpr uint32_t kMaxTypeParams = 8;
-inline constexpr uint32_t kMaxSymbols = 256;                   // dim symbols of an op
-inline constexpr uint32_t kMaxRules = 64;                      // of one require or when list
+inline constexpr uint32_t kMaxSymbols = 256;  // dim symbols of an op
+inline constexpr uint32_t kMaxRules = 64;     // of one require or when list
 inline constexpr uint32_t kMaxTunables = 8;
 inline constexpr uint32_t kMaxLets = 32;
 inline constexpr uint32_t kMaxRegions = 16;
 inline constexpr uint32_t kMaxSteps = 16;
-inline constexpr uint32_t kMaxArgs = 64;                       // of one step
-inline constexpr uint32_t kMaxArgBytes = 4096;                 // of one kernel launch
-inline constexpr uint32_t kMaxProgramLength = 256;             // instructions
+inline constexpr uint32_t kMaxArgs = 64;            // of one step
+inline constexpr uint32_t kMaxArgBytes = 4096;      // of one kernel launch
+inline constexpr uint32_t kMaxProgramLength = 256;  // instructions
 inline constexpr uint32_t kMaxStackDepth = 32;
-inline constexpr int kZstdWindowLogMax = 27;                   // bounds the decoder's memory
+inline constexpr int kZstdWindowLogMax = 27;  // bounds the decoder's memory
 inline constexpr uint64_t kBlobAlignment = 64;
-inline constexpr uint64_t kWorkspaceAlignment = 256;           // of every region
+inline constexpr uint64_t kWorkspaceAlignment = 256;  // of every region
 
 // What a target is (Target.kind in bundle.fbs). Values are stored: never renumber.
 enum class TargetKind : uint8_t { kCuda = 1, kCudaPortable = 2, kHost = 3 };
 enum class Provider : uint8_t { kCuda = 1, kHost = 2 };
 enum class StepKind : uint8_t { kKernel = 1, kMemset = 2, kCopy = 3 };
 enum class AttributeType : uint8_t {
-  kBool = 1, kInt = 2, kFloat = 3, kDType = 4, kEnum = 5, kIntArray = 6, kFloatArray = 7
+  kBool = 1,
+  kInt = 2,
+  kFloat = 3,
+  kDType = 4,
+  kEnum = 5,
+  kIntArray = 6,
+  kFloatArray = 7
 };
 enum class VmapRule : uint8_t { kLoop = 0, kLeading = 1, kNone = 2 };
 
 // One argument of a kernel.
 enum class ArgKind : uint8_t {
-  kOperand = 1,     // pointer; index = operand
-  kResult = 2,      // pointer; index = result
-  kRegion = 3,      // pointer; index = workspace region
-  kInteger = 4,     // program, converted to ctype, checked to fit
-  kFloat = 5,       // index = float attribute, as ctype kF32 or kF64
-  kArray = 6,       // index = array attribute, ctype[count] by value, zero padded
-  kTensorMap = 7,   // index into Step.tensor_maps
+  kOperand = 1,    // pointer; index = operand
+  kResult = 2,     // pointer; index = result
+  kRegion = 3,     // pointer; index = workspace region
+  kInteger = 4,    // program, converted to ctype, checked to fit
+  kFloat = 5,      // index = float attribute, as ctype kF32 or kF64
+  kArray = 6,      // index = array attribute, ctype[count] by value, zero padded
+  kTensorMap = 7,  // index into Step.tensor_maps
 };
 
 // Instructions of the expression language. One uint32 each: opcode in the low 8 bits, operand in
 // the high 24. Postfix, no jumps. A stack slot carries a value or an error (overflow, division by
 // zero); && || ?: look only at the side that decides, which is what makes them short-circuit.
 enum class Opcode : uint8_t {
-  kConst = 1,        // operand: index into Index.constants
-  kDim = 2,          // operand: index into Op.symbols
-  kAttribute = 3,    // operand: attribute index; bool 0/1, int, enum index, dtype number
-  kLength = 4,       // operand: array attribute index
-  kElement = 5,      // operand: attribute index | element << 8 (int array)
-  kPresent = 6,      // operand: tensor number (operands, then results)
-  kSizeOfType = 7,   // operand: type parameter; bytes
-  kType = 8,         // operand: type parameter; dtype number
-  kAlign = 9,        // operand: tensor number; guaranteed bytes of its address
-  kRank = 10,        // operand: tensor number
-  kTensorDim = 11,   // operand: tensor number | axis << 8
-  kStride = 12,      // operand: tensor number | axis << 8; elements
-  kTunable = 13,     // operand: tunable index
-  kLet = 14,         // operand: let index (only lets before it)
+  kConst = 1,       // operand: index into Index.constants
+  kDim = 2,         // operand: index into Op.symbols
+  kAttribute = 3,   // operand: attribute index; bool 0/1, int, enum index, dtype number
+  kLength = 4,      // operand: array attribute index
+  kElement = 5,     // operand: attribute index | element << 8 (int array)
+  kPresent = 6,     // operand: tensor number (operands, then results)
+  kSizeOfType = 7,  // operand: type parameter; bytes
+  kType = 8,        // operand: type parameter; dtype number
+  kAlign = 9,       // operand: tensor number; guaranteed bytes of its address
+  kRank = 10,       // operand: tensor number
+  kTensorDim = 11,  // operand: tensor number | axis << 8
+  kStride = 12,     // operand: tensor number | axis << 8; elements
+  kTunable = 13,    // operand: tunable index
+  kLet = 14,        // operand: let index (only lets before it)
   kSmCount = 15,
-  kAdd = 32, kSub, kMul, kDiv, kMod, kMin, kMax, kCeilDiv,
-  kEq = 48, kNe, kLt, kLe, kGt, kGe, kAnd, kOr,
-  kNeg = 64, kNot, kAbs, kNextPow2,
-  kSelect = 80,      // condition, then, else
+  kAdd = 32,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,
+  kMin,
+  kMax,
+  kCeilDiv,
+  kEq = 48,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kAnd,
+  kOr,
+  kNeg = 64,
+  kNot,
+  kAbs,
+  kNextPow2,
+  kSelect = 80,  // condition, then, else
 };
 
 }  // namespace kbundle

@@ -1,4 +1,4 @@
-// CONTRACT. Canonical keys: one code for the writer (builder) and the reader (loader).
+// Canonical keys: one code for the writer (builder) and the reader (loader).
 #ifndef KBUNDLE_KEY_H_
 #define KBUNDLE_KEY_H_
 

@@ -2,7 +2,8 @@
 //
 // A message has four parts: what was being done, to which element, what was found against what is
 // allowed, and what to try. Context is added while unwinding, once a layer: status.Annotate("...").
-// Codes are the canonical sixteen and equal XLA's and Abseil's numbers, so ffi/ maps by static_cast.
+// Codes are the canonical sixteen and equal XLA's and Abseil's numbers, so ffi/ maps by
+// static_cast.
 #ifndef KBUNDLE_STATUS_H_
 #define KBUNDLE_STATUS_H_
 
@@ -19,19 +20,19 @@ enum class StatusCode : int {
   kOk = 0,
   kCancelled = 1,
   kUnknown = 2,
-  kInvalidArgument = 3,     // a bad problem, manifest or flag: the caller must ask differently
-  kDeadlineExceeded = 4,    // a child process ran past its limit
-  kNotFound = 5,            // no such file, op, variant: see what exists
+  kInvalidArgument = 3,   // a bad problem, manifest or flag: the caller must ask differently
+  kDeadlineExceeded = 4,  // a child process ran past its limit
+  kNotFound = 5,          // no such file, op, variant: see what exists
   kAlreadyExists = 6,
   kPermissionDenied = 7,    // policy: strict mode or a denied variant
   kResourceExhausted = 8,   // over a limit of format.h, disk full, workspace too small
   kFailedPrecondition = 9,  // right bundle, wrong device or version: build for this target
   kAborted = 10,
-  kOutOfRange = 11,  // an expression overflowed or divided by zero
-  kUnimplemented = 12,      // newer format or feature: upgrade kbundle
-  kInternal = 13,           // our own fault
-  kUnavailable = 14,        // no driver, no device, no compiler on this machine
-  kDataLoss = 15,           // damaged bytes: rebuild or copy the file again
+  kOutOfRange = 11,     // an expression overflowed or divided by zero
+  kUnimplemented = 12,  // newer format or feature: upgrade kbundle
+  kInternal = 13,       // our own fault
+  kUnavailable = 14,    // no driver, no device, no compiler on this machine
+  kDataLoss = 15,       // damaged bytes: rebuild or copy the file again
   kUnauthenticated = 16,
 };
 
@@ -82,7 +83,8 @@ Status Cancelled(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by design
   Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {}  // NOLINT
 
   bool ok() const { return state_.index() == 0; }
@@ -109,15 +111,15 @@ namespace status_internal {
 }  // namespace kbundle
 
 // For our own invariants only, always on; bytes, files, drivers and users get a Status.
-#define KB_CHECK(condition)                                                               \
-  do {                                                                                    \
+#define KB_CHECK(condition)                                                                    \
+  do {                                                                                         \
     if (!(condition)) ::kbundle::status_internal::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (0)
 
-#define KB_RETURN_IF_ERROR(expression)                     \
-  do {                                                     \
-    ::kbundle::Status kb_status_ = (expression);           \
-    if (!kb_status_.ok()) return kb_status_;               \
+#define KB_RETURN_IF_ERROR(expression)           \
+  do {                                           \
+    ::kbundle::Status kb_status_ = (expression); \
+    if (!kb_status_.ok()) return kb_status_;     \
   } while (0)
 
 #define KB_CONCAT_INNER_(a, b) a##b

@@ -42,7 +42,8 @@ __global__ void ramp(int* y, int first, int64 count) {
 }
 
 __global__ void count_values(unsigned* counts, const unsigned char* x, int64 n) {
-  for (int64 i = FirstElement(); i < n; i += int64{gridDim.x} * blockDim.x) atomicAdd(&counts[x[i]], 1u);
+  for (int64 i = FirstElement(); i < n; i += int64{gridDim.x} * blockDim.x)
+    atomicAdd(&counts[x[i]], 1u);
 }
 
 __global__ void look_up_share(float* y, const unsigned* counts, const unsigned char* x, int64 n) {

@@ -45,13 +45,15 @@ static void CountValues(int64_t begin, int64_t end, uint32_t* counts, const uint
 }
 KB_HOST_KERNEL(count_values, CountValues);
 
-static void LookUpShare(int64_t begin, int64_t end, float* y, const uint32_t* counts, const uint8_t* x, int64_t n) {
-  for (int64_t i = begin; i < end; ++i) y[i] = static_cast<float>(counts[x[i]]) / static_cast<float>(n);
+static void LookUpShare(int64_t begin, int64_t end, float* y, const uint32_t* counts,
+                        const uint8_t* x, int64_t n) {
+  for (int64_t i = begin; i < end; ++i)
+    y[i] = static_cast<float>(counts[x[i]]) / static_cast<float>(n);
 }
 KB_HOST_KERNEL(look_up_share, LookUpShare);
 
-static void Affine(int64_t begin, int64_t end, float* y, const float* x, const float* gain, const float* bias,
-                   int32_t k) {
+static void Affine(int64_t begin, int64_t end, float* y, const float* x, const float* gain,
+                   const float* bias, int32_t k) {
   for (int64_t row = begin; row < end; ++row) {
     for (int32_t i = 0; i < k; ++i) {
       y[row * k + i] = x[row * k + i] * gain[i] + (bias == nullptr ? 0.0f : bias[i]);

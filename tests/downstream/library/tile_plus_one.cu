@@ -8,7 +8,9 @@ struct alignas(64) TensorMap {
 
 constexpr unsigned kTileBytes = 64 * 256 * 4;
 
-__device__ unsigned SharedAddress(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+__device__ unsigned SharedAddress(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
 
 __device__ bool LaunchedAsDeclared() {
   unsigned blocks, shared_bytes;
@@ -30,8 +32,8 @@ __device__ void WaitForPhaseZero(unsigned barrier) {
   }
 }
 
-__global__ void __launch_bounds__(128) tile_plus_one(const __grid_constant__ TensorMap from,
-                                                     const __grid_constant__ TensorMap to) {
+__global__ void __launch_bounds__(128)
+    tile_plus_one(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap to) {
   extern __shared__ unsigned char raw[];
   __shared__ alignas(8) unsigned long long barrier_storage;
   if (!LaunchedAsDeclared()) return;

@@ -22,7 +22,8 @@ __global__ void column_sum(float* total, const float* x, int64 rows, int64 k) {
   total[j] = sum;
 }
 
-__global__ void attributes(int* seen, int flag, int count, int mode, int length, int first, float number) {
+__global__ void attributes(int* seen, int flag, int count, int mode, int length, int first,
+                           float number) {
   seen[0] = flag;
   seen[1] = count;
   seen[2] = mode;

@@ -8,14 +8,16 @@ static void Shift(int64_t begin, int64_t end, T* y, const T* x, int32_t by) {
 KB_HOST_KERNEL(shift_f32, Shift<float>);
 KB_HOST_KERNEL(shift_i32, Shift<int32_t>);
 
-static void AddRow(int64_t begin, int64_t end, float* y, const float* x, const float* row, int64_t k) {
+static void AddRow(int64_t begin, int64_t end, float* y, const float* x, const float* row,
+                   int64_t k) {
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t j = 0; j < k; ++j) y[i * k + j] = x[i * k + j] + row[j];
   }
 }
 KB_HOST_KERNEL(add_row_f32, AddRow);
 
-static void ColumnSum(int64_t begin, int64_t end, float* total, const float* x, int64_t rows, int64_t k) {
+static void ColumnSum(int64_t begin, int64_t end, float* total, const float* x, int64_t rows,
+                      int64_t k) {
   for (int64_t j = begin; j < end; ++j) {
     float sum = 0;
     for (int64_t i = 0; i < rows; ++i) sum += x[i * k + j];
@@ -24,8 +26,8 @@ static void ColumnSum(int64_t begin, int64_t end, float* total, const float* x, 
 }
 KB_HOST_KERNEL(column_sum_f32, ColumnSum);
 
-static void Attributes(int64_t begin, int64_t end, int32_t* seen, int32_t flag, int32_t count, int32_t mode,
-                       int32_t length, int32_t first, float number) {
+static void Attributes(int64_t begin, int64_t end, int32_t* seen, int32_t flag, int32_t count,
+                       int32_t mode, int32_t length, int32_t first, float number) {
   if (begin >= end) return;
   seen[0] = flag;
   seen[1] = count;
@@ -43,7 +45,8 @@ static void Cast(int64_t begin, int64_t end, T* y, const uint8_t* x) {
 KB_HOST_KERNEL(cast_f32, Cast<float>);
 KB_HOST_KERNEL(cast_i32, Cast<int32_t>);
 
-static void Keep(int64_t begin, int64_t end, float* y, int32_t* kept, const float* x, const uint8_t* mask) {
+static void Keep(int64_t begin, int64_t end, float* y, int32_t* kept, const float* x,
+                 const uint8_t* mask) {
   for (int64_t i = begin; i < end; ++i) {
     y[i] = mask == nullptr || mask[i] != 0 ? x[i] : 0.0f;
     if (kept != nullptr) kept[i] = mask[i] != 0;
