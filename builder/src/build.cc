@@ -129,8 +129,8 @@ class BundleBuild {
       return NotFound(fmt::format("--only: no variant '{}'{}", options_.only,
                                   DidYouMean(options_.only, labels)));
     }
-    Unit unit = std::move(work_.units[kept[0].unit]);
-    work_.units.assign(1, std::move(unit));
+    if (kept[0].unit != 0) work_.units[0] = std::move(work_.units[kept[0].unit]);
+    work_.units.erase(work_.units.begin() + 1, work_.units.end());
     for (VariantUse& use : kept) use.unit = 0;
     work_.variants = std::move(kept);
     return Status();

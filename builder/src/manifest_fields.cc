@@ -46,7 +46,8 @@ const Node* Fields::Require(const std::string& key, Node::Kind kind) {
 
 std::string Fields::TakeText(const std::string& key, std::string otherwise) {
   const Node* node = Take(key, Node::Kind::kString);
-  return node == nullptr ? std::move(otherwise) : node->text;
+  if (node != nullptr) return node->text;
+  return otherwise;
 }
 
 bool Fields::TakeBool(const std::string& key) {

@@ -63,20 +63,21 @@ def error_captured():
     bundle, work = capi_ops()
     cuda = devices.Cuda()
     op, problem, arrays, wanted = work[0]
-    operand = devices.Buffer(cuda, *problem.operands[0]).put(arrays[0])
+    buffers = [devices.Buffer(cuda, *o).put(a) for o, a in zip(problem.operands, arrays)]
+    operands = [b.address for b in buffers]
     result = devices.Buffer(cuda, "f32", wanted.shape).poison()
     plan = capi.Plan(bundle, problem, capi.CUDA)
     cuda.synchronize()
-    for bad in ([None], [operand.address + 1]):
+    for bad in ([None, *operands[1:]], [operands[0] + 1, *operands[1:]]):
         try:
             cuda.capture(lambda: plan.launch(bad, [result.address], None, cuda.stream))
         except capi.KbError as error:
             assert str(error)
             continue
         raise AssertionError(f"operand address {bad} was accepted")
-    graph = cuda.capture(lambda: plan.launch([operand.address], [result.address], None, cuda.stream))
+    graph = cuda.capture(lambda: plan.launch(operands, [result.address], None, cuda.stream))
     cuda.launch_graph(graph)
-    plan.launch([operand.address], [result.address], None, cuda.stream)
+    plan.launch(operands, [result.address], None, cuda.stream)
     cuda.synchronize()
     ratio, sentence = compare.worst(result.get(), wanted, relative=2e-6)
     assert ratio <= 1, sentence
