@@ -11,7 +11,8 @@ namespace {
 constexpr char kSource[] = R"(
 struct Eight { int values[8]; };
 struct alignas(64) Map { unsigned long long opaque[16]; };
-extern "C" __global__ void all(float* y, float s, bool b, Eight e, const __grid_constant__ Map m, long long n) {
+extern "C" __global__ void all(float* y, float s, bool b, Eight e,
+                               const __grid_constant__ Map m, long long n) {
   __shared__ float part[100];
   part[threadIdx.x % 100] = s;
   __syncthreads();

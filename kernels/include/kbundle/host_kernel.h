@@ -4,8 +4,8 @@
 // part [begin, end) of its range. It is called from several threads at once, on disjoint parts, and
 // owns nothing.
 //
-//   static void Softmax(int64_t begin, int64_t end, float* y, const float* x, float scale, int32_t
-//   K) { ... } KB_HOST_KERNEL(softmax_f32, Softmax)
+//   static void Softmax(int64_t begin, int64_t end, float* y, const float* x, int32_t K) { ... }
+//   KB_HOST_KERNEL(softmax_f32, Softmax)
 //
 // exports two symbols, the only ones a host code object has:
 //
@@ -13,8 +13,7 @@
 //                          args[i] points at the value of argument i (for a pointer argument: at
 //                          the pointer), aligned for its type and alive during the call
 //   softmax_f32_kb_params  struct { uint32_t count; uint32_t sizes[count]; }: the bytes of each
-//   argument, which the
-//                          builder compares with the manifest
+//                          argument, which the builder compares with the manifest
 //
 // The second operand may hold commas: KB_HOST_KERNEL(softmax_f32, Softmax<float, 4>).
 #pragma once
@@ -87,5 +86,4 @@ inline void Call(void (*kernel)(int64_t, int64_t, A...), int64_t begin, int64_t 
   __attribute__((used))                                                                  \
   const decltype(::kbundle::host::SizesOf(&__VA_ARGS__)) exported##_kb_params =          \
       ::kbundle::host::SizesOf(&__VA_ARGS__);                                            \
-  }                                                                                      \
-  static_assert(true, "")
+  }
