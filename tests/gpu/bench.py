@@ -11,10 +11,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def main():
     report = Report("bench")
-    command = [str(ROOT / "build/release/kbundle"), "bench", str(ROOT / "build/kernels.kb")]
-    plain = subprocess.run(command, capture_output=True, text=True)
+    command = ["build/release/kbundle", "bench", "--check", "build/kernels.kb"]
+    plain = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     print(plain.stdout + plain.stderr)
-    found = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    found = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True)
     try:
         report.fact("kbundle bench --json", json.loads(found.stdout))
     except json.JSONDecodeError as error:
