@@ -1,7 +1,5 @@
 #include "call_site.h"
 
-#include <sys/mman.h>
-
 #include <bit>
 #include <cinttypes>
 #include <cstdio>
@@ -13,10 +11,6 @@ namespace kbundle {
 namespace {
 
 constexpr std::string_view kOpAttributePrefix = "a.";
-constexpr int64_t kHugePageBytes = 2 << 20;
-// Below this the page faults of a fresh output cost less than the advice (measured: 64 MiB gain
-// 4x).
-constexpr int64_t kHugePageWorthBytes = 8 << 20;
 
 std::string Hex(uint64_t value) {
   char text[17];
@@ -223,7 +217,6 @@ Result<const Plan*> CallSite::Fill(int slot, const XLA_FFI_CallFrame& frame) {
   const std::lock_guard lock(mutex_);
   const Plan* filled = slots_[slot].load(std::memory_order_relaxed);
   if (filled != nullptr) return filled;
-  if (kind_ == Device::Kind::kHost) RememberLargeResults(problem);
   plans_.push_back(std::move(plan));
   slots_[slot].store(plans_.back().get(), std::memory_order_release);
   return plans_.back().get();
@@ -242,30 +235,7 @@ Status CallSite::Launch(const Plan& plan, const XLA_FFI_CallFrame& frame, void* 
   if (workspace_bytes_ > 0) {
     arguments.workspace = AlignWorkspace(ResultBuffer(frame, return_count_).data);
   }
-  if (kind_ == Device::Kind::kHost) AdviseHugePages(results);
   return plan.Launch(stream, arguments);
-}
-
-void CallSite::RememberLargeResults(const Problem& problem) {
-  const auto& results = *bundle_->op(op_).results();
-  for (int i = 0; i < result_count_; ++i) {
-    const bool fresh = results[i]->alias() < 0;  // an aliased result's pages are there already
-    const int64_t bytes = problem.results[i].present ? problem.results[i].size_bytes() : 0;
-    fresh_bytes_[i] = fresh && bytes >= kHugePageWorthBytes ? bytes : 0;
-  }
-}
-
-// Page faults on a large fresh output cost more than most kernels do; huge pages make them a
-// quarter. Advice only: where it is refused nothing is lost.
-void CallSite::AdviseHugePages(const void* const* results) const {
-  for (int i = 0; i < result_count_; ++i) {
-    if (fresh_bytes_[i] == 0) continue;
-    const auto begin = reinterpret_cast<uintptr_t>(results[i]);
-    const uintptr_t mask = kHugePageBytes - 1;
-    const uintptr_t first = (begin + mask) & ~mask;
-    const uintptr_t last = (begin + fresh_bytes_[i]) & ~mask;
-    if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-  }
 }
 
 std::string CallSite::ToString() const {

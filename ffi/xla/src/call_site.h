@@ -55,8 +55,6 @@ class CallSite {
   Result<Problem> MakeProblem(const XLA_FFI_CallFrame& frame) const;
   Status CheckResults(const Problem& problem, const XLA_FFI_CallFrame& frame) const;
   Status CheckWorkspace(const XLA_FFI_CallFrame& frame) const;
-  void AdviseHugePages(const void* const* results) const;
-  void RememberLargeResults(const Problem& problem);
   std::string ToString() const;  // "op 'f.x' of bundle 'b'"
 
   Runtime* runtime_ = &Runtime::Global();
@@ -70,7 +68,6 @@ class CallSite {
   int operand_count_ = 0, result_count_ = 0;   // of the op
   int argument_count_ = 0, return_count_ = 0;  // of the frame; return_count_ without workspace
   std::array<uint8_t, kMaxOperands> operand_of_{}, result_of_{};  // by frame position
-  std::array<int64_t, kMaxOperands> fresh_bytes_{};  // of large host results, else 0; by result
 
   std::array<std::atomic<const Plan*>, kSlots> slots_{};
   std::mutex mutex_;
