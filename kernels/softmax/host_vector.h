@@ -2,7 +2,7 @@
 // becomes such vectors.
 //
 // Only GCC/Clang vector types, plus intrinsics for what the compiler makes of them lane by lane:
-// the F16C conversions, the widening of bytes, masked memory. Memory is aligned to its elements
+// the F16C conversions, widening, masked memory. Memory is aligned to its elements
 // only. Flags that break rounding (-ffast-math) must not be used with this file.
 #pragma once
 
@@ -221,16 +221,26 @@ inline double SumLanes(Doubles v) {
   return sum;
 }
 
+inline Doubles Widen(HalfFloats v) {
+#if KB_ISA_LEVEL >= 4
+  return (Doubles)_mm512_maskz_cvtps_pd((__mmask8)0xff, (__m256)v);
+#elif KB_ISA_LEVEL == 3
+  return (Doubles)_mm256_cvtps_pd((__m128)v);
+#else
+  return __builtin_convertvector(v, Doubles);
+#endif
+}
+
 inline Doubles LowDoubles(Floats v) {
   HalfFloats half;
   __builtin_memcpy(&half, &v, sizeof(half));
-  return __builtin_convertvector(half, Doubles);
+  return Widen(half);
 }
 
 inline Doubles HighDoubles(Floats v) {
   HalfFloats half;
   __builtin_memcpy(&half, reinterpret_cast<const char*>(&v) + sizeof(half), sizeof(half));
-  return __builtin_convertvector(half, Doubles);
+  return Widen(half);
 }
 
 }  // namespace softmax
