@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "binding.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/json.h"
 #include "kbundle/key.h"
@@ -37,26 +38,6 @@ std::string Hex(const fb::Sha256& hash) {
     text += two;
   }
   return text;
-}
-
-const char* AttributeTypeName(uint8_t type) {
-  switch (static_cast<AttributeType>(type)) {
-    case AttributeType::kBool:
-      return "bool";
-    case AttributeType::kInt:
-      return "int";
-    case AttributeType::kFloat:
-      return "float";
-    case AttributeType::kDType:
-      return "dtype";
-    case AttributeType::kEnum:
-      return "enum";
-    case AttributeType::kIntArray:
-      return "int[]";
-    case AttributeType::kFloatArray:
-      return "float[]";
-  }
-  return "unknown";
 }
 
 const char* ProviderName(uint8_t provider) {
@@ -182,7 +163,9 @@ void WriteAttributes(JsonWriter& json, const fb::Op& op) {
   for (uint32_t i = 0; i < Size(op.attributes()); ++i) {
     const fb::Attribute& attribute = *op.attributes()->Get(i);
     json.BeginObject().Key("name").Text(View(attribute.name()));
-    json.Key("type").Text(AttributeTypeName(attribute.type())).Key("default");
+    json.Key("type")
+        .Text(AttributeTypeName(static_cast<AttributeType>(attribute.type())))
+        .Key("default");
     if (attribute.has_default()) {
       WriteAttributeValue(json, attribute, attribute.integers(), attribute.floats());
     } else {
