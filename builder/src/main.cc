@@ -103,6 +103,8 @@ void AddReaders(CLI::App& app, Verbs& verbs) {
   verify.add_option("FILE", verbs.verify.file, "The bundle")->required();
   verify.add_option("-t,--target", verbs.verify.target,
                     "Say which op and listed problem has no exact variant there");
+  verify.add_option("--problems", verbs.verify.problems,
+                    "Check the problems of this file, as record_problems saves them, instead");
   verify.add_flag("--strict", verbs.verify.strict,
                   "Also refuse variants that conformance never ran");
   verify.add_flag("--json", verbs.verify.json, "As JSON");
