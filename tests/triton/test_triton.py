@@ -129,11 +129,14 @@ def test_a_change_compiles_what_depends_on_it_again(kbundle, library, tmp_path, 
     ("elementwise.py", ("import triton\n", "import triton\nimport not_there\n"), ["No module named 'not_there'"]),
     ("elementwise.py", ("@triton.jit\ndef add_kernel", "@triton.autotune([triton.Config({})], key=[])\n@triton.jit\ndef add_kernel"),
      ["'add_kernel' of elementwise.py is no @triton.jit function but Autotuner", "tunables of the manifest"]),
+    ("elementwise.py", ("tl.sum(tl.load(partial + tl.arange(0, BLOCK)))",
+                        "tl.sum(tl.make_tensor_descriptor(partial, [BLOCK], [1], [256]).load([0]))"),
+     ["tri.toml:", "'sum_kernel' wants global_scratch_size = 128 bytes", "use pointers"]),
     ("elementwise.py", ("import triton\n", "import triton\nimport os; os.abort()\n"), ["ended with signal 6"]),
     ("elementwise.py", ("import triton\n", "import triton\nimport sys; sys.exit(3)\n"), ["ended with exit code 3"]),
     ("elementwise.py", ("import triton\n", "import triton\nwhile True: pass\n"), ["stopped after 4 s", "KBUNDLE_COMPILE_TIMEOUT"]),
 ], ids=["too_few_arguments", "unknown_constexpr", "missing_constexpr", "unknown_function", "undefined_name", "syntax",
-        "missing_module", "autotuner", "abort", "exit", "hang"])
+        "missing_module", "autotuner", "scratch", "abort", "exit", "hang"])
 def test_a_mistake_is_one_clear_error_with_a_command_that_shows_it(kbundle, library, tmp_path, file, change, wanted):
     edit(library / file, change)
     limit = {"KBUNDLE_COMPILE_TIMEOUT": "4"} if "stopped after 4 s" in wanted else {}
