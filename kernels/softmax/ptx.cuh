@@ -85,6 +85,14 @@ __device__ __forceinline__ void Store2(void* p, unsigned word) {
 // it in registers.
 __device__ __forceinline__ void Forget(unsigned& word) { asm volatile("" : "+r"(word)); }
 
+// Four bytes, each filled with the top bit of the byte of `word` that its digit of `select` names
+// (8 more than the byte's number).
+__device__ __forceinline__ unsigned WidenTops(unsigned word, unsigned select) {
+  unsigned bytes;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bytes) : "r"(word), "r"(select));
+  return bytes;
+}
+
 __device__ __forceinline__ float HalfToFloat(unsigned bits) {
   float f;
   asm("{.reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(bits));
