@@ -129,7 +129,7 @@ class Packer {
         blob_of_content_.try_emplace(sha256, static_cast<uint32_t>(blobs_.size()));
     if (fresh) {
       blobs_.push_back({&object, sha256, kNone, ""});
-      siblings_[{use.op, use.template_index, use.target}].push_back(found->second);
+      siblings_[{use.op, use.target}].push_back(found->second);
     }
     return unit->second = found->second;
   }
@@ -265,8 +265,8 @@ class Packer {
   std::vector<Blob> blobs_;
   std::map<uint32_t, uint32_t> blob_of_unit_;
   std::map<Sha256Digest, uint32_t> blob_of_content_;
-  // Blobs by op, template and target.
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
+  // Blobs by op and target.
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
 };
 
 }  // namespace
