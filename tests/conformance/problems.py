@@ -126,6 +126,7 @@ def legal(bundle, op, types, kind, large=False):
             inferred = bundle.infer(problem, kind)
         except capi.KbError:
             continue
-        if not inferred["empty"]:
+        results = [math.prod(r["dims"]) for r in inferred["results"] if r["present"]]
+        if not inferred["empty"] and max(results) <= bounds[1]:  # a dim may be an attribute, of any size
             accepted.append((problem, inferred))
     return accepted
