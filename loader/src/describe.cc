@@ -65,6 +65,8 @@ const char* ProviderName(uint8_t provider) {
       return "cuda";
     case Provider::kHost:
       return "host";
+    case Provider::kTriton:
+      return "triton";
   }
   return "unknown";
 }
@@ -238,7 +240,12 @@ void WriteKernels(JsonWriter& json, const fb::Index& index, const fb::Variant& v
     json.Text(View(index.symbols()->Get(kernel.symbol()))).Key("blob").Unsigned(kernel.blob());
     json.Key("registers").Unsigned(kernel.registers());
     json.Key("spill_bytes").Unsigned(kernel.spill_bytes());
-    json.Key("static_shared").Unsigned(kernel.static_shared()).EndObject();
+    json.Key("static_shared").Unsigned(kernel.static_shared());
+    if (kernel.threads() != 0) {
+      json.Key("dynamic_shared").Unsigned(kernel.dynamic_shared());
+      json.Key("threads").Unsigned(kernel.threads());
+    }
+    json.EndObject();
   }
   json.EndArray();
 }

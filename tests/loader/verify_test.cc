@@ -176,7 +176,8 @@ const Lie kLies[] = {
      },
      "last variant"},
     {"VariantsWithoutAnEntry", [](auto& i) { i.entries.pop_back(); }, "entries cover"},
-    {"KernelOfABlobThatDoesNotExist", [](auto& i) { i.kernels[0] = fb::Kernel(1000, 0, 0, 0, 0); },
+    {"KernelOfABlobThatDoesNotExist",
+     [](auto& i) { i.kernels[0] = fb::Kernel(1000, 0, 0, 0, 0, 0, 0); },
      "blob 1000 does not exist"},
     {"CubinForTheCpu",
      [](auto& i) {
