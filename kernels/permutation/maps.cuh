@@ -22,7 +22,7 @@ struct Columns {  // the experts that a warp looks at
 
 __device__ __forceinline__ unsigned Routed(const unsigned char* routing, int64 token, int64 tokens,
                                            int experts, int expert) {
-  return __ballot_sync(0xffffffffu, token < tokens && routing[token * experts + expert] != 0);
+  return __ballot_sync(0xffffffffu, token < tokens && __ldg(routing + token * experts + expert) != 0);
 }
 
 __global__ void count_routed(int* counts, const unsigned char* routing, int64 tokens, int experts,
@@ -85,10 +85,10 @@ __global__ void write_row_ids(int* map, const int* counts, const int* totals,
   for (int expert = columns.begin; expert < columns.end; ++expert)
     found += Routed(routing, token, tokens, experts, expert) >> lane & 1;
   above[warp][lane] = found;
-  int start = 0;  // the first row of the last of this warp's experts
-  for (int expert = lane; expert < columns.end - 1; expert += 32) start += totals[expert];
+  int before = 0;  // rows of the experts before columns.end
+  for (int expert = lane; expert < columns.end; expert += 32) before += totals[expert];
   for (int distance = 16; distance > 0; distance /= 2)
-    start += __shfl_xor_sync(0xffffffffu, start, distance);
+    before += __shfl_xor_sync(0xffffffffu, before, distance);
   __syncthreads();
 
   int column = 0, all = 0;
@@ -97,15 +97,22 @@ __global__ void write_row_ids(int* map, const int* counts, const int* totals,
     all += above[i][lane];
   }
   int* entries = map + token * width;
-  for (int expert = columns.end - 1; expert >= columns.begin; --expert) {
-    const unsigned routed = Routed(routing, token, tokens, experts, expert);
-    if (routed >> lane & 1) {
-      const int before = counts[static_cast<int64>(expert) * parts + part];
-      entries[column] = start + before + __popc(routed & ((1u << lane) - 1));
-      entries[experts + column] = expert;
-      ++column;
+  for (int end = columns.end; end > columns.begin; end -= 32) {
+    const int begin = max(columns.begin, end - 32), mine = begin + lane;
+    const int total = mine < end ? totals[mine] : 0, sum = ScanWarp(total, lane);
+    before -= __shfl_sync(0xffffffffu, sum, 31);
+    int first = before + sum - total;  // this part's first row of expert `mine`
+    if (mine < end) first += counts[static_cast<int64>(mine) * parts + part];
+#pragma unroll 4
+    for (int expert = end - 1; expert >= begin; --expert) {
+      const unsigned routed = Routed(routing, token, tokens, experts, expert);
+      const int row = __shfl_sync(0xffffffffu, first, expert - begin);
+      if (routed >> lane & 1) {
+        entries[column] = row + __popc(routed & ((1u << lane) - 1));
+        entries[experts + column] = expert;
+        ++column;
+      }
     }
-    if (expert > 0) start -= totals[expert - 1];
   }
   if (warp == 0 && token < tokens) entries[2 * experts] = all;
 }

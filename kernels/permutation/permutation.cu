@@ -77,7 +77,7 @@ __device__ __forceinline__ void ClearUnowned(char* out, char* probs, const int* 
 
 __device__ __forceinline__ int WarpsAhead() { return threadIdx.x / 32; }
 
-template <int kBytes, int N>
+template <int kBytes, int N, bool kStream = false>
 __global__ void permute_rows(char* out, char* permuted_probs, const char* x, const int* map,
                              const char* probs, const int* owner, int64 row_bytes, int prob_bytes,
                              int64 tokens, int experts, int64 rows) {
@@ -120,9 +120,9 @@ __global__ void permute_rows(char* out, char* permuted_probs, const char* x, con
         if (__shfl_sync(kAll, static_cast<int>(cleared), from)) {
           Part<kBytes, N> zero;
           zero.Clear();
-          zero.Store(to, first, row_bytes, lane);
+          zero.template Store<kStream>(to, first, row_bytes, lane);
         } else {
-          part.Store(to, first, row_bytes, lane);
+          part.template Store<kStream>(to, first, row_bytes, lane);
         }
       }
     }
@@ -130,7 +130,7 @@ __global__ void permute_rows(char* out, char* permuted_probs, const char* x, con
 }
 
 // unpermuted_probs is zero before, where it is wanted.
-template <typename T, typename P, int kBytes, int N>
+template <typename T, typename P, int kBytes, int N, bool kStream = false>
 __global__ void unpermute(char* out, char* unpermuted_probs, const char* x, const int* map,
                           const char* merging_probs, const char* permuted_probs, int64 row_bytes,
                           int64 tokens, int experts, int64 rows) {
@@ -190,7 +190,7 @@ __global__ void unpermute(char* out, char* unpermuted_probs, const char* x, cons
     Part<kBytes, N> result;
 #pragma unroll
     for (int j = 0; j < N; ++j) result.word[j] = V::Narrow(sum[j]);
-    result.Store(out + token * row_bytes, first, row_bytes, lane);
+    result.template Store<kStream>(out + token * row_bytes, first, row_bytes, lane);
   }
 }
 
@@ -202,7 +202,7 @@ __device__ __forceinline__ float WarpSum(float f) {
 
 // A block takes a token; the warps share its row. dprobs is zero before; ClearUnowned has the rows
 // of dx that nobody owns, in the blocks past the tokens.
-template <typename T, typename P, int kBytes, int N, int kThreads>
+template <typename T, typename P, int kBytes, int N, int kThreads, bool kStream = false>
 __global__ void __launch_bounds__(kThreads, 1)
     unpermute_backward(char* dx, char* dprobs, const char* dy, const int* map, const char* x,
                        const char* merging_probs, const int* owner, int64 row_bytes, int64 tokens,
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             }
             result.word[j] = V::Narrow(g);
           }
-          if (write) result.Store(dx + row * row_bytes, first, row_bytes, lane);
+          if (write) result.template Store<kStream>(dx + row * row_bytes, first, row_bytes, lane);
           sum = WarpSum(sum);
           if (lane == from) dot += sum;
         }
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // out[row] = x[source[row]], zero where that lies outside.
-template <int kBytes, int N>
+template <int kBytes, int N, bool kStream = false>
 __global__ void gather_rows(char* out, char* permuted_probs, const char* x, const int* source,
                             const char* probs, int64 row_bytes, int prob_bytes, int64 tokens) {
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -287,7 +287,7 @@ __global__ void gather_rows(char* out, char* permuted_probs, const char* x, cons
     } else {
       part.Clear();
     }
-    part.Store(out + row * row_bytes, first, row_bytes, lane);
+    part.template Store<kStream>(out + row * row_bytes, first, row_bytes, lane);
     if (probs != nullptr && first == 0 && lane < prob_bytes / 2) {
       using Half = unsigned short;
       reinterpret_cast<Half*>(permuted_probs + row * prob_bytes)[lane] =

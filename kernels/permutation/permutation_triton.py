@@ -186,12 +186,12 @@ def _routed(routing_map, tokens, experts, TOKENS: tl.constexpr, EXPERTS: tl.cons
     expert = tl.arange(0, EXPERTS)
     inside = (token < tokens)[:, None] & (expert < experts)[None, :]
     found = tl.load(routing_map + token[:, None] * experts + expert[None, :], mask=inside, other=0) != 0
-    return token, expert, inside, (inside & found).to(tl.int32)
+    return token, expert, (inside & found).to(tl.int32)
 
 
 @triton.jit
 def count_routed(counts, routing_map, tokens, experts, parts, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):
-    _, expert, _, routed = _routed(routing_map, tokens, experts, TOKENS, EXPERTS)
+    _, expert, routed = _routed(routing_map, tokens, experts, TOKENS, EXPERTS)
     tl.store(counts + expert.to(tl.int64) * parts + tl.program_id(0), tl.sum(routed, 0), mask=expert < experts)
 
 
@@ -211,19 +211,17 @@ def sum_counts(counts, totals, parts, BLOCK: tl.constexpr):
 @triton.jit
 def write_row_ids(row_id_map, counts, totals, routing_map, tokens, experts, parts, TOKENS: tl.constexpr,
                   EXPERTS: tl.constexpr):
-    """Entries in falling order of expert. Every column is written once: those of no entry, by the experts not routed."""
-    token, expert, inside, routed = _routed(routing_map, tokens, experts, TOKENS, EXPERTS)
+    """Entries in falling order of expert. row_id_map is -1 before."""
+    token, expert, routed = _routed(routing_map, tokens, experts, TOKENS, EXPERTS)
     total = tl.load(totals + expert, mask=expert < experts, other=0)
     start = tl.cumsum(total, 0) - total
     start += tl.load(counts + expert.to(tl.int64) * parts + tl.program_id(0), mask=expert < experts, other=0)
     row = start[None, :] + tl.cumsum(routed, 0) - routed
-    above = tl.cumsum(routed, 1, reverse=True) - routed
-    n = tl.sum(routed, 1)
-    s = tl.where(routed != 0, above, n[:, None] + (experts - 1 - expert)[None, :] - above)
+    s = tl.cumsum(routed, 1, reverse=True) - routed
     entries = row_id_map + token * (2 * experts + 1)
-    tl.store(entries[:, None] + s, tl.where(routed != 0, row, -1), mask=inside)
-    tl.store(entries[:, None] + experts + s, tl.where(routed != 0, expert[None, :], -1), mask=inside)
-    tl.store(entries + 2 * experts, n, mask=token < tokens)
+    tl.store(entries[:, None] + s, row, mask=routed != 0)
+    tl.store(entries[:, None] + experts + s, tl.broadcast_to(expert[None, :], [TOKENS, EXPERTS]), mask=routed != 0)
+    tl.store(entries + 2 * experts, tl.sum(routed, 1), mask=token < tokens)
 
 
 @triton.jit

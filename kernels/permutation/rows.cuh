@@ -140,11 +140,18 @@ struct Part {
       word[i] = at < row_bytes ? __ldg(reinterpret_cast<const W*>(row + at)) : W{};
     }
   }
+  // kStream: leave the caches first.
+  template <bool kStream = false>
   __device__ __forceinline__ void Store(char* row, int64 first, int64 row_bytes, int lane) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const int64 at = first + (i * 32 + lane) * kBytes;
-      if (at < row_bytes) *reinterpret_cast<W*>(row + at) = word[i];
+      if (at >= row_bytes) continue;
+      if constexpr (kStream) {
+        __stcs(reinterpret_cast<W*>(row + at), word[i]);
+      } else {
+        *reinterpret_cast<W*>(row + at) = word[i];
+      }
     }
   }
 };

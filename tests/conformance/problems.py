@@ -97,9 +97,7 @@ def of_types(op, types, elements_from, elements_to):
     found, structures = {}, set()
     for given in op["problems"]:
         attributes = attribute_values(op, given["attributes"])
-        if any(t["attribute"] and attributes.get(t["attribute"], types[t["name"]]) != types[t["name"]]
-               for t in op["types"]):
-            attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
+        attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
         symbols = bind(op, given)
         structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
                          [operand["present"] for operand in given["operands"]]))

@@ -31,11 +31,13 @@ def check_cases(report, cuda, hostile):
         cases.cases = [c for c in cases.cases if c[0].endswith(maps) and c[0].startswith(("40 x 7", "9 x 4096", "7 tok", "1000 tok"))]
     outcomes, seen = [], set()
     for op, variant in cases.variants():
-        name, types = variant["id"].split("[")[0], tuple(sorted(variant["types"].values()))
-        if hostile and (name, types[:1]) in seen:
+        flags = [flag for flag in ("PROBS=1", "WEIGHTED=1") if flag in variant["id"]]
+        kind = variant["id"].split("[")[0], *sorted(variant["types"].values())[:1], *flags
+        if hostile and kind in seen:
             continue
-        seen.add((name, types[:1]))
         outcomes.append(cases.run(op, variant))
+        if outcomes[-1].launches:
+            seen.add(kind)
     for outcome in outcomes:
         if outcome.failures:
             report.hold(outcome.variant, False, outcome.reason())
@@ -104,8 +106,10 @@ def measure(cuda, bundle, op, operands, attributes, large):
                for i, r in enumerate(inferred)]
     found = {}
     for variant in sorted(legal, key=lambda v: v != first):
+        bundle.clear_policy()
         bundle.force(variant)
         plan = capi.Plan(bundle, problem, cuda.kind)
+        assert plan.variant == variant
         workspace = cuda.allocate(max(1, plan.workspace_bytes))
         arguments = (capi.Plan.pointers([b and b.address for b in operands]), capi.Plan.pointers([b and b.address for b in results]))
         found[variant] = device_us(cuda, lambda: plan.launch(*arguments, workspace, cuda.stream))
