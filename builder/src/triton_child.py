@@ -154,13 +154,14 @@ class Compiler:
         return "\n".join(lines).replace(self.folder + os.sep, "")
 
     def place(self, error):
-        """file:line:col of a CompilationError, whose own line counts from the function's decorator."""
+        """file:line:col of a CompilationError, whose own line counts from the function's `def`."""
         node, source = getattr(error, "node", None), getattr(error, "src", None)
         if node is None or source is None or self.module is None:
             return ""
         for value in vars(self.module).values():
             if isinstance(value, self.jit) and value.src == source:
-                line = value.starting_line_number + node.lineno - 1
+                decorators = [line.strip().startswith("def ") for line in value.raw_src].index(True)
+                line = value.starting_line_number + decorators + node.lineno - 1
                 return "%s:%d:%d: " % (self.source, line, node.col_offset + 1)
         return ""
 
