@@ -22,7 +22,8 @@ struct Columns {  // the experts that a warp looks at
 
 __device__ __forceinline__ unsigned Routed(const unsigned char* routing, int64 token, int64 tokens,
                                            int experts, int expert) {
-  return __ballot_sync(0xffffffffu, token < tokens && __ldg(routing + token * experts + expert) != 0);
+  return __ballot_sync(0xffffffffu,
+                       token < tokens && __ldg(routing + token * experts + expert) != 0);
 }
 
 __global__ void count_routed(int* counts, const unsigned char* routing, int64 tokens, int experts,

@@ -24,8 +24,8 @@ __device__ __forceinline__ Entry LoadEntry(const int* map, int experts, int s, i
     entry.row = map[s];
     entry.expert = map[experts + s];
   }
-  const bool counts = s < n && entry.row >= 0 && entry.row < rows && entry.expert >= 0 &&
-                      entry.expert < experts;
+  const bool counts =
+      s < n && entry.row >= 0 && entry.row < rows && entry.expert >= 0 && entry.expert < experts;
   if (!counts) entry.row = -1;
   return entry;
 }
