@@ -66,6 +66,25 @@ TEST_F(PlanTest, LaunchGivesTheKernelItsGeometryAndArguments) {
   EXPECT_EQ(launch.Parameter<int32_t>(4), 64);
 }
 
+TEST_F(PlanTest, TritonKernelsGetTheirOwnThreadsSharedMemoryAndNullScratch) {
+  const Problem problem = ProblemOf(*bundle_, "run.triton", {"f32[6,7,64]"});
+  const auto plan = MakePlan(problem);
+  FakeAddresses addresses(problem);
+  ASSERT_EQ(plan->Launch(nullptr, addresses.args()).ToString(), "OK");
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  const FakeDriver::Launch launch = driver_.launches()[0];
+  EXPECT_EQ(launch.grid, (std::array<unsigned, 3>{42, 1, 1}));
+  EXPECT_EQ(launch.block, (std::array<unsigned, 3>{testing::kTritonThreads, 1, 1}));
+  EXPECT_EQ(launch.shared, testing::kTritonShared);
+  EXPECT_EQ(driver_.function_attribute("triton", CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES),
+            static_cast<int>(testing::kTritonShared));
+  EXPECT_EQ(launch.Parameter<void*>(0), addresses.results[0]);
+  EXPECT_EQ(launch.Parameter<void*>(1), addresses.operands[0]);
+  EXPECT_EQ(launch.Parameter<int32_t>(2), 64);
+  EXPECT_EQ(launch.Parameter<void*>(3), nullptr);
+  EXPECT_EQ(launch.Parameter<void*>(4), nullptr);
+}
+
 TEST_F(PlanTest, AddressesPickTheVariantOfTheirAlignment) {
   const auto plan = MakePlan(scale_);
   ASSERT_EQ(plan->variants().size(), 2u);
