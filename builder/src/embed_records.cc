@@ -135,7 +135,7 @@ std::map<std::string, std::string> FingerprintsOf(const Work& work,
     const Op& op = *work.ops[use.op].op;
     const Template& variant = op.templates[use.template_index];
     fingerprints[VariantLabel(op, variant, variant.points[use.point], work.targets[use.target])] =
-        Fingerprint(work, use, objects[use.unit]);
+        Fingerprint(work, use, objects);
   }
   return fingerprints;
 }
