@@ -41,6 +41,51 @@ class TuneProgress : public TuneReporter {
   ProgressLine line_;
 };
 
+Json ToJson(const TuneReport& report) {
+  Json failures = Json::array();
+  for (const TuneFailure& failure : report.failures) {
+    failures.push_back({{"problem", failure.problem},
+                        {"variant", failure.variant},
+                        {"kind", failure.kind},
+                        {"message", failure.message},
+                        {"command", failure.command}});
+  }
+  return {{"device", report.device},
+          {"problems", report.problems},
+          {"measured", report.measured},
+          {"skipped", report.skipped},
+          {"candidates", report.candidates},
+          {"winners_other_than_default", report.changed},
+          {"geometric_mean_gain", report.geometric_gain},
+          {"best_gain", report.best_gain},
+          {"best_problem", report.best_problem},
+          {"spread", report.spread},
+          {"restarts", report.restarts},
+          {"seconds", report.seconds},
+          {"out_of_budget", report.out_of_budget},
+          {"failures", std::move(failures)},
+          {"files", report.files},
+          {"warnings", report.warnings}};
+}
+
+void PrintSummary(const Terminal& terminal, const TuneReport& report) {
+  terminal.Line(terminal.Paint(Terminal::Style::kBold, report.device) + ": " +
+                std::to_string(report.measured) + " of " + std::to_string(report.problems) +
+                " problems, " + std::to_string(report.candidates) + " candidates, " +
+                Fixed(report.seconds, 1) + " s");
+  if (report.out_of_budget) terminal.Line("the budget is spent; --budget with more, or --op");
+  terminal.Line("winner other than the default in " + std::to_string(report.changed) +
+                "; gain " + Fixed(report.geometric_gain, 3) + " in the geometric mean, " +
+                Fixed(report.best_gain, 2) + " at best" +
+                (report.best_problem.empty() ? "" : ": " + report.best_problem));
+  terminal.Line("spread of samples " + Fixed(100 * report.spread, 1) + " %");
+  for (const TuneFailure& failure : report.failures) {
+    terminal.Line(terminal.Paint(Terminal::Style::kBad, failure.kind) + " " + failure.variant +
+                  ": " + failure.message + "\n  to see it again: " + failure.command);
+  }
+  for (const std::string& file : report.files) terminal.Line("written: " + file);
+}
+
 }  // namespace
 
 int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) const {
@@ -63,7 +108,13 @@ int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
   const Result<TuneReport> report = Tune(wanted, progress, cancel);
   progress.Clear();
   if (!report.ok()) return terminal.Fail(report.status());
-  return kExitOk;
+  if (json) {
+    terminal.Line(ToJson(*report).dump());
+  } else {
+    PrintSummary(terminal, *report);
+  }
+  const bool asked = !wanted.only.empty() && !report->failures.empty();
+  return asked || report->measured == 0 ? kExitNo : kExitOk;
 }
 
 }  // namespace kbundle::builder

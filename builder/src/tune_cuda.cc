@@ -225,7 +225,7 @@ class CudaTuneDevice : public TuneDevice {
   nlohmann::json Facts() override {
     int version = 0;
     gpu_.driver->DriverGetVersion(&version);
-    nlohmann::json facts = {{"device", device_.name},
+    nlohmann::json facts = {{"name", device_.name},
                             {"target", device_.ToString()},
                             {"sm_count", device_.sm_count},
                             {"cuda", std::to_string(version / 1000) + "." +

@@ -181,7 +181,7 @@ class HostTuneDevice : public TuneDevice {
 
   nlohmann::json Facts() override {
     const Device device = HostDevice();
-    return {{"device", CpuModel()}, {"target", device.ToString()}, {"threads", AvailableCpus()}};
+    return {{"name", CpuModel()}, {"target", device.ToString()}, {"threads", AvailableCpus()}};
   }
   nlohmann::json State() override {
     nlohmann::json state;

@@ -16,10 +16,10 @@ constexpr auto kStartLimit = std::chrono::seconds(60), kLoadLimit = std::chrono:
 
 }  // namespace
 
-ChildMeasurer::ChildMeasurer(const MeasurerOptions& options, References* references,
+ChildMeasurer::ChildMeasurer(const MeasurerOptions& options,
                              const std::vector<const SpaceProblem*>& problems,
                              const Bundle* outline)
-    : options_(options), references_(*references), problems_(problems), outline_(*outline) {}
+    : options_(options), problems_(problems), outline_(*outline) {}
 
 Status ChildMeasurer::Start() {
   if (child_ != nullptr) return Status();
@@ -46,7 +46,7 @@ Result<Json> ChildMeasurer::Facts() {
 }
 
 Status ChildMeasurer::Load(size_t number, const std::string& bundle) {
-  KB_ASSIGN_OR_RETURN(files_, references_.Take(number));
+  KB_ASSIGN_OR_RETURN(files_, references_->Take(number));
   number_ = number;
   bundle_ = bundle;
   loaded_ = false;
@@ -160,6 +160,6 @@ Measured ChildMeasurer::Time(const std::string& variant, int, int samples) {
   return measured;
 }
 
-void ChildMeasurer::Drop(size_t number) { references_.Drop(number); }
+void ChildMeasurer::Drop(size_t number) { references_->Drop(number); }
 
 }  // namespace kbundle::builder

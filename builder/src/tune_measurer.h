@@ -60,9 +60,11 @@ struct MeasurerOptions {
 
 class ChildMeasurer : public Measurer {
  public:
-  // `references` and `problems` outlive it; the problems are those of the references' plan.
-  ChildMeasurer(const MeasurerOptions& options, References* references,
-                const std::vector<const SpaceProblem*>& problems, const Bundle* outline);
+  // Both outlive it.
+  ChildMeasurer(const MeasurerOptions& options, const std::vector<const SpaceProblem*>& problems,
+                const Bundle* outline);
+  // Before the first Load; their plan is of the same problems, and they outlive it.
+  void set_references(References* references) { references_ = references; }
 
   Result<nlohmann::json> Facts() override;
   Status Load(size_t number, const std::string& bundle) override;
@@ -78,7 +80,7 @@ class ChildMeasurer : public Measurer {
   Measured Lost(const Child::Answer& answer);
 
   const MeasurerOptions options_;
-  References& references_;
+  References* references_ = nullptr;
   const std::vector<const SpaceProblem*>& problems_;
   const Bundle& outline_;
   std::unique_ptr<Child> child_;
