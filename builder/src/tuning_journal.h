@@ -1,5 +1,17 @@
-// The journal of a tune in progress: every answer of the measuring child, appended as one line of
-// JSON before the tuner goes on. Replaying it gives the state again.
+// The journal of a tune: events as JSON lines, appended and flushed before the tune goes on. Replaying
+// it gives everything that was measured; concluding gives the records. Pure: the file is the caller's.
+//
+//   {"event": "start", "protocol": 1, "seed": 1, "target": "sm_90a", "device": {..}}
+//   {"event": "problem", "number": 0, "problem": {"op": .., "operands": {..}, "attributes": {..}},
+//    "candidates": [[ID, FINGERPRINT], ..]}       all legal ones, in manifest order
+//   {"event": "checked", "number": 0, "variant": ID}
+//   {"event": "failed", "number": 0, "variant": ID, "round": -1, "kind": .., "detail": ..,
+//    "reproduce": ..}
+//   {"event": "samples", "number": 0, "variant": ID, "round": 3, "ns": [..], "state": {..}}
+//   {"event": "done", "number": 0}
+//
+// A kill can cut the last line only; that one is ignored (and must be cut off before appending, at
+// ReplayedJournal::good_bytes). Anything else that is not as above is an error.
 #ifndef KBUNDLE_BUILDER_TUNING_JOURNAL_H_
 #define KBUNDLE_BUILDER_TUNING_JOURNAL_H_
 
@@ -9,43 +21,68 @@
 #include <vector>
 
 #include "kbundle/status.h"
-#include "tuning_state.h"
+#include "tuning_log.h"
+#include "tuning_record.h"
 
 namespace kbundle::builder {
 
-// The first line: what the rest is about. A journal of another device, target or protocol is not
-// gone on with.
-struct JournalHead {
-  std::string target, device;
-  int protocol = 0;
-  bool operator==(const JournalHead&) const = default;
+// Events; numbers are rounded here to what the line holds, so that a state which took the event and
+// one which read it are the same.
+nlohmann::json StartEvent(const std::string& target, const nlohmann::json& device, uint64_t seed);
+// A problem that stands in the journal already keeps its number; with the same candidates the event
+// changes nothing, with others (code or manifest changed) everything known about it is forgotten.
+nlohmann::json ProblemEvent(int number, const nlohmann::json& problem,
+                            const std::vector<std::pair<std::string, std::string>>& candidates);
+nlohmann::json CheckedEvent(int number, const std::string& variant);
+nlohmann::json FailedEvent(int number, const std::string& variant, int round,
+                           const CandidateFailure& failure);
+nlohmann::json SamplesEvent(int number, const std::string& variant, int round,
+                            const std::vector<double>& ns, const nlohmann::json& state);
+nlohmann::json DoneEvent(int number);
+std::string EventLine(const nlohmann::json& event);  // with "\n"
+
+struct JournalProblem {
+  nlohmann::json problem;  // {"op", "operands", "attributes"}
+  ProblemLog log;
+  bool done = false;
 };
 
-struct JournalEvent {
-  std::string problem;  // as ProblemState has it
-  std::string variant, fingerprint;
-  int round = -1;  // -1: the check
-  std::optional<TuningFailure> failure;
-  std::vector<double> ns;   // of a round
-  nlohmann::json state;     // clocks, ... after the round; null when unknown
+class TuningState {
+ public:
+  // kInvalidArgument: not an event, or one that does not fit what came before; nothing has changed.
+  Status Apply(const nlohmann::json& event);
+
+  // In order of first appearance: the events' "number".
+  const std::vector<JournalProblem>& problems() const { return problems_; }
+  // Where a problem stands, or would be added: problems().size().
+  int NumberOf(const nlohmann::json& problem) const;
+  bool started() const { return started_; }
+  const std::string& target() const { return target_; }
+  const nlohmann::json& device() const { return device_; }  // of the last start
+  uint64_t seed() const { return seed_; }
+
+ private:
+  Status ApplyStart(const nlohmann::json& event);
+  Status ApplyProblem(const nlohmann::json& event);
+  Status ApplyMeasurement(const std::string& kind, const nlohmann::json& event);
+
+  bool started_ = false;
+  std::string target_;
+  nlohmann::json device_;
+  uint64_t seed_ = 1;
+  std::vector<JournalProblem> problems_;
 };
 
-std::string FormatHead(const JournalHead& head);    // with the line feed
-std::string FormatEvent(const JournalEvent& event);  // with the line feed
-
-struct Journal {
-  JournalHead head;
-  std::vector<JournalEvent> events;
-  size_t bytes = 0;  // up to here it is whole: a last line that a kill cut short is not counted
+struct ReplayedJournal {
+  TuningState state;
+  size_t good_bytes = 0;  // the text up to the end of its last whole line
 };
-// kDataLoss names the line that is damaged, unless it is the last.
-Result<Journal> ParseJournal(std::string_view text);
+// kInvalidArgument: "path:line: ...".
+Result<ReplayedJournal> Replay(std::string_view text, const std::string& path);
 
-// Enters the events about this problem into a state whose candidates are named. Events of candidates
-// that are not there, or whose code has changed since, are passed over.
-void Replay(const std::vector<JournalEvent>& events, ProblemState* state);
-// The same for one event.
-void Enter(const JournalEvent& event, ProblemState* state);
+// Records of the problems for which NextStep says kDone and that have a winner, sorted. The same
+// state gives the same records.
+std::vector<TuningRecord> Conclude(const TuningState& state);
 
 }  // namespace kbundle::builder
 

@@ -1,38 +1,60 @@
-// How candidates are measured and judged: every constant, and the text that `kbundle tune --help`
-// prints. A change of meaning here is a new version, which records carry.
+// How kbundle measures: every number that a tune's answer depends on, and the same in words.
+//
+// A change of any of them is another protocol: raise kProtocol, so that records say by which rules
+// they came about.
 #ifndef KBUNDLE_BUILDER_TUNING_PROTOCOL_H_
 #define KBUNDLE_BUILDER_TUNING_PROTOCOL_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace kbundle::builder {
 
-inline constexpr int kTuningProtocol = 1;
+inline constexpr int kProtocol = 1;
 
-inline constexpr int kTuningRounds = 8;         // of a candidate that is not dropped
-inline constexpr int kTuningSamples = 5;        // of a candidate in a round
-inline constexpr int kTuningDropAfter = 2;      // rounds before anything is dropped
-inline constexpr double kTuningDropFactor = 1.15;  // slower than the fastest by this: dropped
-inline constexpr int kTuningHalvingKeeps = 8;   // more candidates than this are halved each round
-inline constexpr double kTuningGain = 0.02;     // what another than the default must gain at least
-inline constexpr double kTuningNoiseFloor = 0.003;  // no comparison is believed to be finer
-inline constexpr uint64_t kTuningSeed = 20250101;  // of shuffles, samples of a grid and inputs
+// A sample is the time of one launch, as the mean over enough launches to span kSampleNs.
+inline constexpr double kSampleNs = 200'000;
+inline constexpr int kSamplesPerRound = 5;  // their median is the round's time
+inline constexpr int kWarmUpLaunches = 3;
 
-inline constexpr std::string_view kTuningProtocolText =
-    "Protocol 1. Numbers first: outputs are poisoned, the candidate runs once, and every element is\n"
-    "compared with the family's float64 reference, within the manifest's tolerance; a candidate that\n"
-    "fails is recorded and not timed. Then times: the candidates of a problem run in 8 rounds, each\n"
-    "round in another order, shuffled by a fixed seed; a round takes 5 samples of each candidate on\n"
-    "buffers that rotate past the last-level cache, after a warm-up; small kernels are timed as\n"
-    "replays of a captured graph, large ones one launch at a time. A round's figure is the mean of\n"
-    "its samples without the fastest and the slowest. After two rounds those slower than the fastest\n"
-    "by more than 15 % are dropped; of more than eight candidates the slower half goes after each\n"
-    "round. Judging: two candidates are compared by the ratios of their figures, round by round; the\n"
-    "estimate is the median ratio, the noise band twice its standard error, from the median deviation,\n"
-    "and never below 0.3 %. The first legal variant of the manifest is the default. Another one\n"
-    "replaces it only when it is faster by more than the noise band and by more than 2 %; within that\n"
-    "the earlier one in the manifest stays. In-out operands are restored outside of what is timed.\n";
+// A round times each candidate that is left once, in an order shuffled by the seed.
+inline constexpr int kMinRounds = 9;
+inline constexpr int kMaxRounds = 33;
+inline constexpr double kTrim = 0.1;  // of the rounds' times, at either end, before quartiles
+
+// Two candidates are compared round by round. The band is this many standard errors of the median
+// of the ratios, their spread estimated from the median absolute deviation.
+inline constexpr double kBandErrors = 3;
+inline constexpr double kMinGain = 0.02;  // another replaces the default only beyond this too
+inline constexpr double kWideBand = 0.005;  // rounds go on while a doubtful band is wider
+
+inline constexpr int kDropAfterRounds = 3;
+inline constexpr double kClearLoss = 0.10;  // slower than the best by this and by two bands: dropped
+
+// Grids: how many candidates of a problem are measured, and how many survive the halving rounds.
+inline constexpr size_t kMaxCandidates = 64;
+inline constexpr size_t kFinalists = 8;
+
+inline constexpr uint64_t kDefaultSeed = 1;
+
+// What `kbundle tune --help` prints below its options.
+inline constexpr char kProtocolText[] =
+    R"(Protocol 1: how candidates are measured
+  Numbers first: each candidate's results are compared with the reference, outputs poisoned.
+  Buffers rotate, so that no launch finds its data in the last-level cache; 3 launches warm up.
+  A sample is one launch's time, averaged over launches that span at least 200 us: short kernels
+  as replays of a captured graph, long ones by events. 5 samples make a round's time (median).
+  Rounds are interleaved: each times every candidate that is left, shuffled by a fixed seed.
+  At least 9 rounds, at most 33: they go on while a decision is closer than its noise band.
+  Times are quartiles of the rounds' times, a tenth trimmed at either end.
+  Comparisons are paired by round, so that drift and clock changes fall on both sides alike; the
+  noise band is 3 standard errors of the median ratio.
+  The default is the first legal variant in manifest order. Another one replaces it only when it is
+  faster by more than both the noise band and 2 %; within noise the earlier in the manifest wins.
+  After 3 rounds a candidate slower than the best by 10 % and two bands is dropped.
+  Of a larger grid 64 candidates are measured, the default and an even spread; after rounds 1, 2
+  and 4 the slower half leaves until 8 are left.
+)";
 
 }  // namespace kbundle::builder
 
