@@ -13,9 +13,10 @@
 #include "process.h"
 #include "tune_journal.h"
 #include "tune_replay.h"
-#include "tuning_fingerprint.h"
+#include "tuning_journal.h"
 #include "tuning_protocol.h"
 #include "tuning_record.h"
+#include "tuning_schedule.h"
 
 namespace kbundle::builder {
 namespace {
@@ -24,8 +25,7 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr double kSecondsPerCandidate = 0.25;  // about, when a budget must choose how many
-constexpr size_t kLeastCandidates = 4;
+constexpr char kNoFingerprint[] = "0000000000000000";  // of a replayed candidate
 constexpr double kWideSpread = 0.05;  // of quartiles: something else uses the device
 
 class Tuner {
@@ -38,16 +38,17 @@ class Tuner {
     KB_RETURN_IF_ERROR(FindProblems());
     KB_RETURN_IF_ERROR(StartMeasuring());
     for (size_t i = 0; i < wanted_.size(); ++i) KB_RETURN_IF_ERROR(MeasureOne(i));
-    KB_RETURN_IF_ERROR(WriteAll());
+    for (auto& [family, files] : files_) KB_RETURN_IF_ERROR(Finish(&files));
     Summarize();
     return std::move(report_);
   }
 
  private:
+  // Of one family. Without a journal (--only) nothing is written.
   struct FamilyFiles {
     std::string records;
     std::unique_ptr<JournalFile> journal;
-    std::vector<TuningRecord> made;
+    TuningState state;
   };
 
   bool recording() const { return options_.only.empty(); }
@@ -73,10 +74,9 @@ class Tuner {
     } else {
       KB_RETURN_IF_ERROR(ReadProblems());
     }
-    const size_t limit = CandidateLimit();
     std::set<std::string> keys;
     for (SpaceProblem& problem : problems_) {
-      KB_RETURN_IF_ERROR(ChooseCandidates(limit, &problem));
+      ChooseCandidates(&problem);
       if (problem.candidates.empty() || problem.problem.AllResultsEmpty()) continue;
       if (problem.family->reference.empty() && !replaying()) {
         Warn(problem.family->manifest_path + ": no reference, so nothing of it can be tuned");
@@ -86,6 +86,7 @@ class Tuner {
         wanted_.push_back(&problem);
       }
     }
+    if (options_.budget.count() > 0) SpreadOverOps();
     report_.problems = static_cast<int>(wanted_.size());
     if (!wanted_.empty()) return Status();
     return InvalidArgument(fmt::format(
@@ -115,28 +116,30 @@ class Tuner {
     return Status();
   }
 
-  // How many candidates of a problem the budget has time for.
-  size_t CandidateLimit() const {
-    if (options_.budget.count() == 0) return SIZE_MAX;
-    const double share = Seconds(options_.budget).count() / std::max<size_t>(1, problems_.size());
-    return std::max(kLeastCandidates, static_cast<size_t>(share / kSecondsPerCandidate));
+  // So that a budget that ends early has had something for every op.
+  void SpreadOverOps() {
+    std::map<std::string, int> seen;
+    std::map<const SpaceProblem*, int> turn;
+    for (const SpaceProblem* problem : wanted_) turn[problem] = seen[problem->problem.op_name]++;
+    std::stable_sort(wanted_.begin(), wanted_.end(),
+                     [&](const auto* a, const auto* b) { return turn[a] < turn[b]; });
   }
 
-  // The same grid points for all problems of an op, as far as they are legal: code is shared.
-  Status ChooseCandidates(size_t limit, SpaceProblem* problem) const {
-    if (!options_.only.empty()) {
-      std::erase_if(problem->candidates, [this](const SpaceCandidate& candidate) {
-        const auto& only = options_.only;
-        return std::find(only.begin(), only.end(), candidate.id) == only.end();
-      });
-    } else if (problem->candidates.size() > limit) {
-      std::vector<SpaceCandidate> chosen;
-      for (size_t i : SpreadOf(problem->candidates.size(), limit, problem->problem.op_name)) {
-        chosen.push_back(problem->candidates[i]);
-      }
-      problem->candidates = std::move(chosen);
+  void ChooseCandidates(SpaceProblem* problem) const {
+    if (options_.only.empty()) return;
+    std::erase_if(problem->candidates, [this](const SpaceCandidate& candidate) {
+      const auto& only = options_.only;
+      return std::find(only.begin(), only.end(), candidate.id) == only.end();
+    });
+  }
+
+  // Those that are going to be measured: the others are not even compiled.
+  std::vector<uint32_t> UsesOf(const SpaceProblem& problem) const {
+    std::vector<uint32_t> uses;
+    for (int i : MeasuredCandidates(problem.candidates.size(), kDefaultSeed)) {
+      uses.push_back(problem.candidates[static_cast<size_t>(i)].use);
     }
-    return Status();
+    return uses;
   }
 
   Status StartMeasuring() {
@@ -147,6 +150,7 @@ class Tuner {
     }
     MeasurerOptions options = options_.measurer;
     options.cuda = cuda_;
+    options.sample_ns = kSampleNs;
     auto child = std::make_unique<ChildMeasurer>(options, wanted_, &space_->outline());
     KB_ASSIGN_OR_RETURN(facts_, child->Facts());
     KB_RETURN_IF_ERROR(CheckDevice());
@@ -157,7 +161,7 @@ class Tuner {
     measurer_ = std::move(child);
     std::vector<uint32_t> uses;
     for (const SpaceProblem* problem : wanted_) {
-      for (const SpaceCandidate& candidate : problem->candidates) uses.push_back(candidate.use);
+      for (uint32_t use : UsesOf(*problem)) uses.push_back(use);
     }
     return space_->StartCompiling(uses);
   }
@@ -186,77 +190,86 @@ class Tuner {
   Result<FamilyFiles*> FilesOf(const Family* family) {
     const auto found = files_.find(family);
     if (found != files_.end()) return &found->second;
-    const std::string folder =
-        options_.out.empty() ? family->directory + "/tuning" : options_.out + "/" + family->name;
-    KB_RETURN_IF_ERROR(MakeFolders(folder));
-    const std::string stem = folder + "/" + DeviceSlug(facts_.value("name", ""));
-    FamilyFiles files;
-    files.records = stem + ".jsonl";
-    KB_ASSIGN_OR_RETURN(
-        files.journal,
-        JournalFile::Open(stem + ".journal", {target_, facts_.value("name", ""), kTuningProtocol},
-                          options_.resume));
-    return &files_.emplace(family, std::move(files)).first->second;
+    FamilyFiles& files = files_[family];
+    const Json start = StartEvent(target_, facts_, kDefaultSeed);
+    if (recording()) {
+      const std::string folder =
+          options_.out.empty() ? family->directory + "/tuning" : options_.out + "/" + family->name;
+      KB_RETURN_IF_ERROR(MakeFolders(folder));
+      const std::string stem = folder + "/" + DeviceSlug(facts_.value("name", ""));
+      files.records = stem + ".jsonl";
+      KB_ASSIGN_OR_RETURN(files.journal, JournalFile::Open(stem + ".journal"));
+      if (options_.resume) {
+        KB_ASSIGN_OR_RETURN(files.state, files.journal->Take(target_, facts_.value("name", "")));
+      } else {
+        KB_RETURN_IF_ERROR(files.journal->Empty());
+      }
+    }
+    KB_RETURN_IF_ERROR(Enter(start, &files));
+    return &files;
   }
 
-  Result<std::shared_ptr<const Bundle>> BundleOf(const SpaceProblem& problem) {
+  // The journal first: what is not in it has not happened.
+  static Status Enter(const Json& event, FamilyFiles* files) {
+    if (files->journal != nullptr) {
+      KB_RETURN_IF_ERROR(files->journal->Append(EventLine(event)));
+    }
+    return files->state.Apply(event);
+  }
+
+  Status MakeBundle(const SpaceProblem& problem) {
     const std::string& op = problem.problem.op_name;
-    if (const auto found = bundles_.find(op); found != bundles_.end()) return found->second;
+    if (replaying() || bundles_.contains(op)) return Status();
     std::set<uint32_t> uses;
     for (const SpaceProblem* other : wanted_) {
       if (other->problem.op_name != op) continue;
-      for (const SpaceCandidate& candidate : other->candidates) uses.insert(candidate.use);
+      for (uint32_t use : UsesOf(*other)) uses.insert(use);
     }
-    KB_ASSIGN_OR_RETURN(const std::string path,
-                        space_->PackedBundle(std::vector<uint32_t>(uses.begin(), uses.end())));
-    KB_ASSIGN_OR_RETURN(auto bundle, Bundle::Open(path));
-    bundles_[op] = bundle;
-    return bundle;
+    auto path = space_->PackedBundle(std::vector<uint32_t>(uses.begin(), uses.end()));
+    if (!path.ok() && path.status().code() != StatusCode::kNotFound) return path.status();
+    bundles_[op] = path.ok() ? *path : "";
+    return Status();
   }
 
-  // The state before anything is measured: names, fingerprints, and who has no code.
-  Result<ProblemState> FreshState(const SpaceProblem& problem) {
-    ProblemState state;
-    state.problem = ProblemToJson(space_->outline(), problem.problem).dump();
-    std::shared_ptr<const Bundle> bundle;
-    if (!replaying()) {
-      auto made = BundleOf(problem);
-      if (made.ok()) bundle = *made;
-      if (!made.ok() && made.status().code() != StatusCode::kNotFound) return made.status();
-      bundle_path_ = bundle != nullptr ? bundle->path() : "";
-    }
+  // Names the candidates, and fails those that have no code.
+  Result<int> EnterProblem(const SpaceProblem& problem, const Json& json, FamilyFiles* files) {
+    KB_RETURN_IF_ERROR(MakeBundle(problem));
+    const std::vector<uint32_t> uses = UsesOf(problem);
+    const std::set<uint32_t> measured(uses.begin(), uses.end());
+    std::vector<std::pair<std::string, std::string>> candidates;
     for (const SpaceCandidate& candidate : problem.candidates) {
-      CandidateState one;
-      one.variant = candidate.id;
-      const std::string why = replaying() ? "" : space_->FailureOf(candidate.use);
-      if (!why.empty()) {
-        one.failure = TuningFailure{"compile", why, space_->CompileCommand(candidate.use)};
-      } else if (bundle != nullptr) {
-        KB_ASSIGN_OR_RETURN(const auto variants, bundle->FindVariants(candidate.id));
-        one.fingerprint = FingerprintOf(*bundle, variants.at(0));
-      }
-      state.candidates.push_back(std::move(one));
+      candidates.emplace_back(candidate.id, replaying() ? kNoFingerprint
+                                                        : space_->FingerprintOf(candidate.use));
     }
-    return state;
+    const int number = files->state.NumberOf(json);
+    KB_RETURN_IF_ERROR(Enter(ProblemEvent(number, json, candidates), files));
+    for (size_t i = 0; i < problem.candidates.size() && !replaying(); ++i) {
+      const SpaceCandidate& candidate = problem.candidates[i];
+      if (!measured.contains(candidate.use) || LogOf(*files, number).candidates[i].failed) continue;
+      const std::string why = space_->FailureOf(candidate.use);
+      if (why.empty()) continue;
+      KB_RETURN_IF_ERROR(Enter(
+          FailedEvent(number, candidate.id, -1,
+                      {"compile", why, space_->CompileCommand(candidate.use)}),
+          files));
+    }
+    return number;
   }
 
-  std::string CommandFor(const ProblemState& state, const std::string& variant) const {
+  static const ProblemLog& LogOf(const FamilyFiles& files, int number) {
+    return files.state.problems()[static_cast<size_t>(number)].log;
+  }
+
+  std::string CommandFor(const Json& problem, const std::string& variant) const {
     std::vector<std::string> words = {"kbundle", "tune"};
     words.insert(words.end(), options_.space.paths.begin(), options_.space.paths.end());
     words.insert(words.end(),
-                 {"--target", target_, "--problem", state.problem, "--only", variant});
+                 {"--target", target_, "--problem", problem.dump(), "--only", variant});
     return ShellCommand(words);
   }
 
   bool OverBudget() const {
     return options_.budget.count() > 0 && Clock::now() - start_ > options_.budget;
-  }
-
-  // When this problem has had its share of what is left.
-  Clock::time_point ShareEnd(size_t number) const {
-    if (options_.budget.count() == 0) return Clock::time_point::max();
-    const auto left = options_.budget - (Clock::now() - start_);
-    return Clock::now() + left / static_cast<int64_t>(wanted_.size() - number);
   }
 
   Status MeasureOne(size_t number) {
@@ -272,31 +285,26 @@ class Tuner {
       return Status();
     }
     reporter_.Progress(number, wanted_.size(), problem.problem.ToString());
-    KB_ASSIGN_OR_RETURN(ProblemState state, FreshState(problem));
-    FamilyFiles* files = nullptr;
-    if (recording()) {
-      KB_ASSIGN_OR_RETURN(files, FilesOf(problem.family));
-      if (options_.resume) Replay(files->journal->events(), &state);
-    }
-    device_state_ = Json::object();
-    KB_RETURN_IF_ERROR(MeasureSteps(number, files, &state));
+    KB_ASSIGN_OR_RETURN(FamilyFiles* files, FilesOf(problem.family));
+    const Json json = ProblemToJson(space_->outline(), problem.problem);
+    KB_ASSIGN_OR_RETURN(const int entered, EnterProblem(problem, json, files));
+    KB_RETURN_IF_ERROR(MeasureSteps(number, entered, json, files));
     measurer_->Drop(number);
-    return Conclude(state, files);
+    if (NextStep(LogOf(*files, entered)).kind == TuningStep::Kind::kDone) {
+      ++report_.measured;
+      return Enter(DoneEvent(entered), files);
+    }
+    report_.skipped += !cancel_;
+    return Status();
   }
 
-  Status MeasureSteps(size_t number, FamilyFiles* files, ProblemState* state) {
-    const auto share_end = ShareEnd(number);
+  Status MeasureSteps(size_t number, int entered, const Json& json, FamilyFiles* files) {
     bool loaded = false;
-    int round = -1;
-    while (true) {
-      const TuningStep step = NextStep(*state);
-      if (step.kind == TuningStep::Kind::kDone || cancel_) return Status();
-      // Only between rounds, so that every candidate has had the same.
-      const bool between = step.kind == TuningStep::Kind::kTime && step.round != round;
-      if (between && step.round >= kTuningDropAfter && Clock::now() > share_end) return Status();
-      round = step.round;
+    while (!cancel_) {
+      const TuningStep step = NextStep(LogOf(*files, entered));
+      if (step.kind == TuningStep::Kind::kDone) return Status();
       if (!loaded) {
-        const Status status = measurer_->Load(number, bundle_path_);
+        const Status status = measurer_->Load(number, bundles_[wanted_[number]->problem.op_name]);
         if (!status.ok()) {
           Warn(fmt::format("{}: not tuned: {}", wanted_[number]->problem.ToString(),
                            status.message()));
@@ -304,69 +312,55 @@ class Tuner {
         }
         loaded = true;
       }
-      KB_RETURN_IF_ERROR(Take(step, files, state));
+      const std::string variant =
+          LogOf(*files, entered).candidates[static_cast<size_t>(step.candidate)].variant;
+      KB_RETURN_IF_ERROR(Enter(Measure(step, entered, json, variant), files));
     }
+    return Status();
   }
 
-  Status Take(const TuningStep& step, FamilyFiles* files, ProblemState* state) {
-    const CandidateState& candidate = state->candidates[step.candidate];
+  Json Measure(const TuningStep& step, int entered, const Json& json, const std::string& variant) {
     const bool check = step.kind == TuningStep::Kind::kCheck;
-    Measured measured = check ? measurer_->Check(candidate.variant)
-                              : measurer_->Time(candidate.variant, step.round, kTuningSamples);
-    JournalEvent event;
-    event.problem = state->problem;
-    event.variant = candidate.variant;
-    event.fingerprint = candidate.fingerprint;
-    event.round = check ? -1 : step.round;
+    const Measured measured = check
+                                  ? measurer_->Check(variant)
+                                  : measurer_->Time(variant, step.round, kSamplesPerRound);
     if (!measured.ok()) {
-      event.failure = TuningFailure{measured.kind, measured.message,
-                                    CommandFor(*state, candidate.variant)};
+      return FailedEvent(entered, variant, check ? -1 : step.round,
+                         {measured.kind, measured.message, CommandFor(json, variant)});
     }
-    event.ns = std::move(measured.ns);
-    if (measured.state.is_object()) event.state = device_state_ = measured.state;
-    if (files != nullptr) KB_RETURN_IF_ERROR(files->journal->Append(event));
-    Enter(event, state);
-    return Status();
-  }
-
-  Status Conclude(const ProblemState& state, FamilyFiles* files) {
-    Json device = facts_;
-    for (const auto& [key, value] : device_state_.items()) device[key] = value;
-    TuningRecord record = builder::Conclude(state, target_, device);
-    const bool any = std::any_of(
-        record.candidates.begin(), record.candidates.end(),
-        [](const CandidateRecord& one) { return one.samples > 0 || one.failure.has_value(); });
-    for (const CandidateRecord& one : record.candidates) {
-      ++report_.candidates;
-      if (!one.failure) continue;
-      report_.failures.push_back({state.problem, one.variant, one.failure->kind,
-                                  one.failure->message, one.failure->command});
-    }
-    if (cancel_) return Status();
-    ++(any ? report_.measured : report_.skipped);
-    if (!any) return Status();
-    if (files != nullptr) files->made.push_back(record);
-    records_.push_back(std::move(record));
-    return Status();
+    if (check) return CheckedEvent(entered, variant);
+    return SamplesEvent(entered, variant, step.round, measured.ns, measured.state);
   }
 
   // What was measured now takes the place of what was there of the same problem and device.
-  Status WriteAll() {
-    for (auto& [family, files] : files_) {
-      auto before = ReadRecords(files.records);
-      if (!before.ok() && before.status().code() != StatusCode::kNotFound) return before.status();
-      std::vector<TuningRecord> kept;
-      std::set<std::string> made;
-      for (const TuningRecord& record : files.made) made.insert(record.key());
-      for (TuningRecord& record : before.ok() ? *before : std::vector<TuningRecord>()) {
-        if (!made.contains(record.key())) kept.push_back(std::move(record));
-      }
-      KB_RETURN_IF_ERROR(
-          WriteRecords(files.records, MergeRecords(std::move(kept), std::move(files.made))));
-      files.journal->Remove();
-      report_.files.push_back(files.records);
+  Status Finish(FamilyFiles* files) {
+    std::vector<TuningRecord> made = Conclude(files->state);
+    for (const JournalProblem& problem : files->state.problems()) Count(problem);
+    for (const TuningRecord& record : made) records_.push_back(record);
+    if (files->journal == nullptr) return Status();
+    auto before = ReadRecords(files->records);
+    if (!before.ok() && before.status().code() != StatusCode::kNotFound) return before.status();
+    std::set<std::string> keys;
+    for (const TuningRecord& record : made) keys.insert(record.Key());
+    for (TuningRecord& record : before.ok() ? *before : std::vector<TuningRecord>()) {
+      if (!keys.contains(record.Key())) made.push_back(std::move(record));
     }
+    if (!made.empty()) {
+      KB_RETURN_IF_ERROR(
+          PublishFile(files->records, RecordsText(std::move(made)), Durability::kDisk));
+      report_.files.push_back(files->records);
+    }
+    files->journal->Remove();
     return Status();
+  }
+
+  void Count(const JournalProblem& problem) {
+    for (const CandidateLog& one : problem.log.candidates) {
+      ++report_.candidates;
+      if (!one.failed) continue;
+      report_.failures.push_back({problem.problem.dump(), one.variant, one.failed->kind,
+                                  one.failed->detail, one.failed->reproduce});
+    }
   }
 
   void Warn(const std::string& text) {
@@ -380,16 +374,18 @@ class Tuner {
     int counted = 0;
     std::vector<double> spreads;
     for (const TuningRecord& record : records_) {
-      for (const CandidateRecord& one : record.candidates) {
-        if (one.us.median > 0) spreads.push_back((one.us.q75 - one.us.q25) / one.us.median);
+      for (const RecordCandidate& one : record.candidates) {
+        if (one.us) spreads.push_back((one.us->high - one.us->low) / one.us->median);
       }
-      if (record.winner.empty() || !(record.gain > 0)) continue;
-      report_.changed += record.winner != record.default_variant;
-      logs += std::log(record.gain);
+      const RecordCandidate* winner = record.Find(record.winner);
+      if (winner == nullptr || !winner->us) continue;
+      const double gain = record.winner == record.base ? 1 : 1 / winner->ratio;
+      report_.changed += record.winner != record.base;
+      logs += std::log(gain);
       ++counted;
-      if (record.gain > report_.best_gain) {
-        report_.best_gain = record.gain;
-        report_.best_problem = record.problem.dump();
+      if (gain > report_.best_gain) {
+        report_.best_gain = gain;
+        report_.best_problem = record.op + " " + record.problem.dump();
       }
     }
     if (counted > 0) report_.geometric_gain = std::exp(logs / counted);
@@ -415,10 +411,9 @@ class Tuner {
   std::unique_ptr<References> references_;
   std::unique_ptr<Measurer> measurer_;
   ChildMeasurer* child_ = nullptr;
-  Json facts_, device_state_;
+  Json facts_;
   std::map<const Family*, FamilyFiles> files_;
-  std::map<std::string, std::shared_ptr<const Bundle>> bundles_;
-  std::string bundle_path_;  // of the problem that is measured
+  std::map<std::string, std::string> bundles_;  // paths by op; "" where nothing could be compiled
   std::vector<TuningRecord> records_;
   TuneReport report_;
 };

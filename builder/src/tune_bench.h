@@ -99,6 +99,7 @@ class TuneBench {
   std::vector<Set> sets_;
   Set pristine_;  // where there are in-out operands: what they hold before a run
   bool in_out_ = false;
+  void* flush_ = nullptr;  // twice the cache, where the sets are smaller than that
   std::map<std::string, Candidate> candidates_;
 };
 

@@ -8,6 +8,7 @@
 #include "build.h"
 #include "check_variants.h"
 #include "compile_all.h"
+#include "fingerprint.h"
 #include "kbundle/nearest.h"
 #include "kbundle/select.h"
 #include "listed_problems.h"
@@ -253,6 +254,11 @@ std::string TuneSpace::FailureOf(uint32_t use) {
   return found == failures_.end() ? "not compiled" : found->second;
 }
 
+std::string TuneSpace::FingerprintOf(uint32_t use) const {
+  const auto found = fingerprints_.find(use);
+  return found == fingerprints_.end() ? "" : found->second;
+}
+
 // The same work with these variants alone, of which the code is there.
 Work TuneSpace::OnlyOf(const std::vector<uint32_t>& uses) const {
   Work only;
@@ -287,6 +293,10 @@ Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   KB_RETURN_IF_ERROR(builder.LookUp());
   if (builder.missing() > 0) {
     return Unavailable("the object store lost what was just compiled: " + store_->folder());
+  }
+  for (size_t i = 0; i < there.size(); ++i) {
+    const VariantUse& use = only.variants[i];
+    fingerprints_[there[i]] = Fingerprint(only, use, builder.objects()[use.unit]);
   }
   PackInput input;
   input.name = fmt::format("tune{}", bundles_);

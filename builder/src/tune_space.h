@@ -71,6 +71,8 @@ class TuneSpace {
   Result<std::string> PackedBundle(const std::vector<uint32_t>& uses);
   // Why a variant has no code; "" when it has.
   std::string FailureOf(uint32_t use);
+  // Of its code, once it is packed; "" where there is none.
+  std::string FingerprintOf(uint32_t use) const;
   // How to see it again.
   std::string CompileCommand(uint32_t use) const;
 
@@ -97,6 +99,7 @@ class TuneSpace {
   std::map<uint32_t, std::string> failures_;  // of units that are done; "" is fine
   std::atomic<bool> stop_{false};
   std::thread compiler_;
+  std::map<uint32_t, std::string> fingerprints_;  // by variant
   int bundles_ = 0;
 };
 
