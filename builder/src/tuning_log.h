@@ -31,8 +31,8 @@ struct ProblemLog {
   std::vector<CandidateLog> candidates;  // all that are legal, in manifest order
   uint64_t seed = 1;
 
-  // The first candidate that did not fail; -1 when all did. That is what an untuned user runs, since
-  // a failing default has no time to be compared with.
+  // The first candidate that was found right and has not failed since; -1 when there is none. Where
+  // the manifest's first one fails, the next that works is what others are compared with.
   int Default() const;
 };
 

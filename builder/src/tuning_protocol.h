@@ -25,11 +25,12 @@ inline constexpr double kTrim = 0.1;  // of the rounds' times, at either end, be
 // Two candidates are compared round by round. The band is this many standard errors of the median
 // of the ratios, their spread estimated from the median absolute deviation.
 inline constexpr double kBandErrors = 3;
-inline constexpr double kMinGain = 0.02;  // another replaces the default only beyond this too
+inline constexpr double kMinGain = 0.02;    // another replaces the default only beyond this too
 inline constexpr double kWideBand = 0.005;  // rounds go on while a doubtful band is wider
 
 inline constexpr int kDropAfterRounds = 3;
-inline constexpr double kClearLoss = 0.10;  // slower than the best by this and by two bands: dropped
+inline constexpr double kClearLoss =
+    0.10;  // slower than the best by this and by two bands: dropped
 
 // Grids: how many candidates of a problem are measured, and how many survive the halving rounds.
 inline constexpr size_t kMaxCandidates = 64;

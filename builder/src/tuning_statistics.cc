@@ -1,58 +1,70 @@
-// Figures, quartiles and comparisons.
+#include "tuning_statistics.h"
+
 #include <algorithm>
 #include <cmath>
 
+#include "bench_rounds.h"
 #include "tuning_protocol.h"
-#include "tuning_state.h"
 
 namespace kbundle::builder {
 namespace {
 
-double Between(const std::vector<double>& sorted, double part) {
-  const double at = part * static_cast<double>(sorted.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, sorted.size() - 1);
-  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+constexpr double kSigmaPerDeviation = 1.4826;  // of a normal distribution's median deviation
+constexpr double kMedianError = 1.2533;        // of a median, in sigma / sqrt(n)
+constexpr int kMinCommonRounds = 3;
+
+// Of sorted values, linear between neighbours.
+double At(const std::vector<double>& sorted, double fraction) {
+  const double place = fraction * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 }  // namespace
 
-double RoundFigure(const std::vector<double>& samples) {
-  std::vector<double> sorted = samples;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t cut = sorted.size() >= 3 ? 1 : 0;
-  double sum = 0;
-  for (size_t i = cut; i < sorted.size() - cut; ++i) sum += sorted[i];
-  return sum / static_cast<double>(sorted.size() - 2 * cut);
+RoundTimes TimesOf(const RoundSamples& samples) {
+  RoundTimes times;
+  for (const auto& [round, values] : samples) {
+    if (!values.empty()) times[round] = Median(values);
+  }
+  return times;
 }
 
 Quartiles QuartilesOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return {Between(values, 0.25), Between(values, 0.5), Between(values, 0.75)};
+  const auto cut = static_cast<ptrdiff_t>(kTrim * static_cast<double>(values.size()));
+  const std::vector<double> kept(values.begin() + cut, values.end() - cut);
+  return {At(kept, 0.25), At(kept, 0.5), At(kept, 0.75)};
 }
 
-bool Comparison::Faster() const { return rounds > 0 && ratio < 1 - std::max(band, kTuningGain); }
+Quartiles QuartilesOf(const RoundTimes& times) {
+  std::vector<double> values;
+  for (const auto& [round, time] : times) values.push_back(time);
+  return QuartilesOf(std::move(values));
+}
 
-// Both ran in every round that counts, within milliseconds of each other: a drift of the clocks
-// moves both, so ratios by round are steadier than times. The median of n has a standard error of
-// 1.2533 sigma / sqrt(n), and sigma is 1.4826 median deviations for a normal core; outliers and a
-// second mode move neither much.
-Comparison Compare(const CandidateState& a, const CandidateState& b) {
+bool Comparison::FasterBeyond(double gain) const { return 1 - ratio > std::max(gain, band); }
+
+bool Comparison::SlowerBeyond(double loss, double bands) const {
+  return ratio - 1 > std::max(loss, bands * band);
+}
+
+Comparison Compare(const RoundTimes& candidate, const RoundTimes& base) {
   std::vector<double> ratios;
-  const int rounds = static_cast<int>(std::min(a.rounds.size(), b.rounds.size()));
-  for (int i = 0; i < rounds; ++i) {
-    if (!a.timed(i) || !b.timed(i)) continue;
-    const auto round = static_cast<size_t>(i);
-    ratios.push_back(RoundFigure(b.rounds[round]) / RoundFigure(a.rounds[round]));
+  for (const auto& [round, time] : candidate) {
+    const auto found = base.find(round);
+    if (found != base.end() && found->second > 0) ratios.push_back(time / found->second);
   }
-  if (ratios.empty()) return {};
-  const double median = QuartilesOf(ratios).median;
-  std::vector<double> deviations;
-  for (double ratio : ratios) deviations.push_back(std::abs(ratio - median));
-  const double sigma = 1.4826 * QuartilesOf(deviations).median;
-  const double error = 1.2533 * sigma / std::sqrt(static_cast<double>(ratios.size()));
-  return {median, std::max(kTuningNoiseFloor, 2 * error / median),
-          static_cast<int>(ratios.size())};
+  Comparison result;
+  result.rounds = static_cast<int>(ratios.size());
+  if (ratios.empty()) return result;
+  result.ratio = Median(ratios);
+  if (result.rounds < kMinCommonRounds) return result;
+  for (double& ratio : ratios) ratio = std::abs(ratio - result.ratio);
+  const double sigma = kSigmaPerDeviation * Median(ratios);
+  result.band = kBandErrors * kMedianError * sigma / std::sqrt(result.rounds);
+  return result;
 }
 
 }  // namespace kbundle::builder

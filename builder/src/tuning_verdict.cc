@@ -1,91 +1,86 @@
-// Who won, and why.
+#include "tuning_verdict.h"
+
 #include <fmt/format.h>
 
 #include "tuning_protocol.h"
-#include "tuning_state.h"
 
 namespace kbundle::builder {
 namespace {
 
-double MedianFigure(const CandidateState& candidate) {
-  std::vector<double> figures;
-  for (const std::vector<double>& round : candidate.rounds) {
-    if (!round.empty()) figures.push_back(RoundFigure(round));
-  }
-  return figures.empty() ? 0 : QuartilesOf(figures).median;
-}
-
-// The fastest by its comparison with `than`, among those that are not it.
-size_t FastestAgainst(const ProblemState& state, const std::vector<size_t>& alive, size_t than) {
-  size_t best = than;
-  double ratio = 1;
-  for (size_t i : alive) {
-    if (i == than) continue;
-    const Comparison comparison = Compare(state.candidates[than], state.candidates[i]);
-    if (comparison.rounds > 0 && comparison.ratio < ratio) ratio = comparison.ratio, best = i;
-  }
-  return best;
+// Measured in every round that the default was: dropped ones are no winners.
+bool Finished(const CandidateLog& candidate, size_t rounds) {
+  return !candidate.failed && !candidate.samples.empty() && candidate.samples.size() == rounds;
 }
 
 std::string Percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
-Verdict Kept(const ProblemState& state, const std::vector<size_t>& alive, Verdict verdict) {
-  const size_t best = FastestAgainst(state, alive, verdict.winner);
-  if (best == verdict.winner) {
-    verdict.kind = "default";
-    verdict.reason = "the first of the manifest, and none is faster";
-    return verdict;
+std::string ReasonOf(const TuningVerdict& verdict) {
+  const std::string band = Percent(verdict.gain.band);
+  switch (verdict.kind) {
+    case VerdictKind::kFaster:
+      return fmt::format("{} faster than the default, noise band {}",
+                         Percent(1 - verdict.gain.ratio), band);
+    case VerdictKind::kNoise:
+      return fmt::format("the fastest is {} faster, within the noise band of {} or the least gain",
+                         Percent(1 - verdict.gain.ratio), band);
+    case VerdictKind::kDefault:
+      return "no candidate is faster than the default";
+    case VerdictKind::kOnly:
+      return "the only candidate with times";
+    case VerdictKind::kNone:
+      break;
   }
-  const Comparison comparison =
-      Compare(state.candidates[verdict.winner], state.candidates[best]);
-  verdict.kind = "noise";
-  verdict.reason =
-      fmt::format("the first of the manifest; {} is faster by {}, which does not exceed {}",
-                  state.candidates[best].variant, Percent(1 - comparison.ratio),
-                  comparison.band > kTuningGain
-                      ? "the noise band of " + Percent(comparison.band)
-                      : Percent(kTuningGain));
-  return verdict;
+  return "no candidate has times";
 }
 
 }  // namespace
 
-Verdict Judge(const ProblemState& state) {
-  std::vector<size_t> alive;
-  for (size_t i = 0; i < state.candidates.size(); ++i) {
-    if (state.candidates[i].alive()) alive.push_back(i);
+int ProblemLog::Default() const {
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].checked && !candidates[i].failed) return static_cast<int>(i);
   }
-  Verdict verdict;
-  if (alive.empty()) {
-    verdict.kind = "none";
-    verdict.reason = "every candidate failed";
-    return verdict;
-  }
-  const size_t first = verdict.winner = alive.front();
-  if (alive.size() == 1) {
-    verdict.kind = "only";
-    verdict.reason = "the only candidate that is legal and right";
-    return verdict;
-  }
-  // In manifest order: a later one must beat the best so far, not only the default.
-  for (size_t i : alive) {
-    if (i != verdict.winner &&
-        Compare(state.candidates[verdict.winner], state.candidates[i]).Faster()) {
+  return -1;
+}
+
+const char* VerdictName(VerdictKind kind) {
+  constexpr const char* kNames[] = {"default", "faster", "noise", "only", "none"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+TuningVerdict Judge(const ProblemLog& log) {
+  TuningVerdict verdict;
+  verdict.base = log.Default();
+  const auto& all = log.candidates;
+  if (verdict.base >= 0 && !all[verdict.base].samples.empty()) {
+    verdict.winner = verdict.base;
+    verdict.kind = VerdictKind::kOnly;
+    const RoundTimes base = TimesOf(all[verdict.base].samples);
+    int fastest = verdict.base;
+    RoundTimes fastest_times = base;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (static_cast<int>(i) == verdict.base || all[i].failed || all[i].samples.empty()) continue;
+      if (verdict.kind == VerdictKind::kOnly) verdict.kind = VerdictKind::kDefault;
+      if (!Finished(all[i], base.size())) continue;
+      const RoundTimes times = TimesOf(all[i].samples);
+      const Comparison gain = Compare(times, base);
+      if (gain.ratio >= (fastest == verdict.base ? 1 : verdict.gain.ratio)) continue;
+      verdict.gain = gain;
+      verdict.kind = gain.FasterBeyond(kMinGain) ? VerdictKind::kFaster : VerdictKind::kNoise;
+      fastest = static_cast<int>(i);
+      fastest_times = times;
+    }
+    // Of those that beat the default, the first that the fastest does not beat in turn.
+    for (int i = 0; verdict.kind == VerdictKind::kFaster && verdict.winner == verdict.base; ++i) {
+      if (i == verdict.base || !Finished(all[i], base.size())) continue;
+      const RoundTimes times = TimesOf(all[i].samples);
+      const Comparison gain = Compare(times, base);
+      const bool close = i == fastest || !Compare(fastest_times, times).FasterBeyond(kMinGain);
+      if (!gain.FasterBeyond(kMinGain) || !close) continue;
       verdict.winner = i;
+      verdict.gain = gain;
     }
   }
-  if (verdict.winner == first) return Kept(state, alive, verdict);
-  const Comparison gain = Compare(state.candidates[first], state.candidates[verdict.winner]);
-  if (!gain.Faster()) {  // each step was, but not the first against the last
-    verdict.winner = first;
-    return Kept(state, alive, verdict);
-  }
-  verdict.kind = "faster";
-  verdict.gain = 1 / gain.ratio;
-  verdict.reason = fmt::format("{:.3g} us against {:.3g} us of the default: faster by {}, noise {}",
-                               MedianFigure(state.candidates[verdict.winner]) / 1e3,
-                               MedianFigure(state.candidates[first]) / 1e3,
-                               Percent(1 - gain.ratio), Percent(gain.band));
+  verdict.reason = ReasonOf(verdict);
   return verdict;
 }
 
