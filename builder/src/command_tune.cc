@@ -62,6 +62,7 @@ Json ToJson(const TuneReport& report) {
           {"spread", report.spread},
           {"restarts", report.restarts},
           {"seconds", report.seconds},
+          {"load_seconds", report.load_seconds},
           {"out_of_budget", report.out_of_budget},
           {"failures", std::move(failures)},
           {"files", report.files},

@@ -304,7 +304,9 @@ class Tuner {
       const TuningStep step = NextStep(LogOf(*files, entered));
       if (step.kind == TuningStep::Kind::kDone) return Status();
       if (!loaded) {
+        const auto asked = Clock::now();
         const Status status = measurer_->Load(number, bundles_[wanted_[number]->problem.op_name]);
+        report_.load_seconds += Seconds(Clock::now() - asked).count();
         if (!status.ok()) {
           Warn(fmt::format("{}: not tuned: {}", wanted_[number]->problem.ToString(),
                            status.message()));

@@ -45,6 +45,7 @@ struct TuneReport {
   double spread = 0;                  // median over candidates, relative
   int restarts = 0;
   double seconds = 0;
+  double load_seconds = 0;            // of them, waiting for references and copying data
   bool out_of_budget = false;
   std::vector<TuneFailure> failures;
   std::vector<std::string> files;     // records written

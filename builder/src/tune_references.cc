@@ -23,6 +23,8 @@ using Json = nlohmann::json;
 constexpr int kMaxChildren = 6;
 constexpr size_t kMaxAhead = 24;           // problems whose files lie ready
 constexpr int64_t kBytesPerElement = 64;   // of a float64 reference at work: some eight arrays
+constexpr int64_t kBytesPerCutElement = 24;  // of one that is computed in parts: files, and room
+constexpr int64_t kManyParts = 64;           // then few of them are in memory at a time
 constexpr int64_t kChildBytes = 64 << 20;  // an interpreter with NumPy
 constexpr auto kStartLimit = std::chrono::seconds(60);
 
@@ -31,6 +33,26 @@ int64_t ElementsOf(const Problem& problem) {
   for (const TensorSpec& operand : problem.operands) elements += operand.elements();
   for (const TensorSpec& result : problem.results) elements += result.elements();
   return elements;
+}
+
+// Dims of the leading `rows..`, in which parts of the problem may be computed apart.
+int64_t LeadingDims(const fb::Op& op, const fb::Tensor& stored, const TensorSpec& spec) {
+  if (static_cast<VmapRule>(op.vmap()) != VmapRule::kLeading) return 0;
+  if (stored.dims() == nullptr || stored.dims()->size() == 0) return 0;
+  if (!stored.dims()->Get(0)->ellipsis()) return 0;
+  return static_cast<int64_t>(spec.dims.size()) - (stored.dims()->size() - 1);
+}
+
+// How many parts it may be computed in at most.
+int64_t PartsOf(const fb::Op& op, const Problem& problem) {
+  for (uint32_t i = 0; i < problem.operands.size(); ++i) {
+    const TensorSpec& spec = problem.operands[i];
+    int64_t parts = 1;
+    for (int64_t d = 0; d < (spec.present ? LeadingDims(op, *op.operands()->Get(i), spec) : 0); ++d)
+      parts *= spec.dims[static_cast<size_t>(d)];
+    if (parts > 1) return parts;
+  }
+  return 1;
 }
 
 int64_t FreeMemory() {
@@ -62,7 +84,7 @@ Result<std::unique_ptr<References>> References::Open(const ReferenceOptions& opt
     return Unavailable("starting the references: no " + FindPython(options.python) +
                        " here; name a Python with numpy and ml_dtypes: --python or KBUNDLE_PYTHON");
   }
-  if (references->options_.memory_bytes == 0) references->options_.memory_bytes = FreeMemory() / 2;
+  if (references->options_.memory_bytes == 0) references->options_.memory_bytes = FreeMemory() / 3 * 2;
   KB_RETURN_IF_ERROR(references->MakeFolder());
   const int children =
       options.children > 0 ? options.children : std::clamp(AvailableCpus() / 2, 1, kMaxChildren);
@@ -126,7 +148,9 @@ Result<std::unique_ptr<Child>> References::StartChild() {
 void References::Plan(std::vector<const SpaceProblem*> problems) {
   jobs_.clear();
   for (const SpaceProblem* problem : problems) {
-    jobs_.push_back({problem, State::kWaiting, kBytesPerElement * ElementsOf(problem->problem),
+    const bool cut = PartsOf(outline_.op(problem->problem.op), problem->problem) >= kManyParts;
+    jobs_.push_back({problem, State::kWaiting,
+                     (cut ? kBytesPerCutElement : kBytesPerElement) * ElementsOf(problem->problem),
                      Status(), {}});
   }
 }
@@ -135,17 +159,18 @@ std::string References::Request(size_t number) const {
   const SpaceProblem& made = *jobs_[number].problem;
   const Problem& problem = made.problem;
   const fb::Op& op = outline_.op(problem.op);
-  const auto tensor = [](const auto& name, const TensorSpec& spec) {
-    return Json{{"name", name},
+  const auto tensor = [&op](const fb::Tensor& stored, const TensorSpec& spec) {
+    return Json{{"name", stored.name()->str()},
                 {"dtype", spec.present ? std::string(Name(spec.dtype)) : ""},
-                {"dims", spec.dims}};
+                {"dims", spec.dims},
+                {"rows", spec.present ? LeadingDims(op, stored, spec) : 0}};
   };
   Json operands = Json::array(), results = Json::array();
   for (uint32_t i = 0; i < problem.operands.size(); ++i) {
-    operands.push_back(tensor(op.operands()->Get(i)->name()->str(), problem.operands[i]));
+    operands.push_back(tensor(*op.operands()->Get(i), problem.operands[i]));
   }
   for (uint32_t i = 0; i < problem.results.size(); ++i) {
-    results.push_back(tensor(op.results()->Get(i)->name()->str(), problem.results[i]));
+    results.push_back(tensor(*op.results()->Get(i), problem.results[i]));
   }
   const std::string reference =
       std::filesystem::absolute(std::filesystem::path(made.family->directory) /
@@ -158,6 +183,7 @@ std::string References::Request(size_t number) const {
               {"results", std::move(results)},
               {"attributes", AttributesToJson(outline_, problem)},
               {"seed", options_.seed},
+              {"threads", std::max(1, AvailableCpus() / 2)},
               {"folder", folder_}}
       .dump();
 }
@@ -177,6 +203,14 @@ void References::Feed(size_t wanted) {
     const auto idle = std::find_if(workers_.begin(), workers_.end(),
                                    [](const Worker& worker) { return worker.job < 0; });
     const bool fits = used + job.bytes <= options_.memory_bytes && ready < kMaxAhead;
+    if (job.bytes > options_.memory_bytes) {
+      job.state = State::kDone;
+      job.status = ResourceExhausted(
+          fmt::format("the float64 reference of {} needs about {} GiB, {} are to spare here",
+                      job.problem->problem.ToString(), job.bytes >> 30,
+                      options_.memory_bytes >> 30));
+      continue;
+    }
     if (idle == workers_.end() || (!fits && i != wanted)) return;
     if (idle->child == nullptr) {
       auto child = StartChild();
