@@ -15,7 +15,10 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || !(number > 0) || number > 1e6) return std::nullopt;
   const std::string unit(end, text.data() + text.size());
-  const double seconds = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const double seconds = unit.empty() || unit == "s" ? 1
+                         : unit == "m"               ? 60
+                         : unit == "h"               ? 3600
+                                                     : 0;
   if (seconds == 0) return std::nullopt;
   return std::chrono::milliseconds(static_cast<int64_t>(number * seconds * 1000));
 }
@@ -75,8 +78,8 @@ void PrintSummary(const Terminal& terminal, const TuneReport& report) {
                 " problems, " + std::to_string(report.candidates) + " candidates, " +
                 Fixed(report.seconds, 1) + " s");
   if (report.out_of_budget) terminal.Line("the budget is spent; --budget with more, or --op");
-  terminal.Line("winner other than the default in " + std::to_string(report.changed) +
-                "; gain " + Fixed(report.geometric_gain, 3) + " in the geometric mean, " +
+  terminal.Line("winner other than the default in " + std::to_string(report.changed) + "; gain " +
+                Fixed(report.geometric_gain, 3) + " in the geometric mean, " +
                 Fixed(report.best_gain, 2) + " at best" +
                 (report.best_problem.empty() ? "" : ": " + report.best_problem));
   terminal.Line("spread of samples " + Fixed(100 * report.spread, 1) + " %");

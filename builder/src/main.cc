@@ -18,6 +18,7 @@
 #include "command_verify.h"
 #include "terminal.h"
 #include "tune_worker.h"
+#include "tuning_protocol.h"
 
 namespace kbundle::builder {
 namespace {
@@ -158,6 +159,7 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
 void AddTune(CLI::App& app, TuneCommand& command) {
   CLI::App& verb = AddVerb(app, "tune", "Measure the variants of op families on this machine",
                            "kbundle tune kernels --target sm_90a --budget 10m");
+  verb.footer(verb.get_footer() + "\n\n" + kProtocolText);
   TuneOptions& options = command.options;
   verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
       ->required();

@@ -23,8 +23,7 @@ AttributeValue ArrayFromJson(const Json& json) {
   AttributeValue value;
   bool integers = true;
   for (const Json& item : json) integers &= item.is_number_integer();
-  value.kind =
-      integers ? AttributeValue::Kind::kIntArray : AttributeValue::Kind::kFloatArray;
+  value.kind = integers ? AttributeValue::Kind::kIntArray : AttributeValue::Kind::kFloatArray;
   for (const Json& item : json) {
     if (integers) value.integers.push_back(item.get<int64_t>());
     if (!integers) value.numbers.push_back(item.is_number() ? item.get<double>() : NAN);
@@ -64,8 +63,8 @@ Status SetOperands(const fb::Op& op, const Json& json, ProblemSpec* spec) {
   for (const auto& [name, text] : json.items()) {
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
-      return InvalidArgument(fmt::format("operand {}: the op has none of that name{}", name,
-                                         DidYouMean(name, names)));
+      return InvalidArgument(
+          fmt::format("operand {}: the op has none of that name{}", name, DidYouMean(name, names)));
     }
     if (!text.is_string()) {
       return InvalidArgument(

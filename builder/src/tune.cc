@@ -61,8 +61,10 @@ class Tuner {
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
     cuda_ = target.kind != TargetKind::kHost;
     if (!cuda_ && target.Fit(HostDevice()) == 0) {
-      return FailedPrecondition(fmt::format("this CPU is {} and cannot run {}; --target host takes "
-                                            "what fits", HostDevice().ToString(), target_));
+      return FailedPrecondition(
+          fmt::format("this CPU is {} and cannot run {}; --target host takes "
+                      "what fits",
+                      HostDevice().ToString(), target_));
     }
     KB_ASSIGN_OR_RETURN(space_, TuneSpace::Open(options));
     return Status();
@@ -89,9 +91,9 @@ class Tuner {
     if (options_.budget.count() > 0) SpreadOverOps();
     report_.problems = static_cast<int>(wanted_.size());
     if (!wanted_.empty()) return Status();
-    return InvalidArgument(fmt::format(
-        "no problem of these manifests has a legal variant{} for {}; nothing to tune",
-        options_.only.empty() ? "" : " of that name", target_));
+    return InvalidArgument(
+        fmt::format("no problem of these manifests has a legal variant{} for {}; nothing to tune",
+                    options_.only.empty() ? "" : " of that name", target_));
   }
 
   Status ReadProblems() {
@@ -178,9 +180,10 @@ class Tuner {
     }
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
     if (target.Fit(device) == 0) {
-      return FailedPrecondition(fmt::format("GPU 0 is an {}, {}: it cannot run {}; tune on a GPU "
-                                            "that can, or for another --target",
-                                            facts_.value("name", "unknown GPU"), found, target_));
+      return FailedPrecondition(
+          fmt::format("GPU 0 is an {}, {}: it cannot run {}; tune on a GPU "
+                      "that can, or for another --target",
+                      facts_.value("name", "unknown GPU"), found, target_));
     }
     const int others = facts_.value("other_processes", 0);
     if (others > 0) Warn(fmt::format("{} other processes use GPU 0: times will be noisy", others));
@@ -238,8 +241,8 @@ class Tuner {
     const std::set<uint32_t> measured(uses.begin(), uses.end());
     std::vector<std::pair<std::string, std::string>> candidates;
     for (const SpaceCandidate& candidate : problem.candidates) {
-      candidates.emplace_back(candidate.id, replaying() ? kNoFingerprint
-                                                        : space_->FingerprintOf(candidate.use));
+      candidates.emplace_back(candidate.id,
+                              replaying() ? kNoFingerprint : space_->FingerprintOf(candidate.use));
     }
     const int number = files->state.NumberOf(json);
     KB_RETURN_IF_ERROR(Enter(ProblemEvent(number, json, candidates), files));
@@ -248,10 +251,9 @@ class Tuner {
       if (!measured.contains(candidate.use) || LogOf(*files, number).candidates[i].failed) continue;
       const std::string why = space_->FailureOf(candidate.use);
       if (why.empty()) continue;
-      KB_RETURN_IF_ERROR(Enter(
-          FailedEvent(number, candidate.id, -1,
-                      {"compile", why, space_->CompileCommand(candidate.use)}),
-          files));
+      KB_RETURN_IF_ERROR(Enter(FailedEvent(number, candidate.id, -1,
+                                           {"compile", why, space_->CompileCommand(candidate.use)}),
+                               files));
     }
     return number;
   }
@@ -275,9 +277,10 @@ class Tuner {
   Status MeasureOne(size_t number) {
     const SpaceProblem& problem = *wanted_[number];
     if (cancel_) {
-      return Cancelled(fmt::format("stopped with {} of {} problems to go; the journal is kept, and "
-                                   "--resume goes on from there",
-                                   wanted_.size() - number, wanted_.size()));
+      return Cancelled(
+          fmt::format("stopped with {} of {} problems to go; the journal is kept, and "
+                      "--resume goes on from there",
+                      wanted_.size() - number, wanted_.size()));
     }
     if (OverBudget()) {
       report_.out_of_budget = true;
@@ -285,7 +288,7 @@ class Tuner {
       return Status();
     }
     reporter_.Progress(number, wanted_.size(), problem.problem.ToString());
-    KB_ASSIGN_OR_RETURN(FamilyFiles* files, FilesOf(problem.family));
+    KB_ASSIGN_OR_RETURN(FamilyFiles * files, FilesOf(problem.family));
     const Json json = ProblemToJson(space_->outline(), problem.problem);
     KB_ASSIGN_OR_RETURN(const int entered, EnterProblem(problem, json, files));
     KB_RETURN_IF_ERROR(MeasureSteps(number, entered, json, files));
@@ -323,9 +326,8 @@ class Tuner {
 
   Json Measure(const TuningStep& step, int entered, const Json& json, const std::string& variant) {
     const bool check = step.kind == TuningStep::Kind::kCheck;
-    const Measured measured = check
-                                  ? measurer_->Check(variant)
-                                  : measurer_->Time(variant, step.round, kSamplesPerRound);
+    const Measured measured =
+        check ? measurer_->Check(variant) : measurer_->Time(variant, step.round, kSamplesPerRound);
     if (!measured.ok()) {
       return FailedEvent(entered, variant, check ? -1 : step.round,
                          {measured.kind, measured.message, CommandFor(json, variant)});
@@ -393,9 +395,10 @@ class Tuner {
     if (counted > 0) report_.geometric_gain = std::exp(logs / counted);
     if (!spreads.empty()) report_.spread = QuartilesOf(spreads).median;
     if (report_.spread > kWideSpread) {
-      Warn(fmt::format("half of the samples lie {:.1f} % apart: something else uses this device; "
-                       "tune again when it is quiet",
-                       100 * report_.spread));
+      Warn(
+          fmt::format("half of the samples lie {:.1f} % apart: something else uses this device; "
+                      "tune again when it is quiet",
+                      100 * report_.spread));
     }
     if (child_ != nullptr) report_.restarts = child_->restarts();
     report_.seconds = Seconds(Clock::now() - start_).count();

@@ -23,13 +23,13 @@ struct TuneOptions {
   SpaceOptions space;  // target "host": this CPU's
   ReferenceOptions reference;
   MeasurerOptions measurer;
-  std::string problems_file;          // JSON lines; "": those of the manifests
-  std::string problem;                // one, as JSON
-  std::vector<std::string> only;      // variants; no records are written
+  std::string problems_file;            // JSON lines; "": those of the manifests
+  std::string problem;                  // one, as JSON
+  std::vector<std::string> only;        // variants; no records are written
   std::chrono::milliseconds budget{0};  // 0: none
-  std::string out;                    // folder of records; "": each family's tuning/
+  std::string out;                      // folder of records; "": each family's tuning/
   bool resume = false;
-  std::string replay;                 // for tests: no child, answers made from this seed
+  std::string replay;  // for tests: no child, answers made from this seed
 };
 
 struct TuneFailure {
@@ -39,16 +39,16 @@ struct TuneFailure {
 struct TuneReport {
   std::string device;
   int problems = 0, measured = 0, skipped = 0;
-  int candidates = 0, changed = 0;    // winners that are not the default
+  int candidates = 0, changed = 0;  // winners that are not the default
   double geometric_gain = 1, best_gain = 1;
   std::string best_problem;
-  double spread = 0;                  // median over candidates, relative
+  double spread = 0;  // median over candidates, relative
   int restarts = 0;
   double seconds = 0;
-  double load_seconds = 0;            // of them, waiting for references and copying data
+  double load_seconds = 0;  // of them, waiting for references and copying data
   bool out_of_budget = false;
   std::vector<TuneFailure> failures;
-  std::vector<std::string> files;     // records written
+  std::vector<std::string> files;  // records written
   std::vector<std::string> warnings;
 };
 

@@ -123,7 +123,8 @@ class FloatJudge {
         }
         largest = relative_ * std::max(largest, 1.17549435e-38);
       }
-      for (int64_t i = row; i < row + row_length; ++i) One(value(i), wanted[i], largest, i, judgement);
+      for (int64_t i = row; i < row + row_length; ++i)
+        One(value(i), wanted[i], largest, i, judgement);
     }
   }
 
@@ -135,8 +136,9 @@ class FloatJudge {
       const double error = std::abs(found - wanted);
       if (error == 0) return;
       double allowed = row_allows;
-      if (ulps_ > 0) allowed = std::max(allowed, ulps_ * (wide_ ? WideSpacing(wanted)
-                                                               : Spacing(wanted, limits_)));
+      if (ulps_ > 0)
+        allowed =
+            std::max(allowed, ulps_ * (wide_ ? WideSpacing(wanted) : Spacing(wanted, limits_)));
       ratio = allowed > 0 ? error / allowed : kInfinity;
     } else if ((std::isnan(found) && std::isnan(wanted)) || found == wanted) {
       return;
@@ -249,7 +251,8 @@ Judgement Judge(DType dtype, const void* found, const void* wanted, int64_t coun
                : JudgeIntegers(dtype, found, wanted, begin, end);
     const std::lock_guard<std::mutex> lock(mutex);
     // The first of equals, whichever thread came first.
-    if (part.worst > worst.worst || (part.worst == worst.worst && part.at >= 0 && part.at < worst.at))
+    if (part.worst > worst.worst ||
+        (part.worst == worst.worst && part.at >= 0 && part.at < worst.at))
       worst = part;
   });
   if (worst.at >= 0) worst.at += first;

@@ -19,8 +19,8 @@ struct Allowed {
 };
 
 struct Judgement {
-  double worst = 0;      // the largest error as a multiple of what is allowed; infinite: not a number
-  int64_t at = -1;       // the element it is at
+  double worst = 0;  // the largest error as a multiple of what is allowed; infinite: not a number
+  int64_t at = -1;   // the element it is at
   double found = 0, wanted = 0;
 
   bool right() const { return worst <= 1; }

@@ -184,8 +184,7 @@ Status TuneBench::Restore(const Set& set) {
 Status TuneBench::Poison(const Set& set) {
   for (size_t i = 0; i < problem_.results.size(); ++i) {
     if (set.results[i] == nullptr || AliasOf(i) >= 0) continue;
-    KB_RETURN_IF_ERROR(
-        device_.Fill(set.results[i], kPoison, problem_.results[i].size_bytes()));
+    KB_RETURN_IF_ERROR(device_.Fill(set.results[i], kPoison, problem_.results[i].size_bytes()));
   }
   return Restore(set);
 }
@@ -238,8 +237,7 @@ Status TuneBench::CheckGuards(const Set& set, const Candidate& candidate) {
   };
   for (size_t i = 0; i < problem_.operands.size(); ++i) {
     if (set.operands[i] == nullptr) continue;
-    KB_RETURN_IF_ERROR(
-        around(set.operands[i], problem_.operands[i].size_bytes(), Name(true, i)));
+    KB_RETURN_IF_ERROR(around(set.operands[i], problem_.operands[i].size_bytes(), Name(true, i)));
   }
   for (size_t i = 0; i < problem_.results.size(); ++i) {
     if (set.results[i] == nullptr || AliasOf(i) >= 0) continue;
@@ -251,15 +249,15 @@ Status TuneBench::CheckGuards(const Set& set, const Candidate& candidate) {
 
 Status TuneBench::CheckOperands(const Set& set) {
   for (size_t i = 0; i < problem_.operands.size(); ++i) {
-    const bool written = std::find(set.results.begin(), set.results.end(), set.operands[i]) !=
-                         set.results.end();
+    const bool written =
+        std::find(set.results.begin(), set.results.end(), set.operands[i]) != set.results.end();
     if (set.operands[i] == nullptr || written) continue;
     bool same = true;
-    KB_RETURN_IF_ERROR(device_.Read(
-        set.operands[i], problem_.operands[i].size_bytes(), 1,
-        [&](const char* part, int64_t at, int64_t bytes) {
-          same &= std::memcmp(part, inputs_[i].data() + at, static_cast<size_t>(bytes)) == 0;
-        }));
+    KB_RETURN_IF_ERROR(device_.Read(set.operands[i], problem_.operands[i].size_bytes(), 1,
+                                    [&](const char* part, int64_t at, int64_t bytes) {
+                                      same &= std::memcmp(part, inputs_[i].data() + at,
+                                                          static_cast<size_t>(bytes)) == 0;
+                                    }));
     if (!same) {
       return OutOfRange(fmt::format("wrote outside: operand {} is changed", Name(true, i)));
     }
@@ -288,15 +286,15 @@ Result<double> TuneBench::CheckResults(const Set& set) {
     const int64_t row = result.dims.empty() ? 1 : result.dims.back();
     const int64_t wanted_item = IsFloat(result.dtype) ? 8 : item;
     Judgement judgement;
-    KB_RETURN_IF_ERROR(device_.Read(
-        set.results[i], result.size_bytes(), row * item,
-        [&](const char* part, int64_t at, int64_t bytes) {
-          const int64_t first = at / item;
-          const Judgement found =
-              Judge(result.dtype, part, expected_[i].data() + first * wanted_item, bytes / item,
-                    row, AllowedOf(i), device_.threads(), first);
-          if (found.worst > judgement.worst) judgement = found;
-        }));
+    KB_RETURN_IF_ERROR(device_.Read(set.results[i], result.size_bytes(), row * item,
+                                    [&](const char* part, int64_t at, int64_t bytes) {
+                                      const int64_t first = at / item;
+                                      const Judgement found = Judge(
+                                          result.dtype, part,
+                                          expected_[i].data() + first * wanted_item, bytes / item,
+                                          row, AllowedOf(i), device_.threads(), first);
+                                      if (found.worst > judgement.worst) judgement = found;
+                                    }));
     if (!judgement.right()) {
       return InvalidArgument(fmt::format("{}: {}", Name(false, i), judgement.ToString()));
     }

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 namespace kbundle::builder {
 namespace {
@@ -131,8 +132,8 @@ int64_t Child::MemoryBytes() const {
   return 0;
 }
 
-void Child::SetBaseline() {
-  base_memory_ = MemoryBytes();
+void Child::SetBaseline(int64_t memory_bytes) {
+  base_memory_ = memory_bytes;
   printed_ = 0;
 }
 
@@ -205,7 +206,8 @@ std::string Child::Tail() const {
   while (!tail.empty() && (tail.back() == '\n' || tail.back() == ' ')) tail.pop_back();
   // What was printed may be anything; a record is text.
   for (char& c : tail) {
-    if (static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126) c = c == '\n' ? ' ' : '?';
+    if (static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126)
+      c = c == '\n' ? ' ' : '?';
   }
   return tail;
 }

@@ -46,8 +46,8 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   void set_limits(const ChildLimits& limits) { limits_ = limits; }
-  // Memory and output count from here.
-  void SetBaseline();
+  // Memory counts from `memory_bytes`, output from here.
+  void SetBaseline(int64_t memory_bytes);
 
   // False: it no longer listens.
   bool Send(const std::string& line);

@@ -20,27 +20,27 @@ namespace kbundle::builder {
 namespace {
 
 // What measuring needs and the loader does not: X(member, function, exported name).
-#define KB_TUNE_SYMBOLS(X)                                                     \
-  X(MemAlloc, cuMemAlloc, "cuMemAlloc_v2")                                     \
-  X(MemFree, cuMemFree, "cuMemFree_v2")                                        \
-  X(MemGetInfo, cuMemGetInfo, "cuMemGetInfo_v2")                               \
-  X(MemHostAlloc, cuMemHostAlloc, "cuMemHostAlloc")                            \
-  X(MemFreeHost, cuMemFreeHost, "cuMemFreeHost")                               \
-  X(MemcpyHtoDAsync, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2")                \
-  X(MemcpyDtoHAsync, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2")                \
-  X(StreamCreate, cuStreamCreate, "cuStreamCreate")                            \
-  X(StreamSynchronize, cuStreamSynchronize, "cuStreamSynchronize")             \
-  X(StreamBeginCapture, cuStreamBeginCapture, "cuStreamBeginCapture_v2")       \
-  X(StreamEndCapture, cuStreamEndCapture, "cuStreamEndCapture")                \
+#define KB_TUNE_SYMBOLS(X)                                                        \
+  X(MemAlloc, cuMemAlloc, "cuMemAlloc_v2")                                        \
+  X(MemFree, cuMemFree, "cuMemFree_v2")                                           \
+  X(MemGetInfo, cuMemGetInfo, "cuMemGetInfo_v2")                                  \
+  X(MemHostAlloc, cuMemHostAlloc, "cuMemHostAlloc")                               \
+  X(MemFreeHost, cuMemFreeHost, "cuMemFreeHost")                                  \
+  X(MemcpyHtoDAsync, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2")                   \
+  X(MemcpyDtoHAsync, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2")                   \
+  X(StreamCreate, cuStreamCreate, "cuStreamCreate")                               \
+  X(StreamSynchronize, cuStreamSynchronize, "cuStreamSynchronize")                \
+  X(StreamBeginCapture, cuStreamBeginCapture, "cuStreamBeginCapture_v2")          \
+  X(StreamEndCapture, cuStreamEndCapture, "cuStreamEndCapture")                   \
   X(GraphInstantiate, cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags") \
-  X(GraphUpload, cuGraphUpload, "cuGraphUpload")                               \
-  X(GraphLaunch, cuGraphLaunch, "cuGraphLaunch")                               \
-  X(GraphDestroy, cuGraphDestroy, "cuGraphDestroy")                            \
-  X(GraphExecDestroy, cuGraphExecDestroy, "cuGraphExecDestroy")                \
-  X(EventCreate, cuEventCreate, "cuEventCreate")                               \
-  X(EventDestroy, cuEventDestroy, "cuEventDestroy_v2")                         \
-  X(EventRecordWithFlags, cuEventRecordWithFlags, "cuEventRecordWithFlags")    \
-  X(EventElapsedTime, cuEventElapsedTime, "cuEventElapsedTime")                \
+  X(GraphUpload, cuGraphUpload, "cuGraphUpload")                                  \
+  X(GraphLaunch, cuGraphLaunch, "cuGraphLaunch")                                  \
+  X(GraphDestroy, cuGraphDestroy, "cuGraphDestroy")                               \
+  X(GraphExecDestroy, cuGraphExecDestroy, "cuGraphExecDestroy")                   \
+  X(EventCreate, cuEventCreate, "cuEventCreate")                                  \
+  X(EventDestroy, cuEventDestroy, "cuEventDestroy_v2")                            \
+  X(EventRecordWithFlags, cuEventRecordWithFlags, "cuEventRecordWithFlags")       \
+  X(EventElapsedTime, cuEventElapsedTime, "cuEventElapsedTime")                   \
   X(DeviceGetPCIBusId, cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId")
 
 struct TuneApi {
@@ -51,11 +51,11 @@ struct TuneApi {
   static Result<TuneApi> Get() {
     void* library = dlopen("libcuda.so.1", RTLD_NOW);
     TuneApi api;
-#define KB_TUNE_FIND(member, function, name)                                              \
+#define KB_TUNE_FIND(member, function, name)                                                     \
   api.member = library ? reinterpret_cast<decltype(api.member)>(dlsym(library, name)) : nullptr; \
-  if (api.member == nullptr) {                                                            \
-    return FailedPrecondition("the NVIDIA driver has no " name                            \
-                              "; tuning needs one of CUDA 12.4 or later");                \
+  if (api.member == nullptr) {                                                                   \
+    return FailedPrecondition("the NVIDIA driver has no " name                                   \
+                              "; tuning needs one of CUDA 12.4 or later");                       \
   }
     KB_TUNE_SYMBOLS(KB_TUNE_FIND)
 #undef KB_TUNE_FIND
@@ -111,9 +111,8 @@ class GraphLaunches : public TimedLaunches {
  private:
   Status Record(int count, const std::function<Status(int)>& launch) {
     const auto mark = [&](CUevent event) {
-      return gpu_.Check(
-          gpu_.api.EventRecordWithFlags(event, gpu_.stream, CU_EVENT_RECORD_EXTERNAL),
-          "recording an event in the capture");
+      return gpu_.Check(gpu_.api.EventRecordWithFlags(event, gpu_.stream, CU_EVENT_RECORD_EXTERNAL),
+                        "recording an event in the capture");
     };
     KB_RETURN_IF_ERROR(launch(count));
     KB_RETURN_IF_ERROR(mark(begin_));
@@ -186,9 +185,9 @@ class CudaTuneDevice : public TuneDevice {
     return Status();
   }
   Status Fill(void* to, uint8_t byte, int64_t bytes) override {
-    return gpu_.Check(gpu_.driver->MemsetD8Async(Pointer(to), byte, static_cast<size_t>(bytes),
-                                                 gpu_.stream),
-                      "filling device memory");
+    return gpu_.Check(
+        gpu_.driver->MemsetD8Async(Pointer(to), byte, static_cast<size_t>(bytes), gpu_.stream),
+        "filling device memory");
   }
   Status Copy(void* to, const void* from, int64_t bytes) override {
     return gpu_.Check(gpu_.driver->MemcpyDtoDAsync(Pointer(to), Pointer(from),
@@ -225,11 +224,11 @@ class CudaTuneDevice : public TuneDevice {
   nlohmann::json Facts() override {
     int version = 0;
     gpu_.driver->DriverGetVersion(&version);
-    nlohmann::json facts = {{"name", device_.name},
-                            {"target", device_.ToString()},
-                            {"sm_count", device_.sm_count},
-                            {"cuda", std::to_string(version / 1000) + "." +
-                                         std::to_string(version % 1000 / 10)}};
+    nlohmann::json facts = {
+        {"name", device_.name},
+        {"target", device_.ToString()},
+        {"sm_count", device_.sm_count},
+        {"cuda", std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)}};
     if (nvml_ != nullptr) facts["driver"] = nvml_->DriverVersion();
     return facts;
   }
@@ -240,9 +239,7 @@ class CudaTuneDevice : public TuneDevice {
  private:
   static constexpr int64_t kStagingBytes = 64 << 20;
 
-  static CUdeviceptr Pointer(const void* address) {
-    return reinterpret_cast<CUdeviceptr>(address);
-  }
+  static CUdeviceptr Pointer(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
   Status AllocateStaging(int64_t bytes) {
     if (staging_ != nullptr) gpu_.api.MemFreeHost(staging_);
     staging_ = nullptr;

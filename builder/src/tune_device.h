@@ -41,8 +41,8 @@ class TuneDevice {
   virtual void* stream() = 0;  // for Plan::Launch
 
   // `count` calls of launch(i). One: timed by itself; more: as one graph where the device has them.
-  virtual Result<std::unique_ptr<TimedLaunches>> Prepare(
-      int count, std::function<Status(int)> launch) = 0;
+  virtual Result<std::unique_ptr<TimedLaunches>> Prepare(int count,
+                                                         std::function<Status(int)> launch) = 0;
 
   virtual int64_t cache_bytes() const = 0;  // of the last-level cache
   virtual int64_t free_bytes() const = 0;   // that may still be allocated

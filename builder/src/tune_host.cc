@@ -148,7 +148,9 @@ class HostTuneDevice : public TuneDevice {
     return address;
   }
   void Free(void* address) override { std::free(address); }
-  Status Upload(void* to, const void* from, int64_t bytes) override { return Copy(to, from, bytes); }
+  Status Upload(void* to, const void* from, int64_t bytes) override {
+    return Copy(to, from, bytes);
+  }
   Status Read(const void* from, int64_t bytes, int64_t, const Look& look) override {
     look(static_cast<const char*>(from), 0, bytes);
     return Status();

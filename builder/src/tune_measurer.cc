@@ -24,8 +24,8 @@ ChildMeasurer::ChildMeasurer(const MeasurerOptions& options,
 Status ChildMeasurer::Start() {
   if (child_ != nullptr) return Status();
   loaded_ = false;
-  KB_ASSIGN_OR_RETURN(child_, Child::Start({OwnExecutable(), "tune-worker",
-                                            options_.cuda ? "cuda" : "host"}));
+  KB_ASSIGN_OR_RETURN(
+      child_, Child::Start({OwnExecutable(), "tune-worker", options_.cuda ? "cuda" : "host"}));
   const Child::Answer answer = child_->Read(Child::Clock::now() + kStartLimit);
   const Json json = Json::parse(answer.line, nullptr, false);
   if (json.is_object() && json.contains("facts")) {
@@ -58,7 +58,7 @@ Status ChildMeasurer::LoadInChild() {
   KB_RETURN_IF_ERROR(Start());
   if (loaded_) return Status();
   child_->set_limits({0, options_.output_bytes});
-  child_->SetBaseline();
+  child_->SetBaseline(0);
   child_->Send(Json{{"do", "problem"},
                     {"bundle", bundle_},
                     {"problem", ProblemToJson(outline_, problems_[number_]->problem)},
@@ -71,8 +71,8 @@ Status ChildMeasurer::LoadInChild() {
   if (json.is_object() && json.contains("ok")) {
     max_launches_ = json.at("max_launches");
     loaded_ = true;
+    grown_.clear();
     child_->set_limits({options_.memory_bytes, options_.output_bytes});
-    child_->SetBaseline();
     return Status();
   }
   if (json.is_object() && json.contains("error")) {
@@ -88,7 +88,8 @@ Measured ChildMeasurer::Lost(const Child::Answer& answer) {
   switch (answer.event) {
     case Child::Event::kTimeout:
       measured.kind = "hang";
-      measured.message = fmt::format("no answer within {} s", options_.candidate_limit.count() / 1e3);
+      measured.message =
+          fmt::format("no answer within {} s", options_.candidate_limit.count() / 1e3);
       break;
     case Child::Event::kMemory:
       measured.kind = "memory";
@@ -109,17 +110,28 @@ Measured ChildMeasurer::Lost(const Child::Answer& answer) {
   return measured;
 }
 
-Measured ChildMeasurer::Ask(const Json& request, Json* answer) {
+Measured ChildMeasurer::Ask(const std::string& variant, const Json& request, Json* answer) {
+  Measured measured = AskOnce(variant, request, answer);
+  if (measured.signal == SIGKILL) measured = AskOnce(variant, request, answer);
+  return measured;
+}
+
+Measured ChildMeasurer::AskOnce(const std::string& variant, const Json& request, Json* answer) {
   Measured measured;
   if (const Status status = LoadInChild(); !status.ok()) {
     measured.kind = "load";
     measured.message = status.message();
     return measured;
   }
-  child_->SetBaseline();
+  // What it took in earlier rounds counts, so that a slow leak is seen, and seen as its own.
+  int64_t& grown = grown_[variant];
+  const int64_t before = child_->MemoryBytes();
+  child_->SetBaseline(before - grown);
   child_->Send(request.dump());
   const Child::Answer line = child_->Read(Child::Clock::now() + options_.candidate_limit);
   if (line.event != Child::Event::kLine) return Lost(line);
+  grown += std::max<int64_t>(0, child_->MemoryBytes() - before);
+  if (grown > options_.memory_bytes) return Lost({Child::Event::kMemory, ""});
   *answer = Json::parse(line.line, nullptr, false);
   if (answer->is_object() && answer->value("ok", false)) return measured;
   if (!answer->is_object() || !answer->contains("failed")) {
@@ -136,7 +148,7 @@ Measured ChildMeasurer::Ask(const Json& request, Json* answer) {
 
 Measured ChildMeasurer::Check(const std::string& variant) {
   Json answer;
-  Measured measured = Ask({{"do", "check"}, {"variant", variant}}, &answer);
+  Measured measured = Ask(variant, {{"do", "check"}, {"variant", variant}}, &answer);
   if (!measured.ok()) return measured;
   measured.worst = answer.value("worst", 0.0);
   const double ns = answer.value("ns", 0.0);
@@ -149,11 +161,11 @@ Measured ChildMeasurer::Check(const std::string& variant) {
 
 Measured ChildMeasurer::Time(const std::string& variant, int, int samples) {
   Json answer;
-  Measured measured = Ask({{"do", "time"},
-                           {"variant", variant},
-                           {"launches", std::max(1, launches_)},
-                           {"samples", samples}},
-                          &answer);
+  const Json request = {{"do", "time"},
+                        {"variant", variant},
+                        {"launches", std::max(1, launches_)},
+                        {"samples", samples}};
+  Measured measured = Ask(variant, request, &answer);
   if (!measured.ok()) return measured;
   measured.ns = answer.at("ns").get<std::vector<double>>();
   measured.state = answer.value("state", Json::object());

@@ -7,6 +7,7 @@
 #define KBUNDLE_BUILDER_TUNE_MEASURER_H_
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -76,7 +77,10 @@ class ChildMeasurer : public Measurer {
  private:
   Status Start();
   Status LoadInChild();
-  Measured Ask(const nlohmann::json& request, nlohmann::json* answer);
+  // A child that somebody else killed is asked again, once.
+  Measured Ask(const std::string& variant, const nlohmann::json& request, nlohmann::json* answer);
+  Measured AskOnce(const std::string& variant, const nlohmann::json& request,
+                   nlohmann::json* answer);
   Measured Lost(const Child::Answer& answer);
 
   const MeasurerOptions options_;
@@ -92,6 +96,7 @@ class ChildMeasurer : public Measurer {
   ReferenceFiles files_;
   bool loaded_ = false;  // in this child
   int launches_ = 0, max_launches_ = 1;
+  std::map<std::string, int64_t> grown_;  // bytes that each candidate left behind in this child
 };
 
 }  // namespace kbundle::builder

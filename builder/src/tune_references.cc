@@ -21,11 +21,11 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int kMaxChildren = 6;
-constexpr size_t kMaxAhead = 24;           // problems whose files lie ready
-constexpr int64_t kBytesPerElement = 64;   // of a float64 reference at work: some eight arrays
+constexpr size_t kMaxAhead = 24;             // problems whose files lie ready
+constexpr int64_t kBytesPerElement = 64;     // of a float64 reference at work: some eight arrays
 constexpr int64_t kBytesPerCutElement = 24;  // of one that is computed in parts: files, and room
 constexpr int64_t kManyParts = 64;           // then few of them are in memory at a time
-constexpr int64_t kChildBytes = 64 << 20;  // an interpreter with NumPy
+constexpr int64_t kChildBytes = 64 << 20;    // an interpreter with NumPy
 constexpr auto kStartLimit = std::chrono::seconds(60);
 
 int64_t ElementsOf(const Problem& problem) {
@@ -80,11 +80,12 @@ Result<std::unique_ptr<References>> References::Open(const ReferenceOptions& opt
                                                      const Bundle& outline) {
   std::unique_ptr<References> references(new References(options, &outline));
   references->python_ = FindProgram(FindPython(options.python));
-  if (references->python_.empty()) {
+  if (references->python_.empty() || access(references->python_.c_str(), X_OK) != 0) {
     return Unavailable("starting the references: no " + FindPython(options.python) +
                        " here; name a Python with numpy and ml_dtypes: --python or KBUNDLE_PYTHON");
   }
-  if (references->options_.memory_bytes == 0) references->options_.memory_bytes = FreeMemory() / 3 * 2;
+  if (references->options_.memory_bytes == 0)
+    references->options_.memory_bytes = FreeMemory() / 3 * 2;
   KB_RETURN_IF_ERROR(references->MakeFolder());
   const int children =
       options.children > 0 ? options.children : std::clamp(AvailableCpus() / 2, 1, kMaxChildren);
@@ -141,17 +142,19 @@ Result<std::unique_ptr<Child>> References::StartChild() {
     return Unavailable("starting the references: " + json["error"].get<std::string>());
   }
   child->Kill();
-  return Unavailable(fmt::format("starting the references: {}: {} {}", python_,
-                                 child->HowItEnded(), child->Tail()));
+  return Unavailable(fmt::format("starting the references: {}: {} {}", python_, child->HowItEnded(),
+                                 child->Tail()));
 }
 
 void References::Plan(std::vector<const SpaceProblem*> problems) {
   jobs_.clear();
   for (const SpaceProblem* problem : problems) {
     const bool cut = PartsOf(outline_.op(problem->problem.op), problem->problem) >= kManyParts;
-    jobs_.push_back({problem, State::kWaiting,
+    jobs_.push_back({problem,
+                     State::kWaiting,
                      (cut ? kBytesPerCutElement : kBytesPerElement) * ElementsOf(problem->problem),
-                     Status(), {}});
+                     Status(),
+                     {}});
   }
 }
 
@@ -205,10 +208,9 @@ void References::Feed(size_t wanted) {
     const bool fits = used + job.bytes <= options_.memory_bytes && ready < kMaxAhead;
     if (job.bytes > options_.memory_bytes) {
       job.state = State::kDone;
-      job.status = ResourceExhausted(
-          fmt::format("the float64 reference of {} needs about {} GiB, {} are to spare here",
-                      job.problem->problem.ToString(), job.bytes >> 30,
-                      options_.memory_bytes >> 30));
+      job.status = ResourceExhausted(fmt::format(
+          "the float64 reference of {} needs about {} GiB, {} are to spare here",
+          job.problem->problem.ToString(), job.bytes >> 30, options_.memory_bytes >> 30));
       continue;
     }
     if (idle == workers_.end() || (!fits && i != wanted)) return;
@@ -223,7 +225,7 @@ void References::Feed(size_t wanted) {
     }
     idle->job = static_cast<int>(i);
     idle->deadline = Child::Clock::now() + options_.limit;
-    idle->child->SetBaseline();
+    idle->child->SetBaseline(0);
     job.state = State::kRunning;
     used += job.bytes;
     ++ready;
@@ -246,8 +248,8 @@ void References::ReadAnswer(Worker* worker) {
   if (answer.event == Child::Event::kTimeout) {
     if (Child::Clock::now() < worker->deadline) return;
     worker->child.reset();
-    return Finish(worker, DeadlineExceeded(fmt::format("took longer than {} s",
-                                                       options_.limit.count())));
+    return Finish(worker,
+                  DeadlineExceeded(fmt::format("took longer than {} s", options_.limit.count())));
   }
   if (answer.event != Child::Event::kLine) {
     const std::string how = worker->child->HowItEnded() + " " + worker->child->Tail();

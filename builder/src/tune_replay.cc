@@ -45,8 +45,7 @@ class ReplayMeasurer : public Measurer {
 
  private:
   uint64_t Hash(const std::string& variant, int round, int sample) const {
-    const std::string text =
-        fmt::format("{}|{}|{}|{}|{}", seed_, problem_, variant, round, sample);
+    const std::string text = fmt::format("{}|{}|{}|{}|{}", seed_, problem_, variant, round, sample);
     return Xxh3(text.data(), text.size());
   }
 

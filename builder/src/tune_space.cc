@@ -42,8 +42,8 @@ std::string LabelOf(const Work& work, const VariantUse& use) {
 // An object that says which kernels a unit would hold, and holds none.
 Object OutlineOf(const Unit& unit) {
   Object object;
-  object.format = unit.compiler == Unit::Compiler::kHost ? ObjectFormat::kHostObject
-                                                         : ObjectFormat::kCubin;
+  object.format =
+      unit.compiler == Unit::Compiler::kHost ? ObjectFormat::kHostObject : ObjectFormat::kCubin;
   object.code = "outline";
   for (const std::string& kernel : unit.kernels) {
     KernelInfo info;
@@ -191,8 +191,8 @@ void TuneSpace::CompileUnit(uint32_t unit) {
   ProcessOptions options;
   options.arguments = {OwnExecutable(), "build"};
   options.arguments.insert(options.arguments.end(), options_.paths.begin(), options_.paths.end());
-  for (const std::string& word : {std::string("--target"), options_.target, std::string("--only"),
-                                  work_.units[unit].label}) {
+  for (const std::string& word :
+       {std::string("--target"), options_.target, std::string("--only"), work_.units[unit].label}) {
     options.arguments.push_back(word);
   }
   if (!options_.cache_dir.empty()) {

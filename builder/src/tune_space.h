@@ -37,8 +37,8 @@ struct SpaceOptions {
 
 // A variant that is legal for a problem.
 struct SpaceCandidate {
-  std::string id;       // "softmax.scaled_forward/warp_row[T=bf16,VEC=8]@sm_90a"
-  uint32_t use = 0;     // in Work::variants
+  std::string id;    // "softmax.scaled_forward/warp_row[T=bf16,VEC=8]@sm_90a"
+  uint32_t use = 0;  // in Work::variants
 };
 
 struct SpaceProblem {
