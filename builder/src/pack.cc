@@ -41,6 +41,7 @@ class Packer {
     KB_RETURN_IF_ERROR(AddVariants());
     KB_RETURN_IF_ERROR(MakeFrames());
     AddRanOn();
+    if (input_.tuned != nullptr) AddTuned(*input_.tuned);
     return File();
   }
 
@@ -200,6 +201,17 @@ class Packer {
       const auto number = std::distance(devices.begin(), devices.find(device));
       index_.ran_on.emplace_back(blob, static_cast<uint32_t>(number));
     }
+  }
+
+  void AddTuned(const EmbeddedRecords& tuned) {
+    index_.tuned = tuned.rows;
+    index_.coordinates = tuned.coordinates;
+    index_.tuned_devices = tuned.devices;
+    for (const fb::EvidenceT& evidence : tuned.evidence) {
+      index_.evidence.push_back(std::make_unique<fb::EvidenceT>(evidence));
+    }
+    index_.tuned_digest =
+        std::make_unique<fb::Sha256>(flatbuffers::span<const uint8_t, 32>(tuned.digest));
   }
 
   // The index's size does not depend on the offsets in it: written once to learn it, then for good.
