@@ -17,7 +17,8 @@ class Nvml {
   static std::unique_ptr<Nvml> Open(const std::string& pci_bus_id);
 
   std::string DriverVersion() const;
-  // sm_mhz, memory_mhz, power_state, temperature_c, power_w, throttle, other_processes: those known.
+  // Those known of: sm_mhz, memory_mhz, power_state, temperature_c, power_w, throttle,
+  // other_processes.
   nlohmann::json State() const;
 
  private:

@@ -1,9 +1,9 @@
 // Is a result within its tolerance of a float64 reference?
 //
-// The rule is conformance's: integers must be equal; NaN and infinities must be the same ones, where
-// a reference beyond the dtype's largest value counts as infinite; any other element may be off by
-// `ulps` spacings of the dtype at the reference's value, or by `relative` times the largest finite
-// magnitude of the reference's row (last axis), whichever is more.
+// The rule is conformance's: integers must be equal; NaN and infinities must be the same ones,
+// where a reference beyond the dtype's largest value counts as infinite; any other element may be off
+// by `ulps` spacings of the dtype at the reference's value, or by `relative` times the largest
+// finite magnitude of the reference's row (last axis), whichever is more.
 #ifndef KBUNDLE_BUILDER_TUNE_ACCURACY_H_
 #define KBUNDLE_BUILDER_TUNE_ACCURACY_H_
 
@@ -27,8 +27,8 @@ struct Judgement {
   std::string ToString() const;  // "3.2 times the tolerance at element 17: 0.5 for 0.25"
 };
 
-// `count` elements, in rows of `row_length`. found: of dtype; wanted: float64 for float dtypes, else
-// of dtype itself. Splits over `threads`. Any dtype of a tensor; element 0 is number `first`.
+// `count` elements, in rows of `row_length`. found: of dtype; wanted: float64 for float dtypes,
+// else of dtype itself. Splits over `threads`. Any dtype of a tensor; element 0 is number `first`.
 Judgement Judge(DType dtype, const void* found, const void* wanted, int64_t count,
                 int64_t row_length, const Allowed& allowed, int threads, int64_t first = 0);
 

@@ -4,7 +4,8 @@
 //   -> {"do": "problem", "bundle": PATH, "problem": {..}, "inputs": [..], "expected": [..]}
 //   <- {"ok": true, "max_launches": 128}
 //   -> {"do": "check", "variant": ID}
-//   <- {"ok": true, "worst": 0.5, "ns": 5100}   or   {"failed": "wrong", "error": "..", "lost": false}
+//   <- {"ok": true, "worst": 0.5, "ns": 5100}
+//      or {"failed": "wrong", "error": "..", "lost": false}
 //   -> {"do": "time", "variant": ID, "launches": 64, "samples": 3}
 //   <- {"ok": true, "ns": [..], "state": {..}}
 //
