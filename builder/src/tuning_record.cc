@@ -216,8 +216,8 @@ Result<TuningRecord> ParseRecord(std::string_view line, const std::string& where
     if (!line.starts_with(marker)) continue;
     return InvalidArgument(
         where +
-        ": a merge conflict's marker; take both sides apart into two files and merge them "
-        "with kbundle tune --merge");
+        ": a merge conflict's marker; delete the markers, and of two lines of one "
+        "problem one");
   }
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) {

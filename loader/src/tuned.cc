@@ -47,6 +47,16 @@ void AddAttribute(AttributeType type, const Problem::Attribute& value, MatchHash
   for (int64_t integer : value.integers) hash->Add(static_cast<uint64_t>(integer));
 }
 
+// In Index.tuned_devices; no row's number when it is not there.
+uint32_t NumberOf(const fb::Index& index, const Device& device) {
+  uint32_t number = 0;
+  while (number < Count(index.tuned_devices()) &&
+         index.tuned_devices()->Get(number)->string_view() != device.name) {
+    ++number;
+  }
+  return number;
+}
+
 // Rows of (op, target, match), which are consecutive.
 std::pair<uint32_t, uint32_t> RowsOf(const fb::Index& index, uint32_t op, uint16_t target,
                                      uint64_t match) {
@@ -105,17 +115,14 @@ NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t ta
   bool nearest_own = false;
   nearest.distance = std::numeric_limits<double>::infinity();
   const auto [begin, end] = RowsOf(index, problem.op, target, TunedMatch(bundle, problem));
-  uint32_t device_of_last = 0xffffffff;
-  bool own = false;
+  const uint32_t own_device = NumberOf(index, device);
+  const auto& coordinates = *index.coordinates();
   for (uint32_t i = begin; i < end; ++i) {
     const fb::Tuned& row = *index.tuned()->Get(i);
-    if (row.device() != device_of_last) {
-      device_of_last = row.device();
-      own = index.tuned_devices()->Get(device_of_last)->string_view() == device.name;
-    }
+    const bool own = row.device() == own_device;
     double distance = 0;
     for (uint32_t c = 0; c < count; ++c) {
-      distance += std::abs(index.coordinates()->Get(row.coordinates() + c) - wanted[c]);
+      distance += std::abs(coordinates.Get(row.coordinates() + c) - wanted[c]);
     }
     if (own < nearest_own || (own == nearest_own && distance >= nearest.distance)) continue;
     nearest = {i, distance};
