@@ -10,6 +10,7 @@
 
 #include "check_variants.h"
 #include "compile_all.h"
+#include "embed_records.h"
 #include "files.h"
 #include "kbundle/bundle.h"
 #include "kbundle/nearest.h"
@@ -217,9 +218,29 @@ class BundleBuild {
     input.jobs = options_.jobs;
     KB_ASSIGN_OR_RETURN(input.provenance, Provenance(work_, context_, digests));
     KB_ASSIGN_OR_RETURN(input.ran_on, ReadRanOn(families_));
-    KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
+    KB_ASSIGN_OR_RETURN(std::string bytes, Pack(input));
+    KB_ASSIGN_OR_RETURN(const std::vector<FoundRecords> records, FindRecords(families_));
+    if (!records.empty()) {
+      KB_ASSIGN_OR_RETURN(const EmbeddedRecords tuned, Embed(records, bytes, objects));
+      input.tuned = &tuned;
+      KB_ASSIGN_OR_RETURN(bytes, Pack(input));
+    }
     report_.bundle_bytes = bytes.size();
     return Publish(bytes);
+  }
+
+  // What records say is bound to the interfaces by the loader, from the bundle without them.
+  Result<EmbeddedRecords> Embed(const std::vector<FoundRecords>& records, const std::string& bytes,
+                                const std::vector<Object>& objects) {
+    KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
+    const std::string path = folder.path() + "/untuned.kb";
+    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path));
+    KB_ASSIGN_OR_RETURN(EmbeddedRecords tuned, EmbedRecords(records, *bundle, work_, objects));
+    if (options_.explain) {
+      for (const std::string& note : tuned.notes) reporter_.Note(note);
+    }
+    return tuned;
   }
 
   // Read through the loader as users will before it gets its name. An output that is the same

@@ -5,6 +5,7 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
+#include "kbundle/tuned.h"
 
 namespace kbundle::builder {
 namespace {
@@ -86,6 +87,44 @@ void PrintCandidates(const Terminal& terminal, const Bundle& bundle, const Probl
   table.Print(terminal);
 }
 
+std::string Times(const fb::TunedTime& time) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%.5g us (%.5g to %.5g)", time.median(), time.low(),
+                time.high());
+  return text;
+}
+
+// The measurements behind a tuned choice.
+void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+                   const Device& device, const Selected& chosen) {
+  if (chosen.choice != Choice::kTuned && chosen.choice != Choice::kNearest) return;
+  const fb::Index& index = bundle.index();
+  const uint16_t target = index.variants()->Get(chosen.variant)->target();
+  const NearestTuned nearest = FindTuned(bundle, problem, target, device);
+  if (nearest.row < 0) return;
+  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(nearest.row));
+  const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
+  const auto text = [](const flatbuffers::String* t) { return t == nullptr ? "" : t->str(); };
+  terminal.Line("tuned      " + text(evidence.problem()) + " on " +
+                index.tuned_devices()->Get(row.device())->str());
+  terminal.Line("verdict    " + text(evidence.verdict()) + ": " + text(evidence.reason()));
+  terminal.Line("");
+  Table table({"", "CANDIDATE", "TIME", "VERSUS DEFAULT"}, "  ");
+  for (uint32_t i = 0; evidence.times() != nullptr && i < evidence.times()->size(); ++i) {
+    const fb::TunedTime& time = *evidence.times()->Get(i);
+    const bool failed = (time.flags() & 2) != 0, dropped = (time.flags() & 1) != 0;
+    const char* mark = time.variant() == row.winner()      ? "winner"
+                       : time.variant() == evidence.base() ? "default"
+                       : dropped                           ? "dropped"
+                                                           : "";
+    char versus[64];
+    std::snprintf(versus, sizeof versus, "%.3f +- %.3f", time.ratio(), time.band());
+    table.Row({mark, bundle.VariantId(time.variant()), failed ? "failed" : Times(time),
+               failed ? "" : versus});
+  }
+  table.Print(terminal);
+}
+
 void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
                const Device& device, const SelectOptions& options) {
   const Result<Selected> chosen = SelectFirst(bundle, problem, device, options);
@@ -103,6 +142,7 @@ void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& pr
   } else {
     terminal.Line("chosen     " + terminal.Paint(Terminal::Style::kBad, "none"));
   }
+  if (chosen.ok()) PrintEvidence(terminal, bundle, problem, device, *chosen);
   terminal.Line("");
   PrintCandidates(terminal, bundle, problem, device, Explain(bundle, problem, device, options),
                   chosen.ok() ? &*chosen : nullptr);

@@ -14,8 +14,11 @@
 #include "command_explain.h"
 #include "command_extract.h"
 #include "command_inspect.h"
+#include "command_tune.h"
 #include "command_verify.h"
 #include "terminal.h"
+#include "tune_worker.h"
+#include "tuning_protocol.h"
 
 namespace kbundle::builder {
 namespace {
@@ -57,6 +60,7 @@ struct Verbs {
   ExtractCommand extract;
   BenchCommand bench;
   DoctorCommand doctor;
+  TuneCommand tune;
 };
 
 CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
@@ -161,10 +165,45 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
   doctor.add_flag("--json", verbs.doctor.json, "As JSON");
 }
 
+void AddTune(CLI::App& app, TuneCommand& command) {
+  CLI::App& verb = AddVerb(app, "tune", "Measure the variants of op families on this machine",
+                           "kbundle tune kernels --target sm_90a --budget 10m");
+  verb.footer(verb.get_footer() + "\n\n" + kProtocolText);
+  TuneOptions& options = command.options;
+  verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-t,--target", command.target, "sm_90a (of this machine's GPU), or host")
+      ->required();
+  verb.add_option("--op", options.space.op, "Only this op, family.op");
+  verb.add_option("--problems", options.problems_file,
+                  "Problems to tune, JSON lines [those that the manifests list]");
+  verb.add_option("--problem", options.problem, "One problem, as JSON");
+  verb.add_option("--only", options.only, "Only this variant; nothing is recorded")
+      ->allow_extra_args(false);
+  verb.add_option("--budget", command.budget, "Time for all problems together, as 90s or 10m");
+  verb.add_flag("--resume", options.resume, "Go on where a tune ended or was killed");
+  verb.add_option("--out", options.out, "Folder of records [tuning/ beside each manifest]");
+  verb.add_option("--python", options.reference.python,
+                  "Python with NumPy, for the references [$KBUNDLE_PYTHON, .venv, python3]");
+  verb.add_option("--seed", options.reference.seed, "Of inputs and order [1]");
+  verb.add_option("--candidate-limit", command.candidate_limit,
+                  "Seconds that a candidate may take to answer [30]");
+  verb.add_option("--memory-limit", command.memory_mib,
+                  "MiB that a candidate may take beyond the problem's data [1024]");
+  verb.add_option("--compile-limit", command.compile_limit,
+                  "Seconds that a compile may take [300]");
+  verb.add_option("-j,--jobs", options.space.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--cache", options.space.cache_dir, "Folder of compiled objects, as for build");
+  verb.add_option("--replay", options.replay)->group("");  // for tests of the tuner itself
+  verb.add_flag("--json", command.json, "Report as JSON on standard output");
+}
+
 int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
   const std::string verb = app.get_subcommands().front()->get_name();
-  CatchSignals(verb == "build");
+  CatchSignals(verb == "build" || verb == "tune");
   if (verb == "build") return verbs.build.Run(terminal, cancelled);
+  if (verb == "tune") return verbs.tune.Run(terminal, cancelled);
   if (verb == "inspect") return verbs.inspect.Run(terminal);
   if (verb == "verify") return verbs.verify.Run(terminal);
   if (verb == "explain") return verbs.explain.Run(terminal);
@@ -188,6 +227,7 @@ int Main(int argc, char** argv) {
   AddBuild(app, verbs.build);
   AddReaders(app, verbs);
   AddMachine(app, verbs);
+  AddTune(app, verbs.tune);
   const Terminal terminal;
   try {
     app.parse(argc, argv);
@@ -206,6 +246,10 @@ int Main(int argc, char** argv) {
 // Anything that still throws here (bad_alloc, a JSON library's own) is our fault or the machine's
 // end.
 int main(int argc, char** argv) try {
+  // A child of `kbundle tune`, never typed by a person.
+  if (argc > 2 && std::string(argv[1]) == "tune-worker") {
+    return kbundle::builder::RunTuneWorker({argv + 2, argv + argc});
+  }
   return kbundle::builder::Main(argc, argv);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "kbundle: error: internal: %s; please report this\n", error.what());

@@ -41,6 +41,7 @@ class Packer {
     KB_RETURN_IF_ERROR(AddVariants());
     KB_RETURN_IF_ERROR(MakeFrames());
     AddRanOn();
+    if (input_.tuned != nullptr) AddTuned(*input_.tuned);
     return File();
   }
 
@@ -131,7 +132,7 @@ class Packer {
         blob_of_content_.try_emplace(sha256, static_cast<uint32_t>(blobs_.size()));
     if (fresh) {
       blobs_.push_back({&object, sha256, kNone, ""});
-      siblings_[{use.op, use.template_index, use.target}].push_back(found->second);
+      siblings_[{use.op, use.target}].push_back(found->second);
     }
     return unit->second = found->second;
   }
@@ -204,6 +205,17 @@ class Packer {
     }
   }
 
+  void AddTuned(const EmbeddedRecords& tuned) {
+    index_.tuned = tuned.rows;
+    index_.coordinates = tuned.coordinates;
+    index_.tuned_devices = tuned.devices;
+    for (const fb::EvidenceT& evidence : tuned.evidence) {
+      index_.evidence.push_back(std::make_unique<fb::EvidenceT>(evidence));
+    }
+    index_.tuned_digest =
+        std::make_unique<fb::Sha256>(flatbuffers::span<const uint8_t, 32>(tuned.digest));
+  }
+
   // The index's size does not depend on the offsets in it: written once to learn it, then for good.
   Result<std::string> File() {
     const uint64_t index_size = WriteIndex(0).size();
@@ -267,8 +279,8 @@ class Packer {
   std::vector<Blob> blobs_;
   std::map<uint32_t, uint32_t> blob_of_unit_;
   std::map<Sha256Digest, uint32_t> blob_of_content_;
-  // Blobs by op, template and target.
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
+  // Blobs by op and target.
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
 };
 
 }  // namespace

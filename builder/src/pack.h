@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "embed_records.h"
 #include "object.h"
 #include "object_store.h"
 #include "work.h"
@@ -27,7 +28,8 @@ struct PackInput {
   const std::vector<Object>* objects = nullptr;  // by unit
   std::vector<std::pair<std::string, std::string>> provenance;
   std::vector<RanOnFact> ran_on;
-  const ObjectStore* store = nullptr;  // of compressed frames
+  const EmbeddedRecords* tuned = nullptr;  // null: none
+  const ObjectStore* store = nullptr;      // of compressed frames
   int jobs = 0;
 };
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +22,12 @@ constexpr size_t kMaxOutput = 4 << 20;
 
 // Only async-signal-safe calls: other threads may hold any lock at the fork.
 [[noreturn]] void RunChild(const char* folder, char* const* arguments, char* const* environment,
-                           int output, int failure) {
+                           int output, int failure, rlim_t cpu_seconds) {
   setpgid(0, 0);
+  // When who watches it is killed it dies as well, and what it started ends by itself.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const rlimit cpu{cpu_seconds, cpu_seconds};
+  setrlimit(RLIMIT_CPU, &cpu);
   const int null = open("/dev/null", O_RDONLY);
   if (null >= 0) dup2(null, 0);
   dup2(output, 1);
@@ -106,7 +112,7 @@ Result<ProcessResult> RunProcess(const ProcessOptions& options) {
   if (child < 0) return CannotStart(words[0], errno);
   if (child == 0) {
     RunChild(options.folder.c_str(), arguments.data(), environment.data(), output.ends[1],
-             failure.ends[1]);
+             failure.ends[1], static_cast<rlim_t>(options.limit.count() + 30));
   }
   setpgid(child, child);  // whichever of the two comes first
   output.CloseEnd(1);

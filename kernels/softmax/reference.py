@@ -9,6 +9,9 @@ import numpy as np
 
 _DROPPED = -10000.0
 
+# Every row is by itself: large problems may be computed in parts along this axis, counted from the end.
+INDEPENDENT_AXIS = {"scaled_masked_forward": -2, "scaled_masked_backward": -2}
+
 
 def _scale(scale):
     return np.float64(np.float32(scale))

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "candidates.h"
+#include "kbundle/tuned.h"
 #include "verify.h"
 
 namespace kbundle {
@@ -136,6 +137,25 @@ Status AddForced(const Bundle& bundle, const Problem& problem, const Device& dev
   return Status();
 }
 
+// The tuned winner of this problem, or of the nearest one, on the best target that has any. False
+// when there is none, or it is not legal here.
+bool AddTuned(const Bundle& bundle, const Problem& problem, const Device& device,
+              const std::vector<RankedTarget>& targets, CandidateCheck* check,
+              std::vector<Selected>* order) {
+  for (const RankedTarget& target : targets) {
+    const NearestTuned nearest = FindTuned(bundle, problem, target.target, device);
+    if (nearest.row < 0) continue;
+    const uint32_t winner =
+        bundle.index().tuned()->Get(static_cast<uint32_t>(nearest.row))->winner();
+    if (bundle.index().variants()->Get(winner)->types() != problem.types) return false;
+    if (!check->Check(winner, target, false).legal) return false;
+    if (Contains(*order, order->size(), winner)) return false;
+    order->push_back({winner, nearest.distance == 0 ? Choice::kTuned : Choice::kNearest});
+    return true;
+  }
+  return false;
+}
+
 // All of the list, or only its head.
 Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
                                   const Device& device, const SelectOptions& options,
@@ -146,13 +166,15 @@ Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
     KB_RETURN_IF_ERROR(AddForced(bundle, problem, device, options, targets, &order));
     if (first_only && !order.empty()) return order;
   }
-  const size_t forced = order.size();
   CandidateCheck check(bundle, problem, device, options);
+  const auto tuned = AddTuned(bundle, problem, device, targets, &check, &order);
+  if (first_only && tuned) return order;
+  const size_t placed = order.size();
   for (const RankedTarget& target : targets) {
     const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
     if (entry == nullptr) continue;
     for (uint32_t i = entry->first(); i < entry->first() + entry->count(); ++i) {
-      if (!check.Check(i, target, false).legal || Contains(order, forced, i)) continue;
+      if (!check.Check(i, target, false).legal || Contains(order, placed, i)) continue;
       order.push_back({i, target.portable ? Choice::kPortable : Choice::kManifestOrder});
       if (first_only) return order;
     }
@@ -211,6 +233,8 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
     const Selected& row = (*selected)[i];
     position[row.variant - range.first] = static_cast<uint32_t>(i) + 1;
     const char* how = row.choice == Choice::kForced     ? "forced"
+                      : row.choice == Choice::kTuned    ? "tuned for this very problem"
+                      : row.choice == Choice::kNearest  ? "winner of the nearest tuned problem"
                       : row.choice == Choice::kPortable ? "portable, nothing better fits"
                                                         : "first legal in manifest order";
     verdicts.push_back(

@@ -227,7 +227,8 @@ Status VerifyIndex(const fb::Index& index, const Header& header) {
   KB_RETURN_IF_ERROR(VerifyOps(index));
   KB_RETURN_IF_ERROR(VerifyVariants(index));
   KB_RETURN_IF_ERROR(VerifyEntries(index));
-  return VerifyDevices(index);
+  KB_RETURN_IF_ERROR(VerifyDevices(index));
+  return VerifyTuned(index);
 }
 
 }  // namespace kbundle

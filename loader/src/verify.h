@@ -26,6 +26,7 @@ Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Templa
 Status VerifyBlobs(const fb::Index& index, const Header& header);
 Status VerifyVariants(const fb::Index& index);
 Status VerifyEntries(const fb::Index& index);
+Status VerifyTuned(const fb::Index& index);
 
 // Where a program stands, which decides what it may refer to.
 struct ProgramScope {

@@ -48,6 +48,7 @@ inline constexpr uint64_t kMaxIndexBytes = 256ull << 20;
 inline constexpr uint64_t kMaxBlobBytes = 256ull << 20;  // uncompressed
 inline constexpr uint64_t kMaxVariants = 1ull << 24;
 inline constexpr uint64_t kMaxOps = 1ull << 16;
+inline constexpr uint64_t kMaxTuned = 1ull << 20;  // tuned problems
 inline constexpr uint32_t kMaxNameBytes = 4096;
 inline constexpr uint32_t kMaxRank = 16;
 inline constexpr uint32_t kMaxOperands = 64;  // operands + results of an op

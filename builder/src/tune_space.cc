@@ -1,0 +1,313 @@
+#include "tune_space.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "build.h"
+#include "check_variants.h"
+#include "compile_all.h"
+#include "fingerprint.h"
+#include "kbundle/nearest.h"
+#include "kbundle/select.h"
+#include "listed_problems.h"
+#include "pack.h"
+#include "process.h"
+#include "schedule.h"
+#include "tune_child.h"
+
+namespace kbundle::builder {
+namespace {
+
+constexpr size_t kShownLog = 600;
+
+class Silent : public Reporter {
+ public:
+  void Progress(int, int, const std::string&) override {}
+  void Note(const std::string&) override {}
+  void Failure(const std::string&) override {}
+};
+
+const Template& TemplateOf(const Work& work, const VariantUse& use) {
+  return work.ops[use.op].op->templates[use.template_index];
+}
+
+std::string LabelOf(const Work& work, const VariantUse& use) {
+  const Template& variant = TemplateOf(work, use);
+  return VariantLabel(*work.ops[use.op].op, variant, variant.points[use.point],
+                      work.targets[use.target]);
+}
+
+// An object that says which kernels a unit would hold, and holds none.
+Object OutlineOf(const Unit& unit) {
+  Object object;
+  object.format =
+      unit.compiler == Unit::Compiler::kHost ? ObjectFormat::kHostObject : ObjectFormat::kCubin;
+  object.code = "outline";
+  for (const std::string& kernel : unit.kernels) {
+    KernelInfo info;
+    info.kernel = info.symbol = kernel;
+    object.kernels.push_back(std::move(info));
+  }
+  return object;
+}
+
+std::vector<std::string> Environment(std::chrono::seconds limit) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with("KBUNDLE_COMPILE_TIMEOUT=")) all.emplace_back(*entry);
+  }
+  all.push_back(fmt::format("KBUNDLE_COMPILE_TIMEOUT={}", limit.count()));
+  return all;
+}
+
+std::string LastPart(const std::string& log) {
+  return log.size() <= kShownLog ? log : "..." + log.substr(log.size() - kShownLog);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TuneSpace>> TuneSpace::Open(const SpaceOptions& options) {
+  std::unique_ptr<TuneSpace> space(new TuneSpace);
+  space->options_ = options;
+  KB_RETURN_IF_ERROR(space->ReadFamilies(options));
+  KB_ASSIGN_OR_RETURN(space->device_, DeviceFromTargetName(options.target));
+  KB_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make());
+  space->folder_ = std::make_unique<TemporaryFolder>(std::move(folder));
+  KB_ASSIGN_OR_RETURN(ObjectStore store, ObjectStore::Open(options.cache_dir));
+  space->store_ = std::make_unique<ObjectStore>(std::move(store));
+  KB_RETURN_IF_ERROR(space->PackOutline());
+  return space;
+}
+
+TuneSpace::~TuneSpace() {
+  stop_ = true;
+  if (compiler_.joinable()) compiler_.join();
+}
+
+Status TuneSpace::ReadFamilies(const SpaceOptions& options) {
+  KB_ASSIGN_OR_RETURN(const std::vector<std::string> manifests, FindManifests(options.paths));
+  for (const std::string& manifest : manifests) {
+    KB_ASSIGN_OR_RETURN(Family family, ReadManifest(manifest));
+    families_.push_back(std::move(family));
+  }
+  KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options.target));
+  KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}));
+  if (!work_.variants.empty()) return Status();
+  return InvalidArgument(
+      fmt::format("no variant of these manifests is for {}; nothing to tune", options.target));
+}
+
+Status TuneSpace::PackOutline() {
+  std::vector<Object> objects;
+  for (const Unit& unit : work_.units) objects.push_back(OutlineOf(unit));
+  PackInput input;
+  input.name = "outline";
+  input.work = &work_;
+  input.objects = &objects;
+  input.store = store_.get();
+  KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
+  const std::string path = folder_->path() + "/outline.kb";
+  KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+  KB_ASSIGN_OR_RETURN(outline_, Bundle::Open(path));
+  return Status();
+}
+
+Result<std::vector<SpaceProblem>> TuneSpace::ListedProblems() const {
+  std::vector<SpaceProblem> problems;
+  std::vector<std::string> names;
+  for (uint32_t op = 0; op < work_.ops.size(); ++op) {
+    const std::string& name = work_.ops[op].op->name;
+    names.push_back(name);
+    if (!options_.op.empty() && name != options_.op) continue;
+    KB_ASSIGN_OR_RETURN(const uint32_t number, outline_->FindOp(name));
+    KB_ASSIGN_OR_RETURN(const std::vector<Problem> listed,
+                        builder::ListedProblems(*outline_, number));
+    for (const Problem& problem : listed) {
+      KB_ASSIGN_OR_RETURN(SpaceProblem made, MakeProblem(problem));
+      problems.push_back(std::move(made));
+    }
+  }
+  if (!options_.op.empty() && std::find(names.begin(), names.end(), options_.op) == names.end()) {
+    return InvalidArgument(
+        fmt::format("--op: no op '{}'{}", options_.op, DidYouMean(options_.op, names)));
+  }
+  return problems;
+}
+
+Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
+  SpaceProblem made;
+  made.problem = problem;
+  std::map<std::string, uint32_t> uses;
+  for (uint32_t i = 0; i < work_.variants.size(); ++i) {
+    const VariantUse& use = work_.variants[i];
+    if (work_.ops[use.op].op->name != problem.op_name) continue;
+    made.family = work_.ops[use.op].family;
+    uses[LabelOf(work_, use)] = i;
+  }
+  const auto selected = Select(*outline_, problem, device_);
+  if (!selected.ok()) {
+    if (selected.status().code() == StatusCode::kNotFound) return made;  // nothing to choose from
+    return selected.status();
+  }
+  for (const Selected& one : *selected) {
+    const std::string id = outline_->VariantId(one.variant);
+    const auto use = uses.find(id);
+    if (use == uses.end()) return Internal("the outline lists " + id + ", the manifest does not");
+    made.candidates.push_back({id, use->second});
+  }
+  return made;
+}
+
+Status TuneSpace::FindTools() {
+  context_.tools = Toolchain::Find();
+  context_.limit = options_.compile_limit;
+  bool nvrtc = false, nvcc = false, host = false;
+  for (const Unit& unit : work_.units) {
+    nvrtc |= unit.compiler == Unit::Compiler::kNvrtc;
+    nvcc |= unit.compiler == Unit::Compiler::kNvcc;
+    host |= unit.compiler == Unit::Compiler::kHost;
+  }
+  if (nvrtc) KB_RETURN_IF_ERROR(context_.tools.NeedNvrtc());
+  if (nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedNvcc());
+  if (host || nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedHostCompiler());
+  if (host) KB_RETURN_IF_ERROR(context_.tools.NeedKernelIncludes());
+  if (host || nvcc) context_.tools.FindHostParts();
+  return Status();
+}
+
+std::string TuneSpace::CompileCommand(uint32_t use) const {
+  std::vector<std::string> words = {"kbundle", "build"};
+  words.insert(words.end(), options_.paths.begin(), options_.paths.end());
+  for (const std::string& word : {std::string("--target"), options_.target, std::string("--only"),
+                                  work_.units[work_.variants[use].unit].label}) {
+    words.push_back(word);
+  }
+  return ShellCommand(words);
+}
+
+void TuneSpace::CompileUnit(uint32_t unit) {
+  ProcessOptions options;
+  options.arguments = {OwnExecutable(), "build"};
+  options.arguments.insert(options.arguments.end(), options_.paths.begin(), options_.paths.end());
+  for (const std::string& word :
+       {std::string("--target"), options_.target, std::string("--only"), work_.units[unit].label}) {
+    options.arguments.push_back(word);
+  }
+  if (!options_.cache_dir.empty()) {
+    options.arguments.insert(options.arguments.end(), {"--cache", options_.cache_dir});
+  }
+  options.environment = Environment(options_.compile_limit);
+  // The compiler's own limit comes first and says more; this one is for NVRTC, which has none.
+  options.limit = options_.compile_limit + std::chrono::seconds(5);
+  std::string failure;
+  const auto result = RunProcess(options);
+  if (!result.ok()) {
+    failure = result.status().message();
+  } else if (!result->ok()) {
+    failure = result->Describe() + ": " + LastPart(result->output);
+  }
+  const std::lock_guard lock(mutex_);
+  failures_[unit] = std::move(failure);
+  compiled_.notify_all();
+}
+
+Status TuneSpace::StartCompiling(const std::vector<uint32_t>& uses) {
+  KB_RETURN_IF_ERROR(FindTools());
+  std::vector<uint32_t> units;
+  for (uint32_t use : uses) {
+    const uint32_t unit = work_.variants[use].unit;
+    if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+  }
+  ToolDigests digests(store_->folder());
+  KeyMaker keys(&context_.tools, &digests);
+  std::vector<uint32_t> missing;
+  for (uint32_t unit : units) {
+    KB_ASSIGN_OR_RETURN(const UnitInputs inputs, keys.Make(work_.units[unit]));
+    const auto bytes = store_->Get("objects", inputs.key);
+    const auto object = bytes ? ParseObject(*bytes) : Result<Object>(NotFound(""));
+    if (object.ok() && keys.ChangedRead(*object).empty()) {
+      failures_[unit] = "";
+    } else {
+      missing.push_back(unit);
+    }
+  }
+  compiler_ = std::thread([this, missing] {
+    RunJobs(static_cast<int>(missing.size()), options_.jobs, stop_,
+            [&](int i) { CompileUnit(missing[static_cast<size_t>(i)]); });
+  });
+  return Status();
+}
+
+void TuneSpace::WaitFor(const std::set<uint32_t>& units) {
+  std::unique_lock lock(mutex_);
+  compiled_.wait(lock, [&] {
+    return std::all_of(units.begin(), units.end(),
+                       [this](uint32_t unit) { return failures_.contains(unit); });
+  });
+}
+
+std::string TuneSpace::FailureOf(uint32_t use) {
+  const std::lock_guard lock(mutex_);
+  const auto found = failures_.find(work_.variants[use].unit);
+  return found == failures_.end() ? "not compiled" : found->second;
+}
+
+std::string TuneSpace::FingerprintOf(uint32_t use) const {
+  const auto found = fingerprints_.find(use);
+  return found == fingerprints_.end() ? "" : found->second;
+}
+
+// The same work with these variants alone, of which the code is there.
+Work TuneSpace::OnlyOf(const std::vector<uint32_t>& uses) const {
+  Work only;
+  only.targets = work_.targets;
+  only.ops = work_.ops;
+  std::map<uint32_t, uint32_t> moved;
+  for (uint32_t number : uses) {
+    VariantUse use = work_.variants[number];
+    const auto [unit, fresh] =
+        moved.try_emplace(use.unit, static_cast<uint32_t>(only.units.size()));
+    if (fresh) only.units.push_back(work_.units[use.unit]);
+    use.unit = unit->second;
+    only.variants.push_back(std::move(use));
+  }
+  return only;
+}
+
+Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
+  std::set<uint32_t> units;
+  for (uint32_t use : uses) units.insert(work_.variants[use].unit);
+  WaitFor(units);
+  std::vector<uint32_t> there;
+  for (uint32_t use : uses) {
+    if (FailureOf(use).empty()) there.push_back(use);
+  }
+  if (there.empty()) return NotFound("none of the variants could be compiled");
+  const Work only = OnlyOf(there);
+  BuildOptions options;
+  Silent silent;
+  ToolDigests digests(store_->folder());
+  UnitBuilder builder(options, &only, &context_, store_.get(), &digests, &silent);
+  KB_RETURN_IF_ERROR(builder.LookUp());
+  if (builder.missing() > 0) {
+    return Unavailable("the object store lost what was just compiled: " + store_->folder());
+  }
+  for (size_t i = 0; i < there.size(); ++i) {
+    const VariantUse& use = only.variants[i];
+    fingerprints_[there[i]] = Fingerprint(only, use, builder.objects()[use.unit]);
+  }
+  PackInput input;
+  input.name = fmt::format("tune{}", bundles_);
+  input.work = &only;
+  input.objects = &builder.objects();
+  input.store = store_.get();
+  KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
+  const std::string path = fmt::format("{}/{}.kb", folder_->path(), input.name);
+  KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+  ++bundles_;
+  return path;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,139 @@
+#include "kbundle/tuned.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "kbundle/bundle_generated.h"
+#include "kbundle/key.h"
+#include "verify.h"
+
+namespace kbundle {
+namespace {
+
+// Hashes a sequence of numbers in pieces that fit the stack.
+class MatchHash {
+ public:
+  void Add(uint64_t number) {
+    if (size_ == buffer_.size()) Fold();
+    buffer_[size_++] = number;
+  }
+  uint64_t Finish() {
+    Fold();
+    return buffer_[0];
+  }
+
+ private:
+  void Fold() {
+    buffer_[0] = Xxh3(buffer_.data(), size_ * sizeof(uint64_t));
+    size_ = 1;
+  }
+  std::array<uint64_t, 128> buffer_;
+  size_t size_ = 0;
+};
+
+bool IsCoordinate(const fb::Op& op, uint32_t symbol) {
+  for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
+    if (op.coordinates()->Get(i) == symbol) return true;
+  }
+  return false;
+}
+
+void AddAttribute(AttributeType type, const Problem::Attribute& value, MatchHash* hash) {
+  if (type == AttributeType::kFloat || type == AttributeType::kFloatArray) return;
+  hash->Add(static_cast<uint64_t>(value.integer));
+  hash->Add(value.integers.size());
+  for (int64_t integer : value.integers) hash->Add(static_cast<uint64_t>(integer));
+}
+
+// In Index.tuned_devices; no row's number when it is not there.
+uint32_t NumberOf(const fb::Index& index, const Device& device) {
+  uint32_t number = 0;
+  while (number < Count(index.tuned_devices()) &&
+         index.tuned_devices()->Get(number)->string_view() != device.name) {
+    ++number;
+  }
+  return number;
+}
+
+// Rows of (op, target, match), which are consecutive.
+std::pair<uint32_t, uint32_t> RowsOf(const fb::Index& index, uint32_t op, uint16_t target,
+                                     uint64_t match) {
+  const auto* rows = index.tuned();
+  const auto bound = [&](bool above) {
+    uint32_t low = 0, high = Count(rows);
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      const fb::Tuned& row = *rows->Get(middle);
+      const auto key = std::tuple(row.op(), row.target(), row.match());
+      const auto wanted = std::tuple(op, target, match);
+      if (above ? key <= wanted : key < wanted)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  };
+  return {bound(false), bound(true)};
+}
+
+}  // namespace
+
+uint64_t TunedMatch(const Bundle& bundle, const Problem& problem) {
+  const fb::Op& op = bundle.op(problem.op);
+  MatchHash hash;
+  hash.Add(problem.types);
+  for (const TensorSpec& operand : problem.operands) {
+    hash.Add(operand.present);
+    hash.Add(operand.strides.size());
+    for (int64_t stride : operand.strides) hash.Add(static_cast<uint64_t>(stride));
+  }
+  for (uint32_t i = 0; i < Count(op.attributes()); ++i) {
+    const auto type = static_cast<AttributeType>(op.attributes()->Get(i)->type());
+    AddAttribute(type, problem.attributes[i], &hash);
+  }
+  for (uint32_t i = 0; i < problem.symbols.size(); ++i) {
+    if (!IsCoordinate(op, i)) hash.Add(static_cast<uint64_t>(problem.symbols[i]));
+  }
+  return hash.Finish();
+}
+
+double TunedCoordinate(int64_t value) {
+  constexpr double kSteps = 1ull << 40;
+  return std::nearbyint(std::log2(static_cast<double>(value)) * kSteps) / kSteps;
+}
+
+NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,
+                       const Device& device) {
+  const fb::Index& index = bundle.index();
+  NearestTuned nearest;
+  if (Count(index.tuned()) == 0) return nearest;
+  const fb::Op& op = bundle.op(problem.op);
+  std::array<double, kMaxSymbols> wanted;
+  const uint32_t count = Count(op.coordinates());
+  for (uint32_t i = 0; i < count; ++i) {
+    const int64_t value = problem.symbols[op.coordinates()->Get(i)];
+    if (value <= 0) return nearest;
+    wanted[i] = TunedCoordinate(value);
+  }
+  bool nearest_own = false;
+  nearest.distance = std::numeric_limits<double>::infinity();
+  const auto [begin, end] = RowsOf(index, problem.op, target, TunedMatch(bundle, problem));
+  const uint32_t own_device = NumberOf(index, device);
+  const auto& coordinates = *index.coordinates();
+  for (uint32_t i = begin; i < end; ++i) {
+    const fb::Tuned& row = *index.tuned()->Get(i);
+    const bool own = row.device() == own_device;
+    double distance = 0;
+    for (uint32_t c = 0; c < count; ++c) {
+      distance += std::abs(coordinates.Get(row.coordinates() + c) - wanted[c]);
+    }
+    if (own < nearest_own || (own == nearest_own && distance >= nearest.distance)) continue;
+    nearest = {i, distance};
+    nearest_own = own;
+  }
+  return nearest;
+}
+
+}  // namespace kbundle
