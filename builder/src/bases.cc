@@ -9,9 +9,9 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr uint32_t kSchema = 1;
+constexpr uint32_t kSchema = 2;
 // A grid of hundreds of points must not take hundreds of thousands of estimates.
-constexpr uint32_t kMaxCandidates = 16;
+constexpr uint32_t kMaxCandidates = 64;
 
 // Estimated sizes: alone, and against each candidate.
 struct Costs {
@@ -40,41 +40,46 @@ Result<Costs> Estimate(const std::vector<Sibling>& siblings) {
   return costs;
 }
 
-// Bytes saved by making candidate `c` a base; bases stand alone, which may cost some.
-int64_t Gain(const Costs& costs, uint32_t c, const std::vector<size_t>& best,
-             const std::vector<bool>& is_base) {
-  const uint32_t self = costs.candidates[c];
-  int64_t gain = static_cast<int64_t>(best[self]) - static_cast<int64_t>(costs.alone[self]);
-  for (uint32_t i = 0; i < best.size(); ++i) {
-    if (i != self && !is_base[i] && costs.against[c][i] < best[i]) {
-      gain += static_cast<int64_t>(best[i] - costs.against[c][i]);
-    }
-  }
-  return gain;
-}
+// Who refers to whom, and what it costs, with some of the candidates as bases.
+struct Assignment {
+  size_t bytes = 0;
+  std::vector<uint32_t> base_of;
+};
 
-std::vector<uint32_t> Greedy(const Costs& costs) {
+Assignment Assign(const Costs& costs, const std::vector<bool>& chosen) {
+  Assignment result;
+  for (uint32_t i = 0; i < costs.alone.size(); ++i) result.base_of.push_back(i);
   std::vector<size_t> best = costs.alone;
   std::vector<bool> is_base(best.size(), false);
-  std::vector<uint32_t> base_of;
-  for (uint32_t i = 0; i < best.size(); ++i) base_of.push_back(i);
-  while (true) {
-    uint32_t pick = 0;
-    int64_t most = 0;
-    for (uint32_t c = 0; c < costs.candidates.size(); ++c) {
-      const int64_t gain = is_base[costs.candidates[c]] ? 0 : Gain(costs, c, best, is_base);
-      if (gain > most) most = gain, pick = c;
-    }
-    if (most == 0) return base_of;
-    const uint32_t self = costs.candidates[pick];
-    is_base[self] = true;
-    best[self] = costs.alone[self];
-    base_of[self] = self;
+  for (uint32_t c = 0; c < chosen.size(); ++c) is_base[costs.candidates[c]] = chosen[c];
+  for (uint32_t c = 0; c < chosen.size(); ++c) {
+    if (!chosen[c]) continue;
     for (uint32_t i = 0; i < best.size(); ++i) {
-      if (is_base[i] || costs.against[pick][i] >= best[i]) continue;
-      best[i] = costs.against[pick][i];
-      base_of[i] = self;
+      if (is_base[i] || costs.against[c][i] >= best[i]) continue;
+      best[i] = costs.against[c][i];
+      result.base_of[i] = costs.candidates[c];
     }
+  }
+  for (const size_t bytes : best) result.bytes += bytes;
+  return result;
+}
+
+// Makes or unmakes the base that saves most, until no such change saves anything.
+std::vector<uint32_t> Search(const Costs& costs) {
+  std::vector<bool> chosen(costs.candidates.size(), false);
+  Assignment best = Assign(costs, chosen);
+  while (true) {
+    size_t change = chosen.size();
+    for (size_t c = 0; c < chosen.size(); ++c) {
+      chosen[c] = !chosen[c];
+      Assignment found = Assign(costs, chosen);
+      chosen[c] = !chosen[c];
+      if (found.bytes >= best.bytes) continue;
+      best = std::move(found);
+      change = c;
+    }
+    if (change == chosen.size()) return best.base_of;
+    chosen[change] = !chosen[change];
   }
 }
 
@@ -95,7 +100,7 @@ Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
     return bases;
   }
   KB_ASSIGN_OR_RETURN(const Costs costs, Estimate(siblings));
-  bases = Greedy(costs);
+  bases = Search(costs);
   KeyWriter text;
   for (uint32_t base : bases) text.U32(base);
   KB_RETURN_IF_ERROR(store.Put("bases", key, text.bytes()));

@@ -76,7 +76,10 @@ class BundleBuild {
     report_.variants = static_cast<int>(work_.variants.size());
     report_.objects = static_cast<int>(work_.units.size());
     report_.reused = report_.objects - units.missing();
-    if (options_.explain || options_.dry_run) units.Explain();
+    if (options_.explain || options_.dry_run) {
+      for (const std::string& note : work_.notes) reporter_.Note(note);
+      units.Explain();
+    }
     if (!options_.dry_run) {
       KB_RETURN_IF_ERROR(units.CompileMissing(cancel_, &report_));
       KB_RETURN_IF_ERROR(Check(units.objects()));
@@ -103,12 +106,29 @@ class BundleBuild {
       if (!target.ok()) return std::move(target).status().Annotate("--target");
       targets.push_back(*target);
     }
-    KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets));
+    KB_ASSIGN_OR_RETURN(const std::vector<Provider> providers, Providers());
+    KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets, providers));
     if (!options_.only.empty()) return KeepOnly();
     if (!work_.variants.empty()) return Status();
     return InvalidArgument(
         "no variant of these manifests is for the targets asked for; nothing to "
         "build");
+  }
+
+  Result<std::vector<Provider>> Providers() const {
+    const std::vector<std::pair<std::string, Provider>> known = {
+        {"cuda", Provider::kCuda}, {"host", Provider::kHost}, {"triton", Provider::kTriton}};
+    std::vector<Provider> providers;
+    for (const std::string& name : options_.providers) {
+      const auto found = std::find_if(known.begin(), known.end(),
+                                      [&](const auto& provider) { return provider.first == name; });
+      if (found == known.end()) {
+        return InvalidArgument(
+            fmt::format("--provider: '{}' is none; there are cuda, host, triton", name));
+      }
+      providers.push_back(found->second);
+    }
+    return providers;
   }
 
   // Leaves the named variant (or unit) and what it needs.
@@ -122,17 +142,26 @@ class BundleBuild {
     std::vector<VariantUse> kept;
     for (const VariantUse& use : work_.variants) {
       labels.push_back(label_of(use));
-      if (labels.back() == options_.only || work_.units[use.unit].label == options_.only) {
-        kept.push_back(use);
-      }
+      const bool own = std::any_of(use.units.begin(), use.units.end(), [&](uint32_t unit) {
+        return unit != kNoUnit && work_.units[unit].label == options_.only;
+      });
+      if (labels.back() == options_.only || own) kept.push_back(use);
     }
     if (kept.empty()) {
       return NotFound(fmt::format("--only: no variant '{}'{}", options_.only,
                                   DidYouMean(options_.only, labels)));
     }
-    if (kept[0].unit != 0) work_.units[0] = std::move(work_.units[kept[0].unit]);
-    work_.units.erase(work_.units.begin() + 1, work_.units.end());
-    for (VariantUse& use : kept) use.unit = 0;
+    std::vector<Unit> units;
+    std::map<uint32_t, uint32_t> moved;
+    for (VariantUse& use : kept) {
+      for (uint32_t& unit : use.units) {
+        if (unit == kNoUnit) continue;
+        const auto [place, fresh] = moved.try_emplace(unit, static_cast<uint32_t>(units.size()));
+        if (fresh) units.push_back(work_.units[unit]);
+        unit = place->second;
+      }
+    }
+    work_.units = std::move(units);
     work_.variants = std::move(kept);
     return Status();
   }
@@ -140,12 +169,17 @@ class BundleBuild {
   Status FindTools() {
     context_.tools = Toolchain::Find();
     context_.limit = CompileLimit();
-    bool nvrtc = false, nvcc = false, host = false, portable = false;
+    bool nvrtc = false, nvcc = false, host = false, triton = false, portable = false;
     for (const Unit& unit : work_.units) {
       nvrtc |= unit.compiler == Unit::Compiler::kNvrtc;
       nvcc |= unit.compiler == Unit::Compiler::kNvcc;
       host |= unit.compiler == Unit::Compiler::kHost;
+      triton |= unit.compiler == Unit::Compiler::kTriton;
       portable |= unit.portable();
+    }
+    if (triton) {
+      context_.triton = std::make_shared<TritonWorkers>(FindTritonPython(options_.python));
+      KB_RETURN_IF_ERROR(context_.triton->python().Need());
     }
     if (nvrtc) KB_RETURN_IF_ERROR(context_.tools.NeedNvrtc());
     if (nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedNvcc());
@@ -161,7 +195,7 @@ class BundleBuild {
   Status Check(const std::vector<Object>& objects) {
     Status first;
     for (const VariantUse& use : work_.variants) {
-      Status status = CheckVariant(work_, use, objects[use.unit]);
+      Status status = CheckVariant(work_, use, objects);
       if (status.ok()) continue;
       ++report_.failed;
       reporter_.Failure(status.message());

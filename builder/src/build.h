@@ -20,7 +20,9 @@ struct BuildOptions {
   int jobs = 0;  // 0: one per CPU
   std::string
       cache_dir;  // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
-  std::string only;  // a variant's id: compile just its code, write no bundle
+  std::vector<std::string> providers;  // only these: cuda, host, triton; empty: all
+  std::string python;                  // with Triton; see triton_python.h for what is the default
+  std::string only;                    // a variant's id: compile just its code, write no bundle
   bool keep_going = false, dry_run = false, explain = false;
 };
 

@@ -22,12 +22,12 @@ Status CheckStep(const Step& step, const std::string& name, const Template& vari
 
 }  // namespace
 
-Status CheckVariant(const Work& work, const VariantUse& use, const Object& object) {
+Status CheckVariant(const Work& work, const VariantUse& use, const std::vector<Object>& objects) {
   const Op& op = *work.ops[use.op].op;
   const Template& variant = op.templates[use.template_index];
   for (size_t i = 0; i < variant.steps.size(); ++i) {
     if (variant.steps[i].kind != StepKind::kKernel) continue;
-    Status status = CheckStep(variant.steps[i], use.kernels[i], variant, object);
+    Status status = CheckStep(variant.steps[i], use.kernels[i], variant, objects[use.units[i]]);
     if (status.ok()) continue;
     const SourceSpan& where =
         variant.steps[i].where.line > 0 ? variant.steps[i].where : variant.where;

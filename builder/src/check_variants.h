@@ -8,8 +8,8 @@
 namespace kbundle::builder {
 
 // Kernels present, parameters as the steps pass them, no more spill than the manifest allows.
-// kInvalidArgument names manifest, line, variant, kernel and figures.
-Status CheckVariant(const Work& work, const VariantUse& use, const Object& object);
+// objects: by unit. kInvalidArgument names manifest, line, variant, kernel and figures.
+Status CheckVariant(const Work& work, const VariantUse& use, const std::vector<Object>& objects);
 
 }  // namespace kbundle::builder
 

@@ -14,6 +14,7 @@
 #include "nvrtc.h"
 #include "process.h"
 #include "toolchain.h"
+#include "triton_python.h"
 
 namespace kbundle::builder {
 namespace {
@@ -146,6 +147,14 @@ std::vector<Finding> FindPython() {
   return {interpreter, jax};
 }
 
+Finding FindTriton() {
+  const TritonPython python = FindTritonPython("");
+  Finding finding{
+      "Triton", false, false, python.triton_version, python.python, python.Need().message()};
+  finding.found = finding.advice.empty();
+  return finding;
+}
+
 std::vector<Finding> LookAround() {
   const Toolchain tools = Toolchain::Find();
   std::vector<Finding> findings = {FindNvrtc(tools),        FindNvfatbin(tools), FindNvcc(tools),
@@ -153,6 +162,7 @@ std::vector<Finding> LookAround() {
   for (auto& more : {FindGpus(), FindPython()}) {
     findings.insert(findings.end(), more.begin(), more.end());
   }
+  findings.push_back(FindTriton());
   return findings;
 }
 

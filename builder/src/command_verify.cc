@@ -6,6 +6,7 @@
 #include "kbundle/describe.h"
 #include "kbundle/json.h"
 #include "listed_problems.h"
+#include "problem_file.h"
 
 namespace kbundle::builder {
 namespace {
@@ -35,10 +36,23 @@ bool HasExactCode(const Bundle& bundle, uint32_t op, const Device& device) {
   return false;
 }
 
-Result<Coverage> CheckTarget(const Bundle& bundle, const Device& device, bool strict) {
+SelectOptions ExactOnly(bool strict) {
   SelectOptions options;
   options.policy.allow_portable = false;
   options.policy.strict = strict;
+  return options;
+}
+
+void CheckProblem(const Bundle& bundle, const Problem& problem, const Device& device,
+                  const SelectOptions& options, Coverage* coverage) {
+  ++coverage->problems;
+  const auto selected = SelectFirst(bundle, problem, device, options);
+  if (selected.ok()) return;
+  coverage->gaps.push_back({problem.op_name, problem.ToString(), selected.status().message()});
+}
+
+Result<Coverage> CheckTarget(const Bundle& bundle, const Device& device, bool strict) {
+  const SelectOptions options = ExactOnly(strict);
   Coverage coverage;
   const auto* ops = bundle.index().ops();
   for (uint32_t op = 0; ops && op < ops->size(); ++op) {
@@ -50,11 +64,20 @@ Result<Coverage> CheckTarget(const Bundle& bundle, const Device& device, bool st
       continue;
     }
     for (const Problem& problem : problems) {
-      ++coverage.problems;
-      const auto selected = SelectFirst(bundle, problem, device, options);
-      if (selected.ok()) continue;
-      coverage.gaps.push_back({name, problem.ToString(), selected.status().message()});
+      CheckProblem(bundle, problem, device, options, &coverage);
     }
+  }
+  return coverage;
+}
+
+// The problems of a file instead of those that the bundle lists.
+Result<Coverage> CheckFile(const Bundle& bundle, const Device& device, bool strict,
+                           const std::string& file) {
+  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ReadProblemFile(file, bundle));
+  const SelectOptions options = ExactOnly(strict);
+  Coverage coverage;
+  for (const Problem& problem : problems) {
+    CheckProblem(bundle, problem, device, options, &coverage);
   }
   return coverage;
 }
@@ -124,6 +147,9 @@ int Refuse(const Terminal& terminal, const VerifyCommand& command, const Status&
 }  // namespace
 
 int VerifyCommand::Run(const Terminal& terminal) const {
+  if (!problems.empty() && target.empty()) {
+    return terminal.Usage("verify", "--problems asks about a target: add --target sm_90a");
+  }
   Device device;
   if (!target.empty()) {
     const auto parsed = DeviceFromTargetName(target);
@@ -135,9 +161,14 @@ int VerifyCommand::Run(const Terminal& terminal) const {
   const Bundle& bundle = **opened;
   const Status bytes = bundle.VerifyAll();
   if (!bytes.ok()) return Refuse(terminal, *this, bytes);
-  Result<Coverage> coverage = !target.empty() ? CheckTarget(bundle, device, strict)
-                              : strict        ? Result<Coverage>(CheckRan(bundle))
-                                              : Result<Coverage>(Coverage());
+  Result<Coverage> coverage = Coverage();
+  if (!problems.empty()) {
+    coverage = CheckFile(bundle, device, strict, problems);
+  } else if (!target.empty()) {
+    coverage = CheckTarget(bundle, device, strict);
+  } else if (strict) {
+    coverage = CheckRan(bundle);
+  }
   if (!coverage.ok()) return Refuse(terminal, *this, coverage.status());
   json ? PrintJson(terminal, *this, bundle, *coverage)
        : PrintText(terminal, *this, bundle, *coverage);

@@ -11,8 +11,9 @@ namespace kbundle::builder {
 
 struct VerifyCommand {
   std::string file;
-  std::string target;   // empty: bytes only
-  bool strict = false;  // also refuses variants that conformance never ran
+  std::string target;    // empty: bytes only
+  std::string problems;  // a file of problems to check for the target instead of the listed ones
+  bool strict = false;   // also refuses variants that conformance never ran
   bool json = false;
 
   int Run(const Terminal& terminal) const;

@@ -4,15 +4,17 @@
 
 namespace kbundle::builder {
 
-Result<Object> CompileUnit(const Unit& unit, const SourceTree& tree, const std::string& key,
-                           const CompileContext& context) {
+Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                           const std::string& key, const CompileContext& context) {
   switch (unit.compiler) {
     case Unit::Compiler::kNvrtc:
-      return CompileWithNvrtc(unit, tree, context);
+      return CompileWithNvrtc(unit, *tree, context);
     case Unit::Compiler::kNvcc:
-      return CompileWithNvcc(unit, tree, key, context);
+      return CompileWithNvcc(unit, *tree, key, context);
     case Unit::Compiler::kHost:
-      return CompileForHost(unit, tree, context);
+      return CompileForHost(unit, *tree, context);
+    case Unit::Compiler::kTriton:
+      return CompileWithTriton(unit, tree, context);
   }
   return Internal("unknown compiler");
 }
@@ -25,12 +27,16 @@ std::vector<std::string> CanonicalOptions(const Unit& unit) {
       return NvccOptions(unit);
     case Unit::Compiler::kHost:
       return HostOptions(unit);
+    case Unit::Compiler::kTriton:
+      return {unit.extra_options};
   }
   return {};
 }
 
 std::string ReproduceCommand(const Unit& unit, const Toolchain& tools) {
-  if (unit.compiler == Unit::Compiler::kNvrtc) return "";
+  const bool own =
+      unit.compiler == Unit::Compiler::kNvrtc || unit.compiler == Unit::Compiler::kTriton;
+  if (own) return "";
   const bool host = unit.compiler == Unit::Compiler::kHost;
   std::vector<std::string> words = {host ? tools.host_compiler : tools.nvcc};
   for (const std::string& option : CanonicalOptions(unit)) words.push_back(option);

@@ -11,6 +11,7 @@
 #include "object.h"
 #include "source_tree.h"
 #include "toolchain.h"
+#include "triton_worker.h"
 #include "work.h"
 
 namespace kbundle::builder {
@@ -18,20 +19,21 @@ namespace kbundle::builder {
 // Shared by all compilations of a build; immutable while they run.
 struct CompileContext {
   Toolchain tools;
-  std::shared_ptr<const Nvrtc> nvrtc;  // null when no unit needs it
-  std::chrono::seconds limit{600};     // of one child process; $KBUNDLE_COMPILE_TIMEOUT
+  std::shared_ptr<const Nvrtc> nvrtc;     // null when no unit needs it
+  std::shared_ptr<TritonWorkers> triton;  // likewise; thread-safe in itself
+  std::chrono::seconds limit{600};        // of one child process; $KBUNDLE_COMPILE_TIMEOUT
 };
 
 // Safe from any thread. kInvalidArgument: the source is wrong; the message is the compiler's log.
 // kDeadlineExceeded, kUnavailable, kInternal: the compiler hung, vanished, crashed.
 // key: makes the folder of nvcc's work the same wherever it runs.
-Result<Object> CompileUnit(const Unit& unit, const SourceTree& tree, const std::string& key,
-                           const CompileContext& context);
+Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                           const std::string& key, const CompileContext& context);
 
 // The options that go into the key, without paths.
 std::vector<std::string> CanonicalOptions(const Unit& unit);
 
-// A shell command that shows the same error; empty where only kbundle itself can (NVRTC).
+// A shell command that shows the same error; empty where only kbundle itself can (NVRTC, Triton).
 std::string ReproduceCommand(const Unit& unit, const Toolchain& tools);
 
 // Per compiler, called by CompileUnit.
@@ -39,6 +41,8 @@ Result<Object> CompileWithNvrtc(const Unit& unit, const SourceTree& tree,
                                 const CompileContext& context);
 Result<Object> CompileWithNvcc(const Unit& unit, const SourceTree& tree, const std::string& key,
                                const CompileContext& context);
+Result<Object> CompileWithTriton(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                                 const CompileContext& context);
 Result<Object> CompileForHost(const Unit& unit, const SourceTree& tree,
                               const CompileContext& context);
 std::vector<std::string> NvrtcOptions(const Unit& unit);

@@ -18,7 +18,7 @@ UnitBuilder::UnitBuilder(const BuildOptions& options, const Work* work,
       context_(*context),
       store_(*store),
       reporter_(*reporter),
-      keys_(&context->tools, digests) {}
+      keys_(&context->tools, context->triton ? &context->triton->python() : nullptr, digests) {}
 
 Status UnitBuilder::LookUp() {
   objects_.resize(work_.units.size());
@@ -33,6 +33,15 @@ Status UnitBuilder::LookUp() {
   // Host sources hold many kernels and take the longest: they must not be what all wait for.
   std::stable_partition(missing_.begin(), missing_.end(), [this](const Missing& missing) {
     return work_.units[missing.unit].compiler == Unit::Compiler::kHost;
+  });
+  // A Python child serves one source: those of the same one after the other.
+  const auto python_source = [this](const Missing& missing) {
+    const Unit& unit = work_.units[missing.unit];
+    const bool triton = unit.compiler == Unit::Compiler::kTriton;
+    return triton ? unit.family->directory + "/" + unit.source : std::string();
+  };
+  std::stable_sort(missing_.begin(), missing_.end(), [&](const Missing& a, const Missing& b) {
+    return python_source(a) < python_source(b);
   });
   return Status();
 }
@@ -64,7 +73,7 @@ void UnitBuilder::Explain() const {
 Status UnitBuilder::Compile(int unit) {
   const UnitInputs& inputs = inputs_[unit];
   KB_ASSIGN_OR_RETURN(objects_[unit],
-                      CompileUnit(work_.units[unit], *inputs.tree, inputs.key, context_));
+                      CompileUnit(work_.units[unit], inputs.tree, inputs.key, context_));
   KB_RETURN_IF_ERROR(store_.Put("objects", inputs.key, Serialize(objects_[unit])));
   return store_.Put("last", NoteKey(work_.units[unit]), inputs.Note());
 }
@@ -72,8 +81,11 @@ Status UnitBuilder::Compile(int unit) {
 std::string UnitBuilder::FailureText(const Unit& unit, const Status& status) const {
   std::string command = ReproduceCommand(unit, context_.tools);
   if (command.empty()) {
-    command = ShellCommand({"kbundle", "build", unit.family->manifest_path, "-o", "/dev/null",
-                            "--target", unit.target.ToString(), "--only", unit.label});
+    std::vector<std::string> words = {"kbundle",   "build",    unit.family->manifest_path, "-o",
+                                      "/dev/null", "--target", unit.target.ToString(),     "--only",
+                                      unit.label};
+    if (!options_.python.empty()) words.insert(words.end(), {"--python", options_.python});
+    command = ShellCommand(words);
   }
   const std::string& log = status.message();
   return fmt::format("{}: {} failed\n{}{}to see it again: {}", unit.label, unit.source, log,

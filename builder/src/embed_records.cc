@@ -41,7 +41,7 @@ class Embedder {
     for (uint32_t i = 0; coordinates != nullptr && i < coordinates->size(); ++i) {
       const int64_t value = problem->symbols[coordinates->Get(i)];
       if (value <= 0) return Status();  // of zero elements: nothing is run
-      row.coordinates.push_back(std::log2(static_cast<double>(value)));
+      row.coordinates.push_back(TunedCoordinate(value));
     }
     devices_.insert(record.device_name());
     rows_.push_back(std::move(row));
@@ -135,7 +135,7 @@ std::map<std::string, std::string> FingerprintsOf(const Work& work,
     const Op& op = *work.ops[use.op].op;
     const Template& variant = op.templates[use.template_index];
     fingerprints[VariantLabel(op, variant, variant.points[use.point], work.targets[use.target])] =
-        Fingerprint(work, use, objects[use.unit]);
+        Fingerprint(work, use, objects);
   }
   return fingerprints;
 }

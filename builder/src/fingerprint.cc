@@ -50,11 +50,16 @@ void AddStep(const Step& step, Text* text) {
 
 }  // namespace
 
-std::string Fingerprint(const Work& work, const VariantUse& use, const Object& object) {
+std::string Fingerprint(const Work& work, const VariantUse& use,
+                        const std::vector<Object>& objects) {
   const Template& variant = work.ops[use.op].op->templates[use.template_index];
   const Template::Point& point = variant.points[use.point];
   Text text;
-  text.Add(ToHex(Sha256Of(object.code.data(), object.code.size())));
+  for (const uint32_t unit : use.units) {
+    if (unit == kNoUnit) continue;
+    const Object& object = objects[unit];
+    text.Add(ToHex(Sha256Of(object.code.data(), object.code.size())));
+  }
   for (const std::string& kernel : use.kernels) text.Add(kernel);
   for (size_t i = 0; i < point.tunables.size(); ++i) {
     text.Add(variant.tunables[i] + "=" + std::to_string(point.tunables[i]));

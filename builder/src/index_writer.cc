@@ -57,8 +57,8 @@ uint32_t IndexWriter::InternSymbol(const std::string& symbol) {
 uint32_t IndexWriter::InternKernels(const std::vector<fb::Kernel>& rows) {
   std::vector<uint32_t> key;
   for (const fb::Kernel& row : rows) {
-    key.insert(key.end(),
-               {row.blob(), row.symbol(), row.registers(), row.spill_bytes(), row.static_shared()});
+    key.insert(key.end(), {row.blob(), row.symbol(), row.registers(), row.spill_bytes(),
+                           row.static_shared(), row.dynamic_shared(), row.threads()});
   }
   const auto place = static_cast<uint32_t>(index_.kernels.size());
   const auto [found, fresh] = kernel_runs_.try_emplace(std::move(key), place);

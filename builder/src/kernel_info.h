@@ -18,6 +18,7 @@ struct KernelInfo {
   std::string symbol;  // in the object
   std::vector<uint32_t> param_bytes;
   uint32_t registers = 0, spill_bytes = 0, static_shared = 0;  // 0 where unknown (PTX, host)
+  uint32_t dynamic_shared = 0, threads = 0;  // of a launch, where the compiler decides (Triton)
 };
 
 // Parameter sizes of a kernel, in order. kNotFound: no such kernel, with those that are there.

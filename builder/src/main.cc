@@ -91,6 +91,13 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
   verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
   verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
+  verb.add_option("--provider", options.providers,
+                  "Only variants of these, comma-separated [cuda,host,triton]")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"cuda", "host", "triton"}));
+  verb.add_option("--python", options.python,
+                  "Python that has Triton [$KBUNDLE_PYTHON, .venv/bin/python, python3]");
   verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
@@ -107,6 +114,8 @@ void AddReaders(CLI::App& app, Verbs& verbs) {
   verify.add_option("FILE", verbs.verify.file, "The bundle")->required();
   verify.add_option("-t,--target", verbs.verify.target,
                     "Say which op and listed problem has no exact variant there");
+  verify.add_option("--problems", verbs.verify.problems,
+                    "Check the problems of this file, as record_problems saves them, instead");
   verify.add_flag("--strict", verbs.verify.strict,
                   "Also refuse variants that conformance never ran");
   verify.add_flag("--json", verbs.verify.json, "As JSON");

@@ -93,12 +93,32 @@ struct Arg {
   int count = 0;                  // kArray
   Program program;  // kInteger; kFloat of an integer expression is kInteger with an f32/f64 ctype
   std::string text;
+  SourceSpan where;
 };
 struct TensorMap {
   int tensor = 0;
   TypeRef type;
   std::vector<Program> dims, strides, box, element_strides;
   int swizzle = 0, interleave = 0, l2 = 0, fill = 0;  // the CUDA driver's enum values
+};
+// What Triton must know to compile a step's kernel: all of it fixed for a point of the grid.
+struct TritonKernel {
+  struct Constexpr {
+    enum class Kind { kNone, kInteger, kBool, kDType, kFloat };
+    std::string name;
+    Kind kind = Kind::kInteger;
+    Program program;    // kInteger, kBool, kDType: over tunables and types
+    double number = 0;  // kFloat
+    SourceSpan where;
+  };
+  struct Parameter {  // one that is not constexpr; in the order of the function
+    Arg arg;
+    bool divisible_by_16 = false;
+    bool equal_to_1 = false;  // a constant to Triton, so no parameter of the compiled kernel
+  };
+  Program num_warps, num_stages, maxnreg;  // over tunables and types; maxnreg may be empty
+  std::vector<Constexpr> constexprs;
+  std::vector<Parameter> parameters;
 };
 struct Step {
   StepKind kind = StepKind::kKernel;
@@ -111,6 +131,7 @@ struct Step {
   std::vector<TensorMap> tensor_maps;
   Arg target, source;
   uint8_t value = 0;
+  std::optional<TritonKernel> triton;
   SourceSpan where;
 };
 struct Region {
@@ -129,7 +150,7 @@ struct Template {
   std::string name;
   Provider provider = Provider::kCuda;
   std::string source;    // as written, relative to the manifest
-  std::string compiler;  // "nvrtc", "nvcc", "c++"
+  std::string compiler;  // "nvrtc", "nvcc", "c++", "triton"
   std::vector<std::string> flags;
   std::vector<std::string> targets;  // empty: all
   std::vector<std::string> tunables;

@@ -70,6 +70,12 @@ std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& 
 std::optional<Arg> ReadPointer(const Context& context, const Node& node);
 int64_t ArgumentBytes(const Arg& arg);
 
+// manifest_triton.cc: what a Triton step has in place of block and shared; then, when its arguments
+// are read, the hints, which become conditions of the variant. step_when: the step's own, or null.
+void ReadTritonOptions(Fields& fields, const Context& context, Step& step);
+void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
+                     const Node* step_when, Step& step, Template& variant);
+
 // manifest_hash.cc
 uint64_t InterfaceHash(const Op& op);
 

@@ -38,6 +38,7 @@ class StepReader {
     }
     if (fields.Has("kernel")) {
       ReadKernel(fields, step);
+      if (step.triton) ReadHints(fields, step);
     } else if (fields.Has("memset")) {
       ReadMemset(fields, step);
     } else {
@@ -52,12 +53,18 @@ class StepReader {
     step.kind = StepKind::kKernel;
     if (const Node* kernel = fields.Take("kernel", Kind::kString)) {
       step.kernel = kernel->text;
-      CheckPlaceholders(*kernel);
+      variant_.provider == Provider::kTriton ? CheckFunction(*kernel) : CheckPlaceholders(*kernel);
     }
-    if (variant_.provider == Provider::kCuda) {
-      ReadCudaLaunch(fields, step);
-    } else {
-      ReadHostRange(fields, step);
+    switch (variant_.provider) {
+      case Provider::kCuda:
+        ReadCudaLaunch(fields, step);
+        break;
+      case Provider::kHost:
+        ReadHostRange(fields, step);
+        break;
+      case Provider::kTriton:
+        ReadTritonLaunch(fields, step);
+        break;
     }
     const Node* args = fields.Require("args", Kind::kArray);
     if (args == nullptr) return;
@@ -69,6 +76,7 @@ class StepReader {
     for (const Node& item : args->items) {
       std::optional<Arg> arg = ReadArgument(context_, item, step);
       if (!arg) continue;
+      arg->where = item.where;
       int64_t size = ArgumentBytes(*arg);
       int64_t alignment = arg->kind == ArgKind::kTensorMap ? 64
                           : arg->kind == ArgKind::kArray   ? 8
@@ -98,6 +106,38 @@ class StepReader {
       fields.Refuse(key, fmt::format("only host kernels have `{}`", key),
                     "a cuda kernel has grid and block");
     }
+  }
+
+  void ReadTritonLaunch(Fields& fields, Step& step) {
+    fields.Require("grid", Kind::kArray);
+    step.grid = ReadDims(fields, "grid", GridPlace());
+    step.programmatic = fields.TakeBool("programmatic");
+    for (const char* key : {"block", "shared"}) {
+      fields.Refuse(key, fmt::format("a Triton kernel has no `{}`", key),
+                    "its threads follow num_warps, its shared memory Triton's own result");
+    }
+    fields.Refuse("cluster", "kbundle launches Triton kernels without clusters");
+    for (const char* key : {"range", "grain"}) {
+      fields.Refuse(key, fmt::format("only host kernels have `{}`", key),
+                    "a Triton kernel has a grid");
+    }
+    ReadTritonOptions(fields, context_, step);
+  }
+
+  void ReadHints(Fields& fields, Step& step) {
+    if (const Node* args = fields.Take("args", Kind::kArray)) {
+      ReadTritonHints(fields, context_, *args, step.when ? fields.Take("when") : nullptr, step,
+                      variant_);
+    }
+  }
+
+  // A Triton kernel is a function of a Python file; types and tunables reach it as constexprs.
+  void CheckFunction(const Node& kernel) {
+    if (IsIdentifier(kernel.text)) return;
+    context_.diagnostics.Error(
+        kernel.At(0, static_cast<int>(kernel.text.size())),
+        fmt::format("'{}' is no name of a Python function", kernel.text),
+        "name the @triton.jit function; types and tunables go into `constexprs`");
   }
 
   std::vector<Program> ReadDims(Fields& fields, const std::string& key, const Place& place) {

@@ -5,6 +5,7 @@
 #include "fmt/ranges.h"
 #include "kbundle/target.h"
 #include "manifest_reader.h"
+#include "triton_request.h"
 
 namespace kbundle::builder {
 namespace {
@@ -56,10 +57,18 @@ class VariantReader {
       }
     }
     fields_.Require("provider", Kind::kString);
-    bool host = fields_.TakeWord("provider", {"cuda", "host"}) == 1;
-    variant_.provider = host ? Provider::kHost : Provider::kCuda;
+    constexpr Provider kProviders[] = {Provider::kCuda, Provider::kHost, Provider::kTriton};
+    variant_.provider = kProviders[fields_.TakeWord("provider", {"cuda", "host", "triton"})];
     if (const Node* source = fields_.Require("source", Kind::kString)) CheckSource(*source);
-    if (host) {
+    if (variant_.provider == Provider::kTriton) {
+      variant_.compiler = "triton";
+      fields_.Refuse("compiler", "only cuda variants choose a compiler", "this one has Triton");
+      fields_.Refuse("portable", "only a cuda variant can be portable",
+                     "Triton makes code for one exact GPU");
+      fields_.Refuse("flags", "a Triton variant has no compiler flags",
+                     "what Triton can be told is in the steps: num_warps, num_stages, maxnreg");
+      variant_.max_spill = fields_.TakeInteger("max_spill", 0, 0, 1 << 20);
+    } else if (variant_.provider == Provider::kHost) {
       variant_.compiler = "c++";
       fields_.Refuse("compiler", "only cuda variants choose a compiler",
                      "a host variant is compiled by the system's C++ compiler");
@@ -94,12 +103,20 @@ class VariantReader {
     variant_.targets.push_back(node.text);
     Result<Target> target = Target::Parse(node.text);
     bool host = variant_.provider == Provider::kHost;
-    if (target.ok() && (target->kind == TargetKind::kHost) == host) return;
+    bool triton = variant_.provider == Provider::kTriton;
+    if (target.ok() &&
+        (triton ? TritonMakes(*target) : (target->kind == TargetKind::kHost) == host)) {
+      return;
+    }
     diagnostics_.Error(
         node.where,
-        fmt::format("'{}' is no target of the provider {}", node.text, host ? "host" : "cuda"),
-        host ? "host targets: x86-64-v2, x86-64-v3, x86-64-v4"
-             : "cuda targets: sm_80, sm_90a, sm_100f and their like");
+        fmt::format("'{}' is no target of the provider {}", node.text,
+                    triton ? "triton"
+                    : host ? "host"
+                           : "cuda"),
+        triton ? "Triton makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like"
+        : host ? "host targets: x86-64-v2, x86-64-v3, x86-64-v4"
+               : "cuda targets: sm_80, sm_90a, sm_100f and their like");
   }
 
   void ReadWorkspace() {

@@ -19,7 +19,9 @@ Json KernelsJson(const std::vector<KernelInfo>& kernels) {
                     {"params", kernel.param_bytes},
                     {"registers", kernel.registers},
                     {"spill", kernel.spill_bytes},
-                    {"shared", kernel.static_shared}});
+                    {"shared", kernel.static_shared},
+                    {"dynamic_shared", kernel.dynamic_shared},
+                    {"threads", kernel.threads}});
   }
   return rows;
 }
@@ -31,7 +33,8 @@ Object FromJson(const Json& facts) {
   for (const Json& row : facts.at("kernels")) {
     object.kernels.push_back({row.at("kernel"), row.at("symbol"),
                               row.at("params").get<std::vector<uint32_t>>(), row.at("registers"),
-                              row.at("spill"), row.at("shared")});
+                              row.at("spill"), row.at("shared"), row.value("dynamic_shared", 0u),
+                              row.value("threads", 0u)});
   }
   for (const Json& row : facts.at("reads")) object.reads.push_back({row.at(0), row.at(1)});
   return object;

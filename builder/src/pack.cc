@@ -103,34 +103,36 @@ class Packer {
   }
 
   Result<uint32_t> AddKernels(const VariantUse& use) {
-    const Object& object = (*input_.objects)[use.unit];
-    const uint32_t blob = BlobOf(use, object);
     std::vector<fb::Kernel> rows;
-    for (const std::string& kernel : use.kernels) {
+    for (size_t step = 0; step < use.kernels.size(); ++step) {
+      const std::string& kernel = use.kernels[step];
       if (kernel.empty()) {
-        rows.emplace_back(kNone, 0, 0, 0, 0);
+        rows.emplace_back(kNone, 0, 0, 0, 0, 0, 0);
         continue;
       }
+      const uint32_t unit = use.units[step];
+      const Object& object = (*input_.objects)[unit];
       const auto info = std::find_if(object.kernels.begin(), object.kernels.end(),
                                      [&](const KernelInfo& k) { return k.kernel == kernel; });
       if (info == object.kernels.end()) {
-        return Internal(fmt::format("{} holds no '{}'", work_.units[use.unit].label, kernel));
+        return Internal(fmt::format("{} holds no '{}'", work_.units[unit].label, kernel));
       }
-      rows.emplace_back(blob, writer_.InternSymbol(info->symbol), info->registers,
-                        info->spill_bytes, info->static_shared);
+      rows.emplace_back(BlobOf(use, unit, object), writer_.InternSymbol(info->symbol),
+                        info->registers, info->spill_bytes, info->static_shared,
+                        info->dynamic_shared, info->threads);
     }
     return writer_.InternKernels(rows);
   }
 
-  uint32_t BlobOf(const VariantUse& use, const Object& object) {
-    const auto [unit, fresh_unit] = blob_of_unit_.try_emplace(use.unit, 0);
+  uint32_t BlobOf(const VariantUse& use, uint32_t number, const Object& object) {
+    const auto [unit, fresh_unit] = blob_of_unit_.try_emplace(number, 0);
     if (!fresh_unit) return unit->second;
     const Sha256Digest sha256 = Sha256Of(object.code.data(), object.code.size());
     const auto [found, fresh] =
         blob_of_content_.try_emplace(sha256, static_cast<uint32_t>(blobs_.size()));
     if (fresh) {
       blobs_.push_back({&object, sha256, kNone, ""});
-      siblings_[{use.op, use.template_index, use.target}].push_back(found->second);
+      siblings_[{use.op, use.target}].push_back(found->second);
     }
     return unit->second = found->second;
   }
@@ -277,8 +279,8 @@ class Packer {
   std::vector<Blob> blobs_;
   std::map<uint32_t, uint32_t> blob_of_unit_;
   std::map<Sha256Digest, uint32_t> blob_of_content_;
-  // Blobs by op, template and target.
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
+  // Blobs by op and target.
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
 };
 
 }  // namespace

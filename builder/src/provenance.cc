@@ -44,6 +44,11 @@ Result<std::vector<std::pair<std::string, std::string>>> Provenance(const Work& 
   if (Uses(work, Unit::Compiler::kHost)) {
     KB_RETURN_IF_ERROR(add("host compiler", ToolVersion(tools.host_compiler), tools.host_parts));
   }
+  if (Uses(work, Unit::Compiler::kTriton)) {
+    const TritonPython& triton = context.triton->python();
+    rows.emplace_back("triton", fmt::format("{} sha256:{}", triton.triton_version,
+                                            triton.digest.substr(0, kShortDigest)));
+  }
   return rows;
 }
 

@@ -40,6 +40,10 @@ class SourceReader {
   Result<std::shared_ptr<const SourceTree>> Read(const std::string& folder,
                                                  const std::string& source,
                                                  const std::vector<std::string>& include_folders);
+  // A Python file and what it imports from its own folder (python_tree.cc); names are relative to
+  // that folder.
+  Result<std::shared_ptr<const SourceTree>> ReadPython(const std::string& folder,
+                                                       const std::string& source);
 
  private:
   std::map<std::string, std::string> texts_;  // by absolute path

@@ -39,6 +39,8 @@ Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
       break;
     case Unit::Compiler::kHost:
       break;
+    case Unit::Compiler::kTriton:
+      return Triton();
   }
   std::erase(parts, "");
   if (unit.compiler != Unit::Compiler::kNvrtc) {
@@ -46,6 +48,18 @@ Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
   }
   if (unit.portable()) parts.push_back(tools_.nvfatbin);
   return digests_.Of(parts);
+}
+
+// All that the package installed, ptxas as it is on the disk, and how kbundle calls it.
+Result<Sha256Digest> KeyMaker::Triton() {
+  KB_ASSIGN_OR_RETURN(const Sha256Digest ptxas, digests_.Of(triton_->ptxas));
+  const std::string all = KeyWriter()
+                              .Text(triton_->triton_version)
+                              .Text(triton_->digest)
+                              .Text(ToHex(ptxas))
+                              .Text(kTritonScript)
+                              .bytes();
+  return Sha256Of(all.data(), all.size());
 }
 
 const std::string& KeyMaker::FileDigest(const std::string& path) {
@@ -61,12 +75,15 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
   UnitInputs inputs;
   std::vector<std::string> folders = unit.include_folders;
   if (!tools_.kernel_includes.empty()) folders.push_back(tools_.kernel_includes);
-  KB_ASSIGN_OR_RETURN(inputs.tree, reader_.Read(unit.family->directory, unit.source, folders));
+  const bool triton = unit.compiler == Unit::Compiler::kTriton;
+  const std::string& folder = unit.family->directory;
+  KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
+                                          : reader_.Read(folder, unit.source, folders));
   for (const SourceFile& file : inputs.tree->files) {
     inputs.named.emplace_back(file.name, ToHex(file.digest));
   }
   // The toolkit's own headers: those named directly; the rest follows its binaries.
-  if (unit.compiler != Unit::Compiler::kHost) {
+  if (unit.compiler != Unit::Compiler::kHost && !triton) {
     for (const std::string& name : inputs.tree->external) {
       for (const std::string& folder : tools_.cuda_includes) {
         const std::string& digest = FileDigest(folder + "/" + name);

@@ -12,6 +12,7 @@
 #include "object.h"
 #include "source_tree.h"
 #include "toolchain.h"
+#include "triton_python.h"
 #include "work.h"
 
 namespace kbundle::builder {
@@ -27,7 +28,9 @@ struct UnitInputs {
 // Remembers digests for one build. Not thread-safe.
 class KeyMaker {
  public:
-  KeyMaker(const Toolchain* tools, ToolDigests* digests) : tools_(*tools), digests_(*digests) {}
+  // triton: null when no unit needs it.
+  KeyMaker(const Toolchain* tools, const TritonPython* triton, ToolDigests* digests)
+      : tools_(*tools), triton_(triton), digests_(*digests) {}
 
   Result<UnitInputs> Make(const Unit& unit);
   // "" while every file outside the tree is as the object's compiler read it; else which is not.
@@ -35,9 +38,11 @@ class KeyMaker {
 
  private:
   Result<Sha256Digest> Compiler(const Unit& unit);
+  Result<Sha256Digest> Triton();
   const std::string& FileDigest(const std::string& path);  // "" when it cannot be read
 
   const Toolchain& tools_;
+  const TritonPython* triton_;
   ToolDigests& digests_;
   SourceReader reader_;
   std::map<std::string, std::string> files_;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "kbundle/key.h"
+#include "triton_request.h"
 
 namespace kbundle::builder {
 namespace {
@@ -37,6 +38,7 @@ bool Serves(const Template& variant, const Target& target) {
   const bool host = target.kind == TargetKind::kHost;
   if (host != (variant.provider == Provider::kHost)) return false;
   if (target.kind == TargetKind::kCudaPortable) return variant.portable;
+  if (variant.provider == Provider::kTriton && !TritonMakes(target)) return false;
   return variant.targets.empty() || std::find(variant.targets.begin(), variant.targets.end(),
                                               target.ToString()) != variant.targets.end();
 }
@@ -54,36 +56,61 @@ Status CheckTargetNames(const Op& op, const Template& variant) {
 
 class Planner {
  public:
-  explicit Planner(Work* work) : work_(*work) {}
+  Planner(Work* work, const std::vector<Provider>& providers)
+      : work_(*work), providers_(providers) {}
 
-  void AddOp(uint32_t op_index) {
+  Status AddOp(uint32_t op_index) {
     const Op& op = *work_.ops[op_index].op;
     uint32_t rank = 0;
     for (uint32_t t = 0; t < op.templates.size(); ++t) {
       const Template& variant = op.templates[t];
-      for (uint32_t target = 0; target < work_.targets.size(); ++target) {
-        if (Serves(variant, work_.targets[target])) AddTemplate(op_index, t, target, rank);
+      for (uint32_t target = 0; target < work_.targets.size() && Wanted(variant); ++target) {
+        if (Serves(variant, work_.targets[target])) {
+          KB_RETURN_IF_ERROR(AddTemplate(op_index, t, target, rank));
+        } else {
+          NoteLeftOut(op, variant, work_.targets[target]);
+        }
       }
       rank += static_cast<uint32_t>(variant.points.size());
     }
+    return Status();
   }
 
  private:
-  void AddTemplate(uint32_t op_index, uint32_t t, uint32_t target, uint32_t first_rank) {
+  bool Wanted(const Template& variant) const {
+    return providers_.empty() ||
+           std::find(providers_.begin(), providers_.end(), variant.provider) != providers_.end();
+  }
+
+  // Code for exactly sm_100a must not stand in the bundle as code for sm_100f.
+  void NoteLeftOut(const Op& op, const Template& variant, const Target& target) {
+    if (variant.provider != Provider::kTriton || !variant.targets.empty()) return;
+    const std::string made = TritonWouldMake(target);
+    if (made.empty()) return;
+    work_.notes.push_back(
+        fmt::format("leave {}/{} out of {}: Triton makes {}; for that GPU add it "
+                    "to --target",
+                    op.name, variant.name, target.ToString(), made));
+  }
+
+  Status AddTemplate(uint32_t op_index, uint32_t t, uint32_t target, uint32_t first_rank) {
     const Template& variant = work_.ops[op_index].op->templates[t];
     const bool portable = work_.targets[target].kind == TargetKind::kCudaPortable;
     std::set<std::vector<DType>> seen;
     for (uint32_t p = 0; p < variant.points.size(); ++p) {
       // Portable code is for compatibility, not speed: the first point of each type is enough.
       if (portable && !seen.insert(variant.points[p].types).second) continue;
-      work_.variants.push_back(Use(op_index, t, p, target, first_rank + p));
+      KB_ASSIGN_OR_RETURN(VariantUse use, Use(op_index, t, p, target, first_rank + p));
+      work_.variants.push_back(std::move(use));
     }
+    return Status();
   }
 
-  VariantUse Use(uint32_t op_index, uint32_t t, uint32_t p, uint32_t target, uint32_t rank) {
+  Result<VariantUse> Use(uint32_t op_index, uint32_t t, uint32_t p, uint32_t target,
+                         uint32_t rank) {
     const Op& op = *work_.ops[op_index].op;
     const Template& variant = op.templates[t];
-    VariantUse use{op_index, t, p, target, rank, 0, {}};
+    VariantUse use{op_index, t, p, target, rank, {}, {}};
     std::vector<std::string> kernels;
     for (const Step& step : variant.steps) {
       use.kernels.push_back(step.kind == StepKind::kKernel
@@ -91,8 +118,38 @@ class Planner {
                                 : "");
       if (step.kind == StepKind::kKernel) AddOnce(use.kernels.back(), &kernels);
     }
-    use.unit = UnitFor(use, std::move(kernels));
+    if (variant.provider == Provider::kTriton) {
+      KB_RETURN_IF_ERROR(AddTritonUnits(&use));
+    } else {
+      const uint32_t unit = UnitFor(use, std::move(kernels));
+      for (const Step& step : variant.steps) {
+        use.units.push_back(step.kind == StepKind::kKernel ? unit : kNoUnit);
+      }
+    }
     return use;
+  }
+
+  Status AddTritonUnits(VariantUse* use) {
+    const Op& op = *work_.ops[use->op].op;
+    const Template& variant = op.templates[use->template_index];
+    const Template::Point& point = variant.points[use->point];
+    const std::string id = VariantLabel(op, variant, point, work_.targets[use->target]);
+    for (size_t i = 0; i < variant.steps.size(); ++i) {
+      use->units.push_back(kNoUnit);
+      if (variant.steps[i].kind != StepKind::kKernel) continue;
+      Unit unit;
+      unit.compiler = Unit::Compiler::kTriton;
+      unit.target = work_.targets[use->target];
+      unit.family = work_.ops[use->op].family;
+      unit.source = variant.source;
+      unit.step = &variant.steps[i];
+      unit.label = variant.steps.size() == 1 ? id : fmt::format("{} step {}", id, i + 1);
+      KB_ASSIGN_OR_RETURN(unit.extra_options,
+                          TritonRequest(op, variant, point, variant.steps[i], unit.target));
+      use->units[i] = Intern(std::move(unit), {use->kernels[i]});
+      work_.units[use->units[i]].kernels = {use->kernels[i]};
+    }
+    return Status();
   }
 
   uint32_t UnitFor(const VariantUse& use, std::vector<std::string> kernels) {
@@ -150,6 +207,7 @@ class Planner {
   }
 
   Work& work_;
+  const std::vector<Provider>& providers_;
   std::map<std::string, uint32_t> interned_;
 };
 
@@ -184,7 +242,8 @@ std::string VariantLabel(const Op& op, const Template& variant, const Template::
                      target.ToString());
 }
 
-Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Target>& targets) {
+Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Target>& targets,
+                      const std::vector<Provider>& providers) {
   Work work;
   work.targets = targets;
   const auto by_name = [](const Target& a, const Target& b) { return a.ToString() < b.ToString(); };
@@ -207,8 +266,8 @@ Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Tar
         "op '{}' is defined in {} and again in {}; rename one family", work.ops[i].op->name,
         work.ops[i - 1].family->manifest_path, work.ops[i].family->manifest_path));
   }
-  Planner planner(&work);
-  for (uint32_t i = 0; i < work.ops.size(); ++i) planner.AddOp(i);
+  Planner planner(&work, providers);
+  for (uint32_t i = 0; i < work.ops.size(); ++i) KB_RETURN_IF_ERROR(planner.AddOp(i));
   DropUnusedTargets(&work);
   return work;
 }

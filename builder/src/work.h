@@ -5,6 +5,7 @@
 //   cuda, nvrtc     a unit per set of kernels that a variant's steps launch
 //   cuda, nvcc      a unit per grid point, since macros carry types and tunables
 //   host            a unit per source, with all its kernels
+//   triton          a unit per kernel: Triton compiles one at a time
 //   portable        a unit per op (nvrtc) with all its kernels as PTX
 #ifndef KBUNDLE_BUILDER_WORK_H_
 #define KBUNDLE_BUILDER_WORK_H_
@@ -19,7 +20,7 @@
 namespace kbundle::builder {
 
 struct Unit {
-  enum class Compiler { kNvrtc, kNvcc, kHost };
+  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton };
 
   Compiler compiler = Compiler::kNvrtc;
   Target target;
@@ -31,17 +32,21 @@ struct Unit {
   std::vector<std::string> include_folders;  // of -I flags, absolute
   std::vector<std::string> kernels;          // name expressions, or symbols (nvcc, host)
   std::vector<std::pair<std::string, std::string>> macros;  // nvcc
-  std::string extra_options;  // a unit differs from others that agree in everything above
+  // A unit differs from others that agree in everything above. Triton: its whole request.
+  std::string extra_options;
+  const Step* step = nullptr;  // triton: the first that wants it, to point at in messages
 
   bool portable() const { return target.kind == TargetKind::kCudaPortable; }
 };
+
+inline constexpr uint32_t kNoUnit = 0xffffffff;
 
 struct VariantUse {
   uint32_t op = 0, template_index = 0, point = 0;  // in Work::ops, Op::templates, Template::points
   uint32_t target = 0;                             // in Work::targets
   uint32_t rank = 0;                               // manifest order within the op
-  uint32_t unit = 0;
-  std::vector<std::string> kernels;  // one per step; "" for a memset or copy
+  std::vector<uint32_t> units;                     // one per step; kNoUnit for a memset or copy
+  std::vector<std::string> kernels;                // one per step; "" for a memset or copy
 };
 
 struct Work {
@@ -53,11 +58,14 @@ struct Work {
   std::vector<OpRef> ops;  // sorted by name
   std::vector<Unit> units;
   std::vector<VariantUse> variants;
+  std::vector<std::string> notes;  // what was asked for and is left out, and why
 };
 
 // Points into `families`, which must outlive it. kInvalidArgument: two families define one op, or a
 // template names a target that cannot be.
-Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Target>& targets);
+// providers: only their variants; empty: all.
+Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Target>& targets,
+                      const std::vector<Provider>& providers = {});
 
 // "softmax.scaled_forward/warp_row[T=bf16,VEC=8]@sm_90a", as Bundle::VariantId has it.
 std::string VariantLabel(const Op& op, const Template& variant, const Template::Point& point,

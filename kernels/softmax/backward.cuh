@@ -27,12 +27,13 @@ __device__ __forceinline__ float Gradient(float scale, float dy, float y, Pair d
 }
 
 // Loads vector `index` of dy and y. Slots that do not count are zero, and so are their products.
+// Plain loads: with two streams in, those that bypass L1 are 1 to 3 % slower on an H200.
 template <bool kShifted, bool kCausal, typename T, int VEC>
 __device__ __forceinline__ void LoadPair(Vector<T, VEC>& dy_raw, Vector<T, VEC>& y_raw, const T* dy,
                                          const T* y, int index, const Span& span) {
   const int start = span.Start<VEC>(index);
-  LoadVector<kShifted, true>(dy_raw, dy, index, span);
-  LoadVector<kShifted, true>(y_raw, y, index, span);
+  LoadVector<kShifted, false>(dy_raw, dy, index, span);
+  LoadVector<kShifted, false>(y_raw, y, index, span);
   if (VEC > 1 && (kShifted || kCausal) && span.Cuts<kShifted, VEC>(start)) {
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {

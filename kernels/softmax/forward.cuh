@@ -3,11 +3,16 @@
 // Resident kernels (warp, block, cluster) read a row once and keep it in registers; long kernels
 // read it twice and take any length. Both ask a `Logits` what a logit is:
 //
+//   Extra     what belongs to the elements of a vector: Load, Clear, and Drop, which overwrites x
+//             before anything is computed of it
 //   Key       what the maximum is taken of
 //   SetMax    prepares Exp for a maximum; -inf means that no logit was above it, and then every Exp
-//   is 0 (or NaN) Exp       exp(logit - max) Top       the maximum as it travels between threads,
-//   and Rescale(from, to), which moves a sum to another maximum Inverse   1 / sum, unless the rules
-//   of the op say otherwise
+//             is 0 (or NaN)
+//   Holds     whether all this is true of a row with that maximum; resident kernels ask
+//   Exp       exp(logit - max)
+//   Top       the maximum as it travels between threads, and Rescale(from, to), which moves a sum
+//             to another maximum
+//   Inverse   1 / sum, unless the rules of the op say otherwise
 //
 // A NaN logit never wins the maximum and always reaches the sum, hence the whole row. A row of -inf
 // gives 0 * (1 / 0), which is NaN too, and so does +inf through inf - inf: what jax.nn.softmax
@@ -105,9 +110,10 @@ struct LogitVector {
   }
 };
 
-// One row in the registers of a team. All loads are issued before the first is used.
+// One row in the registers of a team. All loads are issued before the first is used. False, with
+// nothing written, where the logits do not hold for the rows of this warp.
 template <bool kShifted, bool kCausal, int VEC, int N, typename T, typename Team, typename Logits>
-__device__ __forceinline__ void ForwardRow(T* y, const T* x, const Span& span, Team& team,
+__device__ __forceinline__ bool ForwardRow(T* y, const T* x, const Span& span, Team& team,
                                            Logits logits) {
   Vector<T, VEC> raw[N];
   LogitVector<kShifted, kCausal, VEC, Logits> v[N];
@@ -127,10 +133,12 @@ __device__ __forceinline__ void ForwardRow(T* y, const T* x, const Span& span, T
     const int start = span.Start<VEC>(team.rank() + i * Team::kSize);
     if (start >= span.length) continue;
     raw[i].FlipSigns(logits.signs);
+    v[i].extra.Drop(raw[i]);
     raw[i].ToFloats(v[i].value);
     max = fmaxf(max, v[i].Max(logits, start, span));
   }
   logits.SetMax(team.Max(max));
+  if (!team.All(logits.Holds())) return false;
 
   float sum = 0;
 #pragma unroll
@@ -150,6 +158,7 @@ __device__ __forceinline__ void ForwardRow(T* y, const T* x, const Span& span, T
     if (!kCausal || start < span.length) out = v[i].template Result<T>(by, start, span);
     StoreVector<kShifted>(out, y, index, span);
   }
+  return true;
 }
 
 // Loads kUnroll vectors of x and what belongs to them, as far as there are any that count.

@@ -1,15 +1,13 @@
 // Float vectors of one register's width for each x86-64 level, and how f32, f16 and bf16 memory
 // becomes such vectors.
 //
-// Only GCC/Clang vector types, plus the two F16C conversions. Memory is aligned to its elements
+// Only GCC/Clang vector types, plus intrinsics for what the compiler makes of them lane by lane:
+// the F16C conversions, widening, masked memory. Memory is aligned to its elements
 // only. Flags that break rounding (-ffast-math) must not be used with this file.
 #pragma once
 
-#include <stdint.h>
-
-#if KB_ISA_LEVEL >= 3
 #include <immintrin.h>
-#endif
+#include <stdint.h>
 
 namespace softmax {
 
@@ -20,7 +18,6 @@ typedef float Floats __attribute__((vector_size(kBytes)));
 typedef int32_t Ints __attribute__((vector_size(kBytes)));
 typedef uint32_t Words __attribute__((vector_size(kBytes)));
 typedef uint16_t Halves __attribute__((vector_size(kBytes / 2)));
-typedef uint8_t Bytes __attribute__((vector_size(kBytes / 4)));
 typedef double Doubles __attribute__((vector_size(kBytes)));
 typedef float HalfFloats __attribute__((vector_size(kBytes / 2)));
 
@@ -115,6 +112,13 @@ struct F16 {
 #endif
 };
 
+// Asks for the memory of `count` elements from p on, which need not exist: nothing is read.
+template <typename Memory>
+inline void Prefetch(const Memory* p, int count) {
+  constexpr int kLine = 64 / sizeof(Memory);
+  for (int i = 0; i < count; i += kLine) __builtin_prefetch(p + i, 0, 2);
+}
+
 // Copies `count` < kLanes elements in at most log2(kLanes) pieces of constant size.
 template <typename Memory>
 inline void CopySome(Memory* to, const Memory* from, int count) {
@@ -177,7 +181,13 @@ inline void StoreSome(typename E::Memory* p, Floats v, int count) {
 
 // Which of kLanes mask bytes are not zero, as all-ones lanes.
 inline Ints LoadDropped(const uint8_t* p) {
-  return __builtin_convertvector(LoadAny<Bytes>(p), Ints) != 0;
+#if KB_ISA_LEVEL >= 4
+  return (Ints)_mm512_maskz_cvtepi8_epi32((__mmask16)0xffff, LoadAny<__m128i>(p)) != 0;
+#elif KB_ISA_LEVEL == 3
+  return (Ints)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(LoadAny<int64_t>(p))) != 0;
+#else
+  return (Ints)_mm_cvtepi8_epi32(_mm_cvtsi32_si128(LoadAny<int32_t>(p))) != 0;
+#endif
 }
 
 inline Ints LoadDroppedSome(const uint8_t* p, int count) {
@@ -211,16 +221,26 @@ inline double SumLanes(Doubles v) {
   return sum;
 }
 
+inline Doubles Widen(HalfFloats v) {
+#if KB_ISA_LEVEL >= 4
+  return (Doubles)_mm512_maskz_cvtps_pd((__mmask8)0xff, (__m256)v);
+#elif KB_ISA_LEVEL == 3
+  return (Doubles)_mm256_cvtps_pd((__m128)v);
+#else
+  return __builtin_convertvector(v, Doubles);
+#endif
+}
+
 inline Doubles LowDoubles(Floats v) {
   HalfFloats half;
   __builtin_memcpy(&half, &v, sizeof(half));
-  return __builtin_convertvector(half, Doubles);
+  return Widen(half);
 }
 
 inline Doubles HighDoubles(Floats v) {
   HalfFloats half;
   __builtin_memcpy(&half, reinterpret_cast<const char*>(&v) + sizeof(half), sizeof(half));
-  return __builtin_convertvector(half, Doubles);
+  return Widen(half);
 }
 
 }  // namespace softmax

@@ -1,10 +1,10 @@
 // The few instructions of the softmax kernels that C++ does not name: memory with cache hints,
 // conversions, 2^x.
 //
-// A tensor is read once and written once, and is far larger than the caches. Loads of it do not
-// allocate in L1, and stores are marked evict-first so that they do not push out what is read again
-// (a mask shared by the heads of a batch). Measured on an H200, both hints are worth a few per cent
-// and never cost any.
+// A tensor is read once and written once, and is far larger than the caches. Loads of a forward pass
+// do not allocate in L1, and stores are marked evict-first so that they do not push out what is read
+// again (a mask shared by the heads of a batch). Measured on an H200, both hints are worth a few per
+// cent; a backward pass, which reads two tensors, is faster with plain loads.
 #pragma once
 
 namespace softmax {
@@ -84,6 +84,14 @@ __device__ __forceinline__ void Store2(void* p, unsigned word) {
 // Makes the compiler forget what it derived from a word: deriving it again is cheaper than keeping
 // it in registers.
 __device__ __forceinline__ void Forget(unsigned& word) { asm volatile("" : "+r"(word)); }
+
+// Four bytes, each filled with the top bit of the byte of `word` that its digit of `select` names
+// (8 more than the byte's number).
+__device__ __forceinline__ unsigned WidenTops(unsigned word, unsigned select) {
+  unsigned bytes;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bytes) : "r"(word), "r"(select));
+  return bytes;
+}
 
 __device__ __forceinline__ float HalfToFloat(unsigned bits) {
   float f;

@@ -118,6 +118,7 @@ struct MaskedLoop {
   __device__ __forceinline__ void Run() const {
     Team team;
     MaskedLogits<T, VEC> logits(scale);
+    KeptLogits<T, VEC> kept(scale);
     const int64 rows = int64{B} * H * Q;
     for (int b = blockIdx.z; b < B; b += gridDim.z) {
       for (int h = blockIdx.y; h < H; h += gridDim.y) {
@@ -130,8 +131,14 @@ struct MaskedLoop {
           logits.mask = mask + (b * batch_stride + h * head_stride + q) * K;
           if constexpr (kLong) {
             ForwardLongRow<kIsShifted, false, VEC, N>(to, from, span, team, logits);
-          } else {
+          } else if constexpr (Team::kBlocks > 1) {
             ForwardRow<kIsShifted, false, VEC, N>(to, from, span, team, logits);
+          } else {
+            kept.mask = logits.mask;
+            if (!ForwardRow<kIsShifted, false, VEC, N>(to, from, span, team, kept)) {
+              // One vector at a time: this rare path must not cost the other one registers.
+              ForwardLongRow<kIsShifted, false, VEC, 1>(to, from, span, team, logits);
+            }
           }
         }
       }

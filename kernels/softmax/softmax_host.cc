@@ -3,8 +3,10 @@
 // A short row stays in registers. A longer one goes through three loops: the maximum, the
 // exponentials with their sum, the quotient. The row of x stays in L1 or L2 between the first two;
 // the exponentials wait in y itself when y holds floats, else in a buffer on the stack, and rows
-// longer than that buffer compute them a second time. Exponentials are carried 2^64 times too
-// large, so that the small ones of a bf16 row are not lost; the factor cancels in the quotient.
+// longer than that buffer compute them a second time. Memory is asked for the rows after a row
+// while its exponentials are computed, since the processor's own prefetching stops at every page.
+// Exponentials are carried 2^64 times too large, so that the small ones of a bf16 row are not lost;
+// the factor cancels in the quotient.
 #include "host_vector.h"
 #include "kbundle/host_kernel.h"
 
@@ -12,7 +14,18 @@ namespace softmax {
 
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kDropped = -10000.0f;
+constexpr int64_t kAheadBytes = 16 << 10;
+constexpr int64_t kLongRowBytes = 128 << 10;
 constexpr int kBufferFloats = 8192;  // 32 KiB: the stack of a pool thread may be small
+
+// How many elements after the present one to prefetch: whole rows, so that it is right also where
+// only the beginning of a row is looked at, and more bytes than the latency of memory takes. Rows
+// that would drive one another out of L2 are prefetched from within, for they are read twice.
+inline int64_t Ahead(int64_t K, int64_t element_bytes) {
+  const int64_t row_bytes = K * element_bytes;
+  if (row_bytes > kLongRowBytes) return kAheadBytes / element_bytes;
+  return (kAheadBytes + row_bytes - 1) / row_bytes * K;
+}
 
 // 2^(d * factor + 64) for d * factor <= 0; exactly 0 below 2^-190. NaN stays NaN, -inf becomes 0.
 // Relative error 2e-7.
@@ -43,6 +56,7 @@ struct PlainLogits {
       : scale(scale), signs(SplatWord(scale < 0 ? 0x80000000u : 0u)) {}
   Extra Load(int64_t) const { return {}; }
   Extra LoadSome(int64_t, int) const { return {}; }
+  void PrefetchExtra(int64_t, int) const {}
   Floats Key(Floats x, Extra) const { return AsFloats(AsWords(x) ^ signs); }
   void SetMax(float key) { max = scale < 0 ? -key : key; }
   Floats Exp(Floats x, Extra) const { return Exp2(x - max, scale * kLog2e); }
@@ -60,6 +74,7 @@ struct MaskedLogits {
   explicit MaskedLogits(float scale) : scale(scale) {}
   Extra Load(int64_t i) const { return LoadDropped(mask + i); }
   Extra LoadSome(int64_t i, int count) const { return LoadDroppedSome(mask + i, count); }
+  void PrefetchExtra(int64_t i, int count) const { Prefetch(mask + i, count); }
   Floats Key(Floats x, Extra dropped) const { return dropped ? Splat(kDropped) : x * scale; }
   void SetMax(float key) { max = key; }
   Floats Exp(Floats x, Extra dropped) const {
@@ -90,13 +105,16 @@ __attribute__((always_inline)) inline float MaxKey(const typename E::Memory* x, 
   return MaxLane(Max(Max(a, b), Max(c, d)));
 }
 
-// The sum of the exponentials, each of which is also given to keep(i, e, count).
+// The sum of the exponentials, each of which is also given to keep(i, e, count). Prefetches what
+// lies `ahead` elements further on.
 template <typename E, typename Logits, typename Keep>
 __attribute__((always_inline)) inline float SumExp(const typename E::Memory* x, int64_t K,
-                                                   const Logits& logits, Keep keep) {
+                                                   int64_t ahead, const Logits& logits, Keep keep) {
   Floats a = Splat(0.0f), b = Splat(0.0f);
   int64_t i = 0;
   for (; i + 2 * kLanes <= K; i += 2 * kLanes) {
+    Prefetch(x + i + ahead, 2 * kLanes);
+    logits.PrefetchExtra(i + ahead, 2 * kLanes);
     const Floats e = logits.Exp(Load<E>(x + i), logits.Load(i));
     const Floats f = logits.Exp(Load<E>(x + i + kLanes), logits.Load(i + kLanes));
     a += e;
@@ -184,7 +202,7 @@ __attribute__((always_inline)) inline void ShortRow(typename E::Memory* y,
 template <typename E, typename Logits>
 __attribute__((always_inline)) inline void ForwardRow(typename E::Memory* y,
                                                       const typename E::Memory* x, int64_t K,
-                                                      Logits logits) {
+                                                      int64_t ahead, Logits logits) {
   switch (K <= 4 * kLanes ? K : 0) {
     case 1 * kLanes:
       return ShortRow<E, 1, true>(y, x, K, logits);
@@ -199,17 +217,18 @@ __attribute__((always_inline)) inline void ForwardRow(typename E::Memory* y,
   if (K < 2 * kLanes) return ShortRow<E, 2, false>(y, x, K, logits);
   logits.SetMax(MaxKey<E>(x, K, logits));
   if constexpr (E::kIsFloat) {
-    const float sum = SumExp<E>(
-        x, K, logits, [y](int64_t i, Floats e, int count) { StoreUpTo<E>(y + i, e, count); });
+    const float sum = SumExp<E>(x, K, ahead, logits, [y](int64_t i, Floats e, int count) {
+      StoreUpTo<E>(y + i, e, count);
+    });
     Scale<E>(y, y, K, logits.Inverse(sum));
   } else if (K <= kBufferFloats) {
     float buffer[kBufferFloats + kLanes];
-    const float sum =
-        SumExp<E>(x, K, logits, [&buffer](int64_t i, Floats e, int) { StoreAny(buffer + i, e); });
+    const float sum = SumExp<E>(x, K, ahead, logits,
+                                [&buffer](int64_t i, Floats e, int) { StoreAny(buffer + i, e); });
     Scale<E>(y, buffer, K, logits.Inverse(sum));
   } else {
-    const float by = logits.Inverse(SumExp<E>(x, K, logits, [](int64_t, Floats, int) {}));
-    SumExp<E>(x, K, logits,
+    const float by = logits.Inverse(SumExp<E>(x, K, ahead, logits, [](int64_t, Floats, int) {}));
+    SumExp<E>(x, K, ahead, logits,
               [y, by](int64_t i, Floats e, int count) { StoreUpTo<E>(y + i, e * by, count); });
   }
 }
@@ -253,7 +272,9 @@ template <typename E>
 void ScaledForward(int64_t begin, int64_t end, typename E::Memory* y, const typename E::Memory* x,
                    float scale, int64_t K) {
   const PlainLogits logits(scale);
-  for (int64_t row = begin; row < end; ++row) ForwardRow<E>(y + row * K, x + row * K, K, logits);
+  const int64_t ahead = Ahead(K, sizeof(typename E::Memory));
+  for (int64_t row = begin; row < end; ++row)
+    ForwardRow<E>(y + row * K, x + row * K, K, ahead, logits);
 }
 
 template <typename E>
@@ -261,10 +282,11 @@ void ScaledMaskedForward(int64_t begin, int64_t end, typename E::Memory* y,
                          const typename E::Memory* x, const uint8_t* mask, float scale, int64_t H,
                          int64_t Q, int64_t K, int64_t batch_stride, int64_t head_stride) {
   MaskedLogits logits(scale);
+  const int64_t ahead = Ahead(K, sizeof(typename E::Memory));
   for (int64_t row = begin; row < end; ++row) {
     const int64_t image = row / Q;
     logits.mask = mask + (image / H * batch_stride + image % H * head_stride + row % Q) * K;
-    ForwardRow<E>(y + row * K, x + row * K, K, logits);
+    ForwardRow<E>(y + row * K, x + row * K, K, ahead, logits);
   }
 }
 
@@ -272,9 +294,10 @@ template <typename E>
 void ScaledCausalForward(int64_t begin, int64_t end, typename E::Memory* y,
                          const typename E::Memory* x, float scale, int64_t K) {
   const PlainLogits logits(scale);
+  const int64_t ahead = Ahead(K, sizeof(typename E::Memory));
   for (int64_t row = begin; row < end; ++row) {
     const int64_t length = row % K + 1;
-    ForwardRow<E>(y + row * K, x + row * K, length, logits);
+    ForwardRow<E>(y + row * K, x + row * K, length, ahead, logits);
     Clear<E>(y + row * K, length, K);
   }
 }

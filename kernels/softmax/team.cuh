@@ -84,6 +84,9 @@ class Warp {
   __device__ __forceinline__ float Max(float v) { return WarpMax<LANES>(v); }
   __device__ __forceinline__ float Sum(float v) { return WarpSum<LANES>(v); }
   __device__ __forceinline__ Pair Sum(Pair v) { return WarpSum<LANES>(v); }
+  __device__ __forceinline__ bool All(bool v) const {
+    return LANES == 32 ? v : __all_sync(kAllLanes, v);
+  }
 };
 
 template <int THREADS>
@@ -96,6 +99,8 @@ class Block {
 
   __device__ __forceinline__ int rank() const { return threadIdx.x; }
   __device__ __forceinline__ int row() const { return 0; }
+
+  __device__ __forceinline__ bool All(bool v) const { return v; }
 
   __device__ __forceinline__ float Max(float v) {
     float* slots = Slots();

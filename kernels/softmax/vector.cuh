@@ -291,6 +291,26 @@ struct MaskBytes {
   __device__ __forceinline__ bool Dropped(int i) const {
     return (word[i / 4] & (0xffu << (8 * (i % 4)))) != 0;
   }
+
+  // Makes the dropped elements of x -inf. The top bit of each byte says whether it is dropped, and
+  // a byte permutation widens it to the element.
+  template <typename T>
+  __device__ __forceinline__ void Drop(Vector<T, VEC>& x) const {
+    if constexpr (VEC == 1) {
+      if (word[0] != 0) x.word[0] = Element<T>::kLowest;
+    } else {
+#pragma unroll
+      for (int i = 0; i < Vector<T, VEC>::kWords; ++i) {
+        constexpr int kEach = 4 / Element<T>::kBytes;  // elements of a word of x
+        const unsigned bytes = word[i * kEach / 4];
+        const unsigned tops = ((bytes & 0x7f7f7f7fu) + 0x7f7f7f7fu) | bytes;
+        const unsigned first = i * kEach % 4;
+        const unsigned dropped =
+            WidenTops(tops, (kEach == 2 ? 0x9988u : 0x8888u) + 0x1111u * first);
+        x.word[i] = (x.word[i] & ~dropped) | (Element<T>::kLowest & dropped);
+      }
+    }
+  }
 };
 
 }  // namespace softmax

@@ -6,9 +6,11 @@
 
 namespace kbundle {
 
-AddressRules::AddressRules(const Bundle& bundle, const Problem& problem, int64_t workspace_bytes,
-                           int unaligned_class)
-    : workspace_bytes_(workspace_bytes), unaligned_class_(unaligned_class) {
+AddressRules::AddressRules(const Bundle& bundle, const PlanFacts& facts)
+    : workspace_bytes_(facts.workspace_bytes),
+      promise_mask_(static_cast<uintptr_t>(facts.alignment - 1)),
+      unaligned_class_(facts.unaligned_class) {
+  const Problem& problem = facts.problem;
   const fb::Op& op = bundle.op(problem.op);
   auto add = [&](bool is_result, uint32_t index, const TensorSpec& spec, const fb::Tensor& tensor) {
     if (!spec.present || spec.elements() == 0) return;
@@ -40,8 +42,19 @@ Status AddressRules::Explain(const LaunchArgs& args) const {
         fmt::format("{} is null, but the problem says that it is present", names_[i].tensor));
   }
   KB_RETURN_IF_ERROR(ExplainInOut(args));
+  KB_RETURN_IF_ERROR(ExplainAlignment(args));
+  return Internal("these addresses were refused without a reason");
+}
+
+Status AddressRules::ExplainAlignment(const LaunchArgs& args) const {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const uintptr_t address = AddressOf(tensors_[i], args);
+    if ((address & promise_mask_) != 0) {
+      return InvalidArgument(fmt::format(
+          "{} is at {:#x}, a multiple of {} bytes only, but the plan was made under the promise "
+          "that every address is a multiple of {}: align it, or make the plan for less",
+          names_[i].tensor, address, address & -address, promise_mask_ + 1));
+    }
     const uintptr_t needed =
         unaligned_class_ >= 0 ? tensors_[i].element_mask + 1 : uintptr_t{kVectorAlignment};
     if (address % needed == 0) continue;
@@ -50,7 +63,7 @@ Status AddressRules::Explain(const LaunchArgs& args) const {
         names_[i].tensor, address, needed,
         unaligned_class_ >= 0 ? "its element type" : "every variant that is legal here"));
   }
-  return Internal("these addresses were refused without a reason");
+  return Status();
 }
 
 Status AddressRules::ExplainInOut(const LaunchArgs& args) const {

@@ -1,7 +1,8 @@
 // What the addresses of a launch must satisfy, and which of a plan's alignment classes they are in.
 //
 // A plan is resolved for addresses that are all multiples of 16 bytes, and again for addresses that
-// are only multiples of their element size. Tensors without elements are not looked at.
+// are only multiples of what the plan's user promised, and of their element size. Who promises 16
+// has no second class. Tensors without elements are not looked at.
 #ifndef KBUNDLE_LOADER_ADDRESSES_H_
 #define KBUNDLE_LOADER_ADDRESSES_H_
 
@@ -13,6 +14,7 @@
 #include "kbundle/bundle.h"
 #include "kbundle/runtime.h"
 #include "kbundle/status.h"
+#include "plan_builder.h"
 
 namespace kbundle {
 
@@ -21,9 +23,7 @@ inline constexpr int64_t kVectorAlignment = 16;  // bytes; of the first alignmen
 // Immutable after construction. Borrows nothing.
 class AddressRules {
  public:
-  // `unaligned_class`: the resolution for element-aligned addresses; -1: there is none.
-  AddressRules(const Bundle& bundle, const Problem& problem, int64_t workspace_bytes,
-               int unaligned_class);
+  AddressRules(const Bundle& bundle, const PlanFacts& facts);
 
   // The resolution for these addresses; -1: none, and Explain says why.
   int Classify(const LaunchArgs& args) const {
@@ -42,7 +42,7 @@ class AddressRules {
     if (bad) [[unlikely]]
       return -1;
     if ((any & (kVectorAlignment - 1)) == 0) return 0;
-    return misaligned == 0 ? unaligned_class_ : -1;
+    return (misaligned | (any & promise_mask_)) == 0 ? unaligned_class_ : -1;
   }
   // The four-part message for addresses that Classify refused.
   Status Explain(const LaunchArgs& args) const;
@@ -71,12 +71,14 @@ class AddressRules {
   }
 
   Status ExplainInOut(const LaunchArgs& args) const;
+  Status ExplainAlignment(const LaunchArgs& args) const;
 
   std::vector<Tensor> tensors_;  // present, with elements
   std::vector<InOut> in_out_;
   std::vector<Names> names_;  // apart, so that a launch does not walk over text
   int64_t workspace_bytes_;
-  int unaligned_class_;
+  uintptr_t promise_mask_;  // promised alignment - 1
+  int unaligned_class_;     // the resolution for less than kVectorAlignment; -1: there is none
 };
 
 }  // namespace kbundle

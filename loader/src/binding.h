@@ -4,10 +4,13 @@
 
 #include "eval.h"
 #include "kbundle/bundle.h"
+#include "kbundle/format.h"
 #include "kbundle/problem.h"
 
 namespace kbundle {
 
+// "bool", "int[]", ...: as a manifest spells it.
+const char* AttributeTypeName(AttributeType type);
 // problem->attributes: given ones converted, defaults filled in.
 Status BindAttributes(const fb::Op& op, const ProblemSpec& spec, Problem* problem);
 // problem->types from dtype attributes and the dtypes of present operands. Checks every dtype.

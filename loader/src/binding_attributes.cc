@@ -8,11 +8,7 @@
 #include "verify.h"
 
 namespace kbundle {
-namespace {
-
-using Kind = AttributeValue::Kind;
-
-const char* TypeName(AttributeType type) {
+const char* AttributeTypeName(AttributeType type) {
   switch (type) {
     case AttributeType::kBool:
       return "bool";
@@ -31,6 +27,10 @@ const char* TypeName(AttributeType type) {
   }
   return "?";
 }
+
+namespace {
+
+using Kind = AttributeValue::Kind;
 
 const char* KindName(Kind kind) {
   switch (kind) {
@@ -52,7 +52,7 @@ const char* KindName(Kind kind) {
 
 Status Mistyped(AttributeType wanted, const AttributeValue& given) {
   return InvalidArgument(fmt::format("{} {} given, it is of type {}", KindName(given.kind),
-                                     given.ToString(), TypeName(wanted)));
+                                     given.ToString(), AttributeTypeName(wanted)));
 }
 
 std::vector<std::string> Choices(const fb::Attribute& attribute) {
@@ -189,9 +189,9 @@ Status BindAttributes(const fb::Op& op, const ProblemSpec& spec, Problem* proble
     if (given[i]) continue;
     const fb::Attribute& attribute = *op.attributes()->Get(static_cast<uint32_t>(i));
     if (!attribute.has_default()) {
-      return InvalidArgument(fmt::format("attribute '{}' of type {} is missing and has no default",
-                                         names[i],
-                                         TypeName(static_cast<AttributeType>(attribute.type()))));
+      return InvalidArgument(
+          fmt::format("attribute '{}' of type {} is missing and has no default", names[i],
+                      AttributeTypeName(static_cast<AttributeType>(attribute.type()))));
     }
     SetDefault(attribute, &problem->attributes[i]);
   }

@@ -116,7 +116,8 @@ bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
     }
     bool ran = false;
     for (; low < Count(index.ran_on()) && index.ran_on()->Get(low)->blob() == blob && !ran; ++low) {
-      ran = Text(index.devices()->Get(index.ran_on()->Get(low)->device())) == device_.name;
+      const uint32_t device = index.ran_on()->Get(low)->device();
+      ran = device_.name.empty() || Text(index.devices()->Get(device)) == device_.name;
     }
     if (!ran) return false;
   }

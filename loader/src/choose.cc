@@ -13,8 +13,6 @@
 namespace kbundle {
 namespace {
 
-constexpr int64_t kElementAlignment = 1;  // every address a multiple of its element's size only
-
 // Select's list, most of which is hardly ever asked for: the first comes without the others.
 class Candidates {
  public:
@@ -97,14 +95,18 @@ class Chooser {
         problem_(problem),
         device_(device),
         limit_(options.workspace_limit),
+        promised_(options.alignment),
         policy_(policy),
         builder_(builder) {
     facts_.problem = problem;
+    facts_.alignment = promised_;
   }
 
   Result<ChosenPlan> Run() {
     KB_RETURN_IF_ERROR(ChooseFor(kVectorAlignment));
-    KB_RETURN_IF_ERROR(ChooseFor(kElementAlignment));
+    if (promised_ < kVectorAlignment) {
+      KB_RETURN_IF_ERROR(ChooseFor(promised_));
+    }
     ChosenPlan result;
     result.reason = ReasonOf(facts_.choice) + notes_;
     result.plan = builder_.Finish(std::move(facts_));
@@ -112,7 +114,7 @@ class Chooser {
   }
 
  private:
-  // That there is no variant for element-aligned addresses is no error: such launches are refused.
+  // That there is no variant for less aligned addresses is no error: such launches are refused.
   Status ChooseFor(int64_t alignment) {
     const bool optional = alignment != kVectorAlignment;
     Candidates candidates(bundle_, problem_, device_, {.alignment = alignment, .policy = policy_});
@@ -136,7 +138,7 @@ class Chooser {
 
   // Makes the variant the plan's next resolution, or says why not.
   Status Take(uint32_t variant, bool second_class, PassedOver& passed_over) {
-    const int64_t alignment = second_class ? kElementAlignment : kVectorAlignment;
+    const int64_t alignment = second_class ? promised_ : kVectorAlignment;
     KB_ASSIGN_OR_RETURN(Resolution resolution,
                         Resolve(bundle_, problem_, device_, variant, alignment));
     if (second_class) {
@@ -195,6 +197,7 @@ class Chooser {
   const Problem& problem_;
   const Device& device_;
   const int64_t limit_;
+  const int64_t promised_;  // alignment of every address
   const Policy::Snapshot& policy_;
   PlanBuilder& builder_;
   Resolution first_;  // of 16-byte aligned addresses

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "binding.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/json.h"
 #include "kbundle/key.h"
@@ -39,32 +40,14 @@ std::string Hex(const fb::Sha256& hash) {
   return text;
 }
 
-const char* AttributeTypeName(uint8_t type) {
-  switch (static_cast<AttributeType>(type)) {
-    case AttributeType::kBool:
-      return "bool";
-    case AttributeType::kInt:
-      return "int";
-    case AttributeType::kFloat:
-      return "float";
-    case AttributeType::kDType:
-      return "dtype";
-    case AttributeType::kEnum:
-      return "enum";
-    case AttributeType::kIntArray:
-      return "int[]";
-    case AttributeType::kFloatArray:
-      return "float[]";
-  }
-  return "unknown";
-}
-
 const char* ProviderName(uint8_t provider) {
   switch (static_cast<Provider>(provider)) {
     case Provider::kCuda:
       return "cuda";
     case Provider::kHost:
       return "host";
+    case Provider::kTriton:
+      return "triton";
   }
   return "unknown";
 }
@@ -182,7 +165,9 @@ void WriteAttributes(JsonWriter& json, const fb::Op& op) {
   for (uint32_t i = 0; i < Size(op.attributes()); ++i) {
     const fb::Attribute& attribute = *op.attributes()->Get(i);
     json.BeginObject().Key("name").Text(View(attribute.name()));
-    json.Key("type").Text(AttributeTypeName(attribute.type())).Key("default");
+    json.Key("type")
+        .Text(AttributeTypeName(static_cast<AttributeType>(attribute.type())))
+        .Key("default");
     if (attribute.has_default()) {
       WriteAttributeValue(json, attribute, attribute.integers(), attribute.floats());
     } else {
@@ -238,7 +223,12 @@ void WriteKernels(JsonWriter& json, const fb::Index& index, const fb::Variant& v
     json.Text(View(index.symbols()->Get(kernel.symbol()))).Key("blob").Unsigned(kernel.blob());
     json.Key("registers").Unsigned(kernel.registers());
     json.Key("spill_bytes").Unsigned(kernel.spill_bytes());
-    json.Key("static_shared").Unsigned(kernel.static_shared()).EndObject();
+    json.Key("static_shared").Unsigned(kernel.static_shared());
+    if (kernel.threads() != 0) {
+      json.Key("dynamic_shared").Unsigned(kernel.dynamic_shared());
+      json.Key("threads").Unsigned(kernel.threads());
+    }
+    json.EndObject();
   }
   json.EndArray();
 }

@@ -17,7 +17,8 @@ struct PlanFacts {
   std::vector<uint32_t> variants;  // one for each resolution
   int64_t workspace_bytes = 0;
   Choice choice = Choice::kManifestOrder;
-  int unaligned_class = -1;  // resolution for element-aligned addresses; -1: none
+  int64_t alignment = 1;     // promised of every address, bytes
+  int unaligned_class = -1;  // resolution for addresses of no more than that; -1: none
 };
 
 // Makes one plan: Add once for each alignment class, then Finish. Used by one thread.

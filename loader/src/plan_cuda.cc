@@ -97,9 +97,7 @@ class CudaPlan final : public Plan {
  public:
   CudaPlan(const DriverApi& driver, const Bundle& bundle, PlanFacts facts,
            std::vector<std::vector<Step>> resolutions)
-      : driver_(driver),
-        addresses_(bundle, facts.problem, facts.workspace_bytes, facts.unaligned_class),
-        resolutions_(std::move(resolutions)) {
+      : driver_(driver), addresses_(bundle, facts), resolutions_(std::move(resolutions)) {
     problem_ = std::move(facts.problem);
     workspace_bytes_ = facts.workspace_bytes;
     variants_ = std::move(facts.variants);

@@ -97,7 +97,7 @@ void AdviseHugePages(void* memory, int64_t bytes) {
 class HostPlan final : public Plan {
  public:
   HostPlan(const Bundle& bundle, PlanFacts facts, std::vector<std::vector<Step>> resolutions)
-      : addresses_(bundle, facts.problem, facts.workspace_bytes, facts.unaligned_class),
+      : addresses_(bundle, facts),
         large_results_(LargeResults(bundle, facts.problem)),
         resolutions_(std::move(resolutions)) {
     problem_ = std::move(facts.problem);

@@ -18,12 +18,12 @@ struct Policy::Rep {
   Snapshot state;
   std::atomic<uint64_t> generation{0};
 
-  // The later wish wins: an id is never forced and denied.
+  // The later wish wins: it stands first, and an id is never forced and denied.
   void Add(std::vector<std::string>* to, std::vector<std::string>* from, std::string_view id) {
     std::lock_guard lock(mutex);
     Erase(from, id);
     Erase(to, id);
-    to->emplace_back(id);
+    to->emplace(to->begin(), id);
     ++generation;
   }
 };

@@ -173,6 +173,11 @@ Status Resolver::FillKernel(const fb::Step& step, uint32_t number, ResolvedStep&
   out.blob = kernel.blob();
   out.symbol = bundle_.index().symbols()->Get(kernel.symbol())->str();
   KB_RETURN_IF_ERROR(EvalExtent(step.grid(), "grid", out.grid));
+  // What the compiler decided; such a step has no programs for them.
+  if (kernel.threads() != 0) {
+    out.block = {kernel.threads(), 1, 1};
+    out.shared = kernel.dynamic_shared();
+  }
   KB_RETURN_IF_ERROR(EvalExtent(step.block(), "block", out.block));
   KB_RETURN_IF_ERROR(EvalExtent(step.cluster(), "cluster", out.cluster));
   KB_RETURN_IF_ERROR(EvalSize(step.shared(), "shared", out.shared));

@@ -91,7 +91,8 @@ struct Resolution {
   bool operator==(const Resolution&) const = default;
 };
 
-// `alignment`: what every address is known to be a multiple of (16, or 1 for element alignment).
+// `alignment`: what every address is known to be a multiple of (16, or what is promised; 1 for that
+// of the elements).
 // kOutOfRange: an expression failed; kInvalidArgument: a value does not fit its argument.
 Result<Resolution> Resolve(const Bundle& bundle, const Problem& problem, const Device& device,
                            uint32_t variant, int64_t alignment);

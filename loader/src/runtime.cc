@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <map>
 #include <mutex>
 #include <utility>
 
+#include "addresses.h"
 #include "choose.h"
 #include "code_cache.h"
 #include "cuda_device.h"
@@ -174,21 +177,29 @@ Result<Device> Runtime::CurrentDevice(Device::Kind kind) {
 Result<std::shared_ptr<const Plan>> Runtime::MakePlan(const std::shared_ptr<const Bundle>& bundle,
                                                       const Problem& problem, Device::Kind kind,
                                                       const PlanOptions& options) {
+  if (options.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(options.alignment))) {
+    return InvalidArgument(
+        fmt::format("making a plan for {}: the alignment promised is {} bytes, it must be a power "
+                    "of two: promise 1 where nothing is known",
+                    problem.ToString(), options.alignment));
+  }
+  PlanOptions asked = options;
+  asked.alignment = std::min(asked.alignment, kVectorAlignment);  // nothing asks for more
   KB_ASSIGN_OR_RETURN(Place place, rep_->CurrentPlace(kind));
   const std::string key = KeyWriter()
                               .U64(place.context)
                               .Text(bundle->content_id())
                               .U32(problem.op)
                               .Text(problem.key)
-                              .I64(options.workspace_limit)
+                              .I64(asked.workspace_limit)
+                              .I64(asked.alignment)
                               .U64(Policy::Global().generation())
                               .bytes();
   if (std::shared_ptr<const Plan> plan = rep_->plans.Find(key)) {
     rep_->plans_shared.fetch_add(1, std::memory_order_relaxed);
     return plan;
   }
-  KB_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
-                      rep_->Make(*bundle, problem, place, options));
+  KB_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, rep_->Make(*bundle, problem, place, asked));
   return rep_->plans.Publish(key, std::move(plan));
 }
 

@@ -87,8 +87,9 @@ Result<Device> DeviceFromTargetName(std::string_view name) {
   device.major = target.major;
   device.minor = target.minor;
   device.kind = target.kind == TargetKind::kHost ? Device::Kind::kHost : Device::Kind::kCuda;
-  if (device.kind == Device::Kind::kCuda) device.sm_count = kAssumedSmCount;
-  device.name = device.ToString();
+  const bool cuda = device.kind == Device::Kind::kCuda;
+  if (cuda) device.sm_count = kAssumedSmCount;
+  device.name = cuda ? "" : device.ToString();
   return device;
 }
 

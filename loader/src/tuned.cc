@@ -99,6 +99,11 @@ uint64_t TunedMatch(const Bundle& bundle, const Problem& problem) {
   return hash.Finish();
 }
 
+double TunedCoordinate(int64_t value) {
+  constexpr double kSteps = 1ull << 40;
+  return std::nearbyint(std::log2(static_cast<double>(value)) * kSteps) / kSteps;
+}
+
 NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,
                        const Device& device) {
   const fb::Index& index = bundle.index();
@@ -110,7 +115,7 @@ NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t ta
   for (uint32_t i = 0; i < count; ++i) {
     const int64_t value = problem.symbols[op.coordinates()->Get(i)];
     if (value <= 0) return nearest;
-    wanted[i] = std::log2(static_cast<double>(value));
+    wanted[i] = TunedCoordinate(value);
   }
   bool nearest_own = false;
   nearest.distance = std::numeric_limits<double>::infinity();

@@ -42,8 +42,23 @@ fb::BlobFormat FormatFor(TargetKind kind) {
   }
 }
 
+constexpr uint32_t kWarp = 32, kMaxThreads = 1024;  // of a block
+
+// Where the compiler decides the launch, the row says it; else the step's programs do.
+Status CheckLaunch(const fb::Kernel& row, Provider provider) {
+  if (provider != Provider::kTriton) {
+    if (row.threads() == 0 && row.dynamic_shared() == 0) return Status();
+    return DataLoss("threads and dynamic shared memory are for triton kernels");
+  }
+  if (row.threads() > 0 && row.threads() <= kMaxThreads && row.threads() % kWarp == 0) {
+    return Status();
+  }
+  return DataLoss(fmt::format("{} threads, allowed are multiples of {} up to {}", row.threads(),
+                              kWarp, kMaxThreads));
+}
+
 Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
-                      TargetKind target) {
+                      TargetKind target, Provider provider) {
   if (static_cast<StepKind>(step.kind()) != StepKind::kKernel) {
     return row.blob() == kNone
                ? Status()
@@ -51,6 +66,7 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
   }
   KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
   KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
+  KB_RETURN_IF_ERROR(CheckLaunch(row, provider));
   const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(row.blob())->format());
   return format == FormatFor(target)
              ? Status()
@@ -68,7 +84,10 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
     return DataLoss(fmt::format("its template belongs to op {}, not {}", row.op(), variant.op()));
   }
   const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
-  if ((kind == TargetKind::kHost) != (row.provider() == static_cast<int>(Provider::kHost))) {
+  const bool host = row.provider() == static_cast<int>(Provider::kHost);
+  const bool portable_triton =
+      kind == TargetKind::kCudaPortable && row.provider() == static_cast<int>(Provider::kTriton);
+  if ((kind == TargetKind::kHost) != host || portable_triton) {
     return DataLoss(fmt::format("provider {} cannot make code for target '{}'", row.provider(),
                                 index.targets()->Get(variant.target())->name()->string_view()));
   }
@@ -83,7 +102,7 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
   }
   for (uint32_t i = 0; i < steps; ++i) {
     KB_VERIFY(CheckKernelRow(index, *index.kernels()->Get(variant.kernels() + i),
-                             *row.steps()->Get(i), kind),
+                             *row.steps()->Get(i), kind, static_cast<Provider>(row.provider())),
               "step {}", i);
   }
   return Status();

@@ -127,12 +127,20 @@ Status CheckTensorMap(const ProgramScope& scope, const fb::TensorMap& map) {
 
 Status CheckKernelStep(ProgramScope scope, const fb::Step& step) {
   KB_RETURN_IF_ERROR(CheckName(step.kernel(), "kernel"));
-  const bool cuda = scope.row->provider() == static_cast<int>(Provider::kCuda);
-  if (cuda) {
+  const auto provider = static_cast<Provider>(scope.row->provider());
+  const bool device = provider != Provider::kHost;
+  if (provider == Provider::kCuda) {
     KB_RETURN_IF_ERROR(CheckPrograms(scope, step.block(), 1, kMaxGridDims, "block"));
     KB_RETURN_IF_ERROR(CheckPrograms(scope, step.cluster(), 0, kMaxGridDims, "cluster"));
     KB_VERIFY(VerifyProgram(scope, step.shared(), false), "shared");
     if (!Absent(step.range()) || !Absent(step.grain())) return DataLoss("range is for host steps");
+  } else if (provider == Provider::kTriton) {
+    if (Count(step.block()) + Count(step.cluster()) + Count(step.tensor_maps()) != 0 ||
+        !Absent(step.shared()) || !Absent(step.range()) || !Absent(step.grain())) {
+      return DataLoss(
+          "a triton step has a grid and none of block, cluster, shared, range, grain, "
+          "tensor maps");
+    }
   } else {
     KB_VERIFY(VerifyProgram(scope, step.range(), true), "range");
     KB_VERIFY(VerifyProgram(scope, step.grain(), false), "grain");
@@ -147,7 +155,7 @@ Status CheckKernelStep(ProgramScope scope, const fb::Step& step) {
   }
   KB_RETURN_IF_ERROR(CheckArgs(scope, step));
   scope.sm_count = true;
-  return cuda ? CheckPrograms(scope, step.grid(), 1, kMaxGridDims, "grid") : Status();
+  return device ? CheckPrograms(scope, step.grid(), 1, kMaxGridDims, "grid") : Status();
 }
 
 Status CheckMemoryStep(const ProgramScope& scope, const fb::Step& step, bool copy) {
@@ -227,7 +235,8 @@ Status CheckRegions(const ProgramScope& scope) {
 
 Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row) {
   if (row.provider() != static_cast<int>(Provider::kCuda) &&
-      row.provider() != static_cast<int>(Provider::kHost)) {
+      row.provider() != static_cast<int>(Provider::kHost) &&
+      row.provider() != static_cast<int>(Provider::kTriton)) {
     return DataLoss(fmt::format("unknown provider {}", row.provider()));
   }
   KB_RETURN_IF_ERROR(CheckText(row.source(), "source"));

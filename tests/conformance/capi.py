@@ -60,7 +60,7 @@ def _load():
             "kb_policy_force": [pointer, text],
             "kb_policy_deny": [pointer, text],
             "kb_stats": [out],
-            "kb_plan_make": [pointer, text, spec, i32, ctypes.c_int64, out],
+            "kb_plan_make_aligned": [pointer, text, spec, i32, ctypes.c_int64, ctypes.c_int64, out],
             "kb_plan_variant": [pointer, out],
             "kb_plan_launch": [pointer, pointer, ctypes.POINTER(pointer), ctypes.POINTER(pointer),
                                pointer, i32],
@@ -138,10 +138,10 @@ class Problem:
 
 
 class Plan:
-    def __init__(self, bundle, problem, kind, workspace_limit=-1):
+    def __init__(self, bundle, problem, kind, workspace_limit=-1, alignment=1):
         self.problem, out = problem, ctypes.c_void_p()
-        check(LIB.kb_plan_make(bundle.handle, problem.op.encode(), ctypes.byref(problem.spec), kind,
-                               workspace_limit, ctypes.byref(out)))
+        check(LIB.kb_plan_make_aligned(bundle.handle, problem.op.encode(), ctypes.byref(problem.spec), kind,
+                                       workspace_limit, alignment, ctypes.byref(out)))
         self.handle = out
         self.workspace_bytes = LIB.kb_plan_workspace_bytes(out)
 

@@ -97,9 +97,7 @@ def of_types(op, types, elements_from, elements_to):
     found, structures = {}, set()
     for given in op["problems"]:
         attributes = attribute_values(op, given["attributes"])
-        if any(t["attribute"] and attributes.get(t["attribute"], types[t["name"]]) != types[t["name"]]
-               for t in op["types"]):
-            attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
+        attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
         symbols = bind(op, given)
         structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
                          [operand["present"] for operand in given["operands"]]))
@@ -126,6 +124,7 @@ def legal(bundle, op, types, kind, large=False):
             inferred = bundle.infer(problem, kind)
         except capi.KbError:
             continue
-        if not inferred["empty"]:
+        results = [math.prod(r["dims"]) for r in inferred["results"] if r["present"]]
+        if not inferred["empty"] and max(results) <= bounds[1]:  # a dim may be an attribute, of any size
             accepted.append((problem, inferred))
     return accepted

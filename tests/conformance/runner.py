@@ -60,7 +60,7 @@ def make_operands(reference, op, problem, seed):
     made = {}
     if hasattr(reference, "make_inputs"):
         shapes = {n: tuple(o[1]) for n, o in zip(names, problem.operands) if o}
-        made = reference.make_inputs(op["name"].split(".")[1], shapes, seed) or {}
+        made = reference.make_inputs(op["name"].split(".")[1], shapes | problem.attributes, seed) or {}
     return [None if o is None else
             np.asarray(made.get(name, random_operand(rng, *o) if name not in made else 0)).astype(devices.NUMPY[o[0]])
             for name, o in zip(names, problem.operands)]
@@ -144,9 +144,8 @@ class Conformance:
 
     def variants(self, op):
         """Variants of this device kind: (variant, None), or (variant, why this device cannot run it)."""
-        provider = "host" if self.device.kind == capi.HOST else "cuda"
         for variant in op["variants"]:
-            if variant["provider"] == provider:
+            if (variant["provider"] == "host") == (self.device.kind == capi.HOST):
                 yield variant, self.unreachable(op, variant)
 
     def unreachable(self, op, variant):

@@ -71,6 +71,30 @@ TEST_F(CAbi, LaunchesAPlanOnAnyNumberOfThreads) {
   kb_plan_release(plan);
 }
 
+TEST_F(CAbi, HoldsTheCallerToTheAlignmentItPromises) {
+  alignas(16) float x[3001], y[3001];
+  std::iota(x, x + 3001, 0.0f);
+  const auto launch = [&](int64_t alignment, size_t skipped, int32_t code) {
+    kb_plan* plan = nullptr;
+    EXPECT_EQ(Message(kb_plan_make_aligned(bundle, "host.scale", &spec, KB_DEVICE_HOST, -1,
+                                           alignment, &plan)),
+              "");
+    void *operand = x + skipped, *result = y + skipped;
+    std::string message =
+        Message(kb_plan_launch(plan, nullptr, &operand, &result, nullptr, 1), code);
+    kb_plan_release(plan);
+    return message;
+  };
+  EXPECT_EQ(launch(16, 0, 0), "");
+  EXPECT_EQ(launch(1, 1, 0), "");
+  EXPECT_EQ(y[1], 2.5f * x[1]);
+  EXPECT_NE(launch(16, 1, 3).find("every address is a multiple of 16"), std::string::npos);
+  kb_plan* plan = nullptr;
+  EXPECT_NE(
+      Message(kb_plan_make_aligned(bundle, "host.scale", &spec, KB_DEVICE_HOST, -1, 12, &plan), 3),
+      "");
+}
+
 TEST_F(CAbi, AnswersInJson) {
   const auto text = [](auto function, auto... arguments) {
     char* json = nullptr;

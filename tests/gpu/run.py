@@ -24,6 +24,7 @@ SECTIONS = {
     "downstream": (["downstream.py"], 60, 1),
     "accuracy": (["accuracy.py"], 120, 1),
     "bandwidth": (["bandwidth.py"], 60, 1),
+    "permutation": (["permutation.py"], 120, 1),
     "graphs": (["graphs.py"], 150, 1),
     "calls": (["calls.py"], 60, 1),
     "first_use": (["first_use.py"], 200, 1),

@@ -1,5 +1,7 @@
-"""compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant."""
+"""compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any
+bytes."""
 
+import itertools
 import os
 import pathlib
 import shutil
@@ -18,18 +20,18 @@ def main():
     if not report.hold("compute-sanitizer is there", tool):
         report.finish()
     env = {k: v for k, v in os.environ.items() if k not in ("KB_RESULT", "KB_OUT")}
-    for check in ("memcheck", "racecheck"):
+    for check, script in itertools.product(("memcheck", "racecheck"), (["variants.py", "--few"], ["permutation.py", "--hostile"])):
         # A driver call that answers "no" is no finding: the loader asks for parameters until there are no more.
         options = ["--report-api-errors", "no"] if check == "memcheck" else []
         child = subprocess.run([tool, "--tool", check, *options, "--error-exitcode", "99", sys.executable,
-                                str(ROOT / "tests/gpu/variants.py"), "--few"], env=env, capture_output=True, text=True)
+                                str(ROOT / "tests/gpu" / script[0]), *script[1:]], env=env, capture_output=True, text=True)
         text = child.stdout + child.stderr
         summary = [line for line in text.splitlines() if "SUMMARY" in line]
         findings = [line for line in text.splitlines() if line.startswith("=========")]
         print("\n".join(findings[:40]) if child.returncode else "")
-        report.hold(f"{check}: no finding", child.returncode == 0 and summary,
+        report.hold(f"{check} of {script[0]}: no finding", child.returncode == 0 and summary,
                     f"code {child.returncode}: {summary or text[-300:]}")
-        report.fact(f"{check}", " ".join(summary).strip("= "))
+        report.fact(f"{check} of {script[0]}", " ".join(summary).strip("= "))
     report.finish()
 
 

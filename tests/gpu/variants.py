@@ -1,4 +1,4 @@
-"""Every CUDA variant of the bundles that this GPU can run, forced, on this GPU; writes the ran_on facts."""
+"""Every CUDA and Triton variant of the bundles that this GPU can run, forced, on this GPU; writes the ran_on facts."""
 
 import json
 import os
@@ -10,7 +10,8 @@ from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLES = [("build/kernels.kb", ROOT / "kernels", "kernels"),
-           ("build/downstream.kb", ROOT / "tests/downstream/library", None)]
+           ("build/downstream.kb", ROOT / "tests/downstream/library", None),
+           ("build/triton.kb", ROOT / "tests/triton/library", None)]
 
 
 def main():

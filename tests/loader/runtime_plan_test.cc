@@ -27,6 +27,11 @@ class PlanTest : public ::testing::Test {
     if (!plan.ok()) ADD_FAILURE() << plan.status().ToString();
     return plan.ok() ? *plan : nullptr;
   }
+  std::shared_ptr<const Plan> MakePromised(const Problem& problem, int64_t alignment) {
+    auto plan = runtime_.MakePlan(bundle_, problem, kCuda, {.alignment = alignment});
+    if (!plan.ok()) ADD_FAILURE() << plan.status().ToString();
+    return plan.ok() ? *plan : nullptr;
+  }
   Status WhyNot(const Problem& problem, int64_t workspace_limit = -1) {
     auto plan = runtime_.MakePlan(bundle_, problem, kCuda, {.workspace_limit = workspace_limit});
     return plan.ok() ? Status() : plan.status();
@@ -59,6 +64,25 @@ TEST_F(PlanTest, LaunchGivesTheKernelItsGeometryAndArguments) {
   EXPECT_EQ(launch.Parameter<float>(2), 0.5f);
   EXPECT_EQ(launch.Parameter<int64_t>(3), 42);
   EXPECT_EQ(launch.Parameter<int32_t>(4), 64);
+}
+
+TEST_F(PlanTest, TritonKernelsGetTheirOwnThreadsSharedMemoryAndNullScratch) {
+  const Problem problem = ProblemOf(*bundle_, "run.triton", {"f32[6,7,64]"});
+  const auto plan = MakePlan(problem);
+  FakeAddresses addresses(problem);
+  ASSERT_EQ(plan->Launch(nullptr, addresses.args()).ToString(), "OK");
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  const FakeDriver::Launch launch = driver_.launches()[0];
+  EXPECT_EQ(launch.grid, (std::array<unsigned, 3>{42, 1, 1}));
+  EXPECT_EQ(launch.block, (std::array<unsigned, 3>{testing::kTritonThreads, 1, 1}));
+  EXPECT_EQ(launch.shared, testing::kTritonShared);
+  EXPECT_EQ(driver_.function_attribute("triton", CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES),
+            static_cast<int>(testing::kTritonShared));
+  EXPECT_EQ(launch.Parameter<void*>(0), addresses.results[0]);
+  EXPECT_EQ(launch.Parameter<void*>(1), addresses.operands[0]);
+  EXPECT_EQ(launch.Parameter<int32_t>(2), 64);
+  EXPECT_EQ(launch.Parameter<void*>(3), nullptr);
+  EXPECT_EQ(launch.Parameter<void*>(4), nullptr);
 }
 
 TEST_F(PlanTest, AddressesPickTheVariantOfTheirAlignment) {
@@ -111,6 +135,57 @@ TEST_F(PlanTest, OneResolutionServesBothAlignmentsWhenNothingDependsOnIt) {
   const auto plan = MakePlan(scale_);
   EXPECT_EQ(plan->variants().size(), 1u);
   EXPECT_TRUE(plan->Launch(nullptr, FakeAddresses(scale_, 4).args()).ok());
+}
+
+TEST_F(PlanTest, WhoPromisesSixteenBytesLoadsNoCodeForLess) {
+  const auto plan = MakePromised(scale_, 16);
+  EXPECT_EQ(plan->variants().size(), 1u);
+  EXPECT_EQ(Chosen(*plan), "run.scale/vec@sm_90a");
+  EXPECT_EQ(driver_.CountOf("LibraryLoadData"), 1);
+  EXPECT_EQ(runtime_.stats().objects_loaded, 1u);
+  EXPECT_TRUE(plan->Launch(nullptr, FakeAddresses(scale_, 0).args()).ok());
+}
+
+TEST_F(PlanTest, ABrokenPromiseIsRefusedWithoutADriverCall) {
+  const auto plan = MakePromised(scale_, 16);
+  const uint64_t calls = driver_.call_count();
+  const Status status = plan->Launch(nullptr, FakeAddresses(scale_, 24).args());
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  for (const char* part : {"run.scale", "x is at 0x10018", "a multiple of 8 bytes only",
+                           "every address is a multiple of 16"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << part << ": " << status.ToString();
+  }
+  EXPECT_EQ(driver_.call_count(), calls) << "so it is legal inside a capture";
+}
+
+TEST_F(PlanTest, ASmallPromiseStillHasBothClasses) {
+  const auto plan = MakePromised(scale_, 8);
+  ASSERT_EQ(plan->variants().size(), 2u);
+  EXPECT_TRUE(plan->Launch(nullptr, FakeAddresses(scale_, 8).args()).ok());
+  EXPECT_EQ(driver_.launches().back().symbol, "any");
+  const Status status = plan->Launch(nullptr, FakeAddresses(scale_, 4).args());
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("multiple of 8:"), std::string::npos) << status.ToString();
+}
+
+TEST_F(PlanTest, PlansOfDifferentPromisesAreNotConfused) {
+  const auto nothing = MakePlan(scale_), eight = MakePromised(scale_, 8);
+  const auto sixteen = MakePromised(scale_, 16);
+  EXPECT_NE(nothing, eight);
+  EXPECT_NE(nothing, sixteen);
+  EXPECT_NE(eight, sixteen);
+  EXPECT_EQ(MakePromised(scale_, 256), sixteen) << "nothing asks for more than 16";
+  EXPECT_TRUE(nothing->Launch(nullptr, FakeAddresses(scale_, 4).args()).ok());
+  EXPECT_FALSE(sixteen->Launch(nullptr, FakeAddresses(scale_, 4).args()).ok());
+}
+
+TEST_F(PlanTest, APromiseThatIsNoPowerOfTwoIsRefused) {
+  for (int64_t alignment : {int64_t{0}, int64_t{3}, int64_t{-8}, INT64_MIN}) {
+    const auto plan = runtime_.MakePlan(bundle_, scale_, kCuda, {.alignment = alignment});
+    ASSERT_FALSE(plan.ok()) << alignment;
+    EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(plan.status().message().find("power of two"), std::string::npos);
+  }
 }
 
 TEST_F(PlanTest, NullAddressesOfPresentTensorsAreRefused) {

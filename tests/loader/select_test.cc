@@ -141,6 +141,17 @@ TEST_F(SelectTest, AForcedVariantComesFirstWhereItIsMeantAndLegal) {
   EXPECT_EQ(Order(Scale("bf16[4,2]"), On("x86-64-v2"), options), "simd[T=bf16]@x86-64-v2");
 }
 
+TEST_F(SelectTest, OfTwoForcedVariantsTheLaterWishComesFirst) {
+  Policy& policy = Policy::Global();
+  ASSERT_TRUE(policy.Force(*bundle_, "demo.scale/any[T=bf16]@sm_90a").ok());
+  ASSERT_TRUE(policy.Force(*bundle_, "demo.scale/vec[T=bf16,VEC=4]@sm_90a").ok());
+  SelectOptions options;
+  options.policy = policy.snapshot();
+  EXPECT_EQ(Order(Scale("bf16[4,4]"), On("sm_90"), options),
+            "vec[T=bf16,VEC=4]@sm_90a!forced any[T=bf16]@sm_90a!forced "
+            "any[T=bf16]@portable!portable");
+}
+
 TEST_F(SelectTest, AForcedVariantThatIsNotLegalIsAnError) {
   SelectOptions options;
   options.policy.forced = {"demo.scale/vec[T=bf16,VEC=8]@sm_90a"};
@@ -184,12 +195,23 @@ TEST_F(SelectTest, StrictTakesOnlyWhatConformanceRanOnThisDevice) {
   SelectOptions options;
   options.policy.strict = true;
   Device device = On("sm_80");
+  device.name = "NVIDIA Other GPU";
   ExpectError(Scale("f32[4,64]"), device, options, StatusCode::kPermissionDenied,
               "conformance never ran it on this device");
   device.name = "NVIDIA Test GPU";  // the sample ran blob 0 there: T=f32, VEC=8, which K = 64
                                     // allows at 32 bytes
   EXPECT_EQ(Order(Scale("f32[4,64]"), device, {.alignment = 32, .policy = options.policy}),
             "vec[T=f32,VEC=8]@sm_80");
+}
+
+TEST_F(SelectTest, StrictTakesWhatRanOnAnyDeviceWhenATargetIsAskedAboutAndNotAMachine) {
+  SelectOptions options{.alignment = 32, .policy = {}};
+  options.policy.strict = true;
+  EXPECT_EQ(DeviceFromTargetName("sm_80")->name, "");
+  EXPECT_EQ(Order(Scale("f32[4,64]"), *DeviceFromTargetName("sm_80"), options),
+            "vec[T=f32,VEC=8]@sm_80");
+  ExpectError(Scale("bf16[4,64]"), *DeviceFromTargetName("sm_80"), options,
+              StatusCode::kPermissionDenied, "conformance never ran it");
 }
 
 TEST_F(SelectTest, VariantIdsLeadBackToTheirVariants) {

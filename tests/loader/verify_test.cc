@@ -41,6 +41,15 @@ fb::Blob MovedBlob(const fb::Blob& b, uint64_t offset) {
   return {offset, b.stored_size(), b.size(), b.xxh3(), b.sha256(), b.base(), b.format()};
 }
 
+// As the builder writes such a template; its kernel rows are left as they are.
+void BecomeTriton(fb::IndexT& index) {
+  index.templates[0]->provider = static_cast<uint8_t>(Provider::kTriton);
+  for (auto& step : index.templates[0]->steps) {
+    step->block.clear();
+    step->shared.reset();
+  }
+}
+
 const Lie kLies[] = {
     {"NoName", [](auto& i) { i.name = ""; }, "bundle name is empty"},
     {"LongName", [](auto& i) { i.name.assign(5000, 'n'); }, "at most 4096",
@@ -176,8 +185,20 @@ const Lie kLies[] = {
      },
      "last variant"},
     {"VariantsWithoutAnEntry", [](auto& i) { i.entries.pop_back(); }, "entries cover"},
-    {"KernelOfABlobThatDoesNotExist", [](auto& i) { i.kernels[0] = fb::Kernel(1000, 0, 0, 0, 0); },
+    {"KernelOfABlobThatDoesNotExist",
+     [](auto& i) { i.kernels[0] = fb::Kernel(1000, 0, 0, 0, 0, 0, 0); },
      "blob 1000 does not exist"},
+    {"ThreadsWhereTheManifestSaysThem",
+     [](auto& i) { i.kernels[0] = fb::Kernel(0, 0, 0, 0, 0, 0, 128); },
+     "threads and dynamic shared memory are for triton kernels"},
+    {"TritonWithoutThreads",
+     [](auto& i) {
+       BecomeTriton(i);
+       i.kernels[i.variants[0].kernels()] = fb::Kernel(0, 0, 0, 0, 0, 0, 0);
+     },
+     "0 threads, allowed are multiples of 32"},
+    {"TritonWithABlock", [](auto& i) { i.templates[0]->provider = 3; },
+     "a triton step has a grid and none of block"},
     {"CubinForTheCpu",
      [](auto& i) {
        fb::Blob& b = i.blobs[0];

@@ -36,9 +36,7 @@ def bundle_path(name, request):
             command = request.getfixturevalue("command")
             folder = request.getfixturevalue("tmp_path_factory").mktemp("bundles")
             path = folder / (name + ".kb")
-            targets = "x86-64-v2,x86-64-v3,x86-64-v4"
-            if name != "kernels" or not cuda_is_absent():
-                targets += ",sm_90a"
+            targets = "x86-64-v2,x86-64-v3,x86-64-v4,sm_90a"
             # Own names: other tests of this process may have a bundle of the same family open.
             subprocess.run([command, "build", str(LIBRARIES[name]), "-o", str(path), "--target", targets,
                             "--name", "python_" + name], check=True)

@@ -234,8 +234,9 @@ fb::TemplateT& BundleMaker::AddTemplate(const std::string& name, Provider provid
   row->op = static_cast<uint32_t>(index.ops.size()) - 1;
   row->name = name;
   row->provider = static_cast<uint8_t>(provider);
-  row->source = name + (provider == Provider::kCuda ? ".cu" : "_host.cc");
-  row->compiler = provider == Provider::kCuda ? "nvrtc" : "c++";
+  const bool cuda = provider == Provider::kCuda, host = provider == Provider::kHost;
+  row->source = name + (cuda ? ".cu" : host ? "_host.cc" : ".py");
+  row->compiler = cuda ? "nvrtc" : host ? "c++" : "triton";
   row->tunables = std::move(tunables);
   index.templates.push_back(std::move(row));
   ++index.ops.back()->template_count;
@@ -250,6 +251,8 @@ fb::StepT& BundleMaker::AddKernelStep(fb::TemplateT& row, const std::string& ker
   if (row.provider == static_cast<uint8_t>(Provider::kCuda)) {
     step->grid.push_back(Program(op, &row, "1"));
     step->block.push_back(Program(op, &row, "128"));
+  } else if (row.provider == static_cast<uint8_t>(Provider::kTriton)) {
+    step->grid.push_back(Program(op, &row, "1"));
   } else {
     step->range = std::make_unique<fb::Span>(Program(op, &row, "1"));
   }
@@ -322,9 +325,12 @@ void BundleMaker::AddVariant(const fb::TemplateT& row, const std::string& target
   const auto values = static_cast<uint32_t>(index.constants.size());
   index.constants.insert(index.constants.end(), tunables.begin(), tunables.end());
   const auto kernels = static_cast<uint32_t>(index.kernels.size());
+  const bool triton = row.provider == static_cast<uint8_t>(Provider::kTriton);
   for (size_t i = 0; i < blobs.size(); ++i) {
     const bool code = blobs[i] != kNoBlob;
-    index.kernels.emplace_back(blobs[i], code ? Symbol(symbols[i]) : 0, code ? 32 : 0, 0, 0);
+    const bool decided = code && triton;
+    index.kernels.emplace_back(blobs[i], code ? Symbol(symbols[i]) : 0, code ? 32 : 0, 0, 0,
+                               decided ? kTritonShared : 0, decided ? kTritonThreads : 0);
   }
   const auto rank = static_cast<uint32_t>(index.variants.size());  // order of adding
   index.variants.emplace_back(PackTypes(types), row.op, number, rank, values, kernels,

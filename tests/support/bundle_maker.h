@@ -18,6 +18,8 @@
 namespace kbundle::testing {
 
 inline constexpr uint32_t kNoBlob = 0xffffffff;
+// What the kernel rows of Triton variants say.
+inline constexpr uint32_t kTritonThreads = 256, kTritonShared = 60000;
 
 // One op under construction; names resolve against what it has so far.
 class BundleMaker {
@@ -50,7 +52,8 @@ class BundleMaker {
   // A template of the op added last.
   fb::TemplateT& AddTemplate(const std::string& name, Provider provider,
                              std::vector<std::string> tunables = {});
-  // A kernel step with the given programs; cuda: grid and block 1 unless set later.
+  // A kernel step with the given programs; cuda: grid and block 1 unless set later. Triton kernels
+  // have kTritonThreads and kTritonShared in their rows.
   fb::StepT& AddKernelStep(fb::TemplateT& row, const std::string& kernel);
   // "x" operand, "y" result, "ws:partial" region, "i64(rows)", "i32(K 2 *)" (postfix),
   // "f32(scale)".

@@ -167,6 +167,17 @@ static void Scale(int64_t begin, int64_t end, float* y, const float* x, float sc
 KB_HOST_KERNEL(scale_f32, Scale);
 )";
 
+// As the builder packs it: no programs for block and shared memory, two null scratch pointers last.
+void AddTriton(BundleMaker& maker) {
+  AddUnaryOp(maker, "run.triton");
+  fb::TemplateT& row = maker.AddTemplate("only", Provider::kTriton);
+  const fb::OpT& op = *maker.index.ops.back();
+  fb::StepT& step = maker.AddKernelStep(row, "triton");
+  step.grid = {maker.Program(op, &row, "rows")};
+  for (const char* arg : {"y", "x", "i32(K)", "u64(0)", "u64(0)"}) maker.AddArg(row, step, arg);
+  maker.AddVariant(row, kTarget, {}, {}, {AddImage(maker, "triton", {8, 8, 4, 8, 8})}, {"triton"});
+}
+
 }  // namespace
 
 BundleMaker RunMaker() {
@@ -177,6 +188,7 @@ BundleMaker RunMaker() {
   AddScale(maker);
   AddSteps(maker);
   AddTiles(maker);
+  AddTriton(maker);
   AddWide(maker);
   return maker;
 }

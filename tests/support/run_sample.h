@@ -20,6 +20,7 @@ namespace kbundle::testing {
 //   run.steps    memset, kernel, copy: "roomy" (4096 K bytes of workspace), "thrifty" (4 K bytes)
 //   run.tiles    a tensor map over x, a cluster of 16 blocks, 100,000 + K bytes of shared memory,
 //                programmatic
+//   run.triton   one kernel of provider triton: threads and shared memory out of its row
 //   run.wide     "tall" (rows in grid.y), "flat" (rows in grid.x)
 BundleMaker RunMaker();
 

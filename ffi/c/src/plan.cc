@@ -14,6 +14,12 @@ extern "C" {
 
 kb_error* kb_plan_make(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                        kb_device_kind kind, int64_t workspace_limit, kb_plan** out) {
+  return kb_plan_make_aligned(bundle, op, spec, kind, workspace_limit, 1, out);
+}
+
+kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
+                               kb_device_kind kind, int64_t workspace_limit, int64_t alignment,
+                               kb_plan** out) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
     KB_RETURN_IF_ERROR(RequirePointer(op, "op"));
@@ -23,6 +29,7 @@ kb_error* kb_plan_make(const kb_bundle* bundle, const char* op, const kb_problem
     KB_ASSIGN_OR_RETURN(kbundle::Problem problem, bundle->bundle->MakeProblem(op, request));
     kbundle::PlanOptions options;
     options.workspace_limit = workspace_limit;
+    options.alignment = alignment;
     KB_ASSIGN_OR_RETURN(auto plan, kbundle::Runtime::Global().MakePlan(bundle->bundle, problem,
                                                                        device_kind, options));
     *out = new kb_plan{bundle->bundle, std::move(plan)};

@@ -12,6 +12,13 @@ namespace {
 
 constexpr std::string_view kOpAttributePrefix = "a.";
 
+// What XLA guarantees of every buffer that it hands to a call, in bytes. GPU: kEntryParameterAlignBytes
+// of xla/service/gpu/gpu_constants.h, the least of three (its own allocations and constants have
+// more); GpuExecutable checks it for every buffer of every run, and a slice is passed without a copy
+// only where that keeps it. CPU: MinAlign() of xla/backends/cpu/alignment.h is never less, and
+// foreign memory below it is copied or refused.
+constexpr int64_t kXlaAlignment = 16;
+
 std::string Hex(uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016" PRIx64, value);
@@ -212,6 +219,7 @@ Result<const Plan*> CallSite::Fill(int slot, const XLA_FFI_CallFrame& frame) {
   PlanOptions options;
   const int64_t slack = static_cast<int64_t>(kWorkspaceAlignment);
   options.workspace_limit = workspace_bytes_ > slack ? workspace_bytes_ - slack : 0;
+  options.alignment = kXlaAlignment;
   KB_ASSIGN_OR_RETURN(auto plan, runtime_->MakePlan(bundle_, problem, kind_, options));
 
   const std::lock_guard lock(mutex_);

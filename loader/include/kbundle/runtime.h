@@ -1,9 +1,9 @@
 // Runtime: loads code objects, makes and shares plans. Plan: a problem ready to launch.
 //
 // One Runtime a process (Runtime::Global()), others for tests with their own driver table. Plans
-// are shared: one per (context, bundle content, problem, workspace class); code objects: one per
-// (context, bundle content, blob). Loading happens outside any lock; a finished object is published
-// whole, the loser drops its copy.
+// are shared: one per (context, bundle content, problem, options); code objects: one per (context,
+// bundle content, blob). Loading happens outside any lock; a finished object is published whole,
+// the loser drops its copy.
 //
 // Plans are plain host memory: the caches hold them weakly, so they die with their last user. Code
 // objects stay for the life of the process, even that of a test's Runtime: unloading may wait for
@@ -47,7 +47,8 @@ class Plan {
   virtual ~Plan() = default;
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  // Of the resolution for 16-byte aligned tensors, then of the other alignment classes.
+  // Of the resolution for 16-byte aligned tensors, then, unless PlanOptions.alignment rules them
+  // out, of the others.
   const std::vector<uint32_t>& variants() const { return variants_; }
   Choice choice() const { return choice_; }
   const Problem& problem() const { return problem_; }
@@ -67,6 +68,10 @@ class Plan {
 
 struct PlanOptions {
   int64_t workspace_limit = -1;  // bytes the caller will provide; -1: whatever the choice needs
+  // Bytes that every operand's and result's address will be a multiple of: a power of two. A launch
+  // that breaks the promise is refused (kInvalidArgument). From 16 on no code for less aligned
+  // addresses is loaded; 1 promises nothing but the alignment of the elements.
+  int64_t alignment = 1;
 };
 
 // Counters since the process began; chosen is by (op, variant id).
@@ -90,6 +95,7 @@ class Runtime {
   Result<Device> CurrentDevice(Device::Kind kind);
 
   // Select, load, evaluate, check. Takes the first variant that loads and whose workspace fits.
+  // kInvalidArgument: options.alignment is no power of two.
   // Afterwards nothing is lazy. CUDA needs a current context.
   Result<std::shared_ptr<const Plan>> MakePlan(const std::shared_ptr<const Bundle>& bundle,
                                                const Problem& problem, Device::Kind kind,

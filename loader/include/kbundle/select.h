@@ -41,7 +41,7 @@ class Policy {
   void Strict(bool strict);  // refuses portable variants and variants that conformance never ran on
                              // the device
   struct Snapshot {
-    std::vector<std::string> forced, denied;
+    std::vector<std::string> forced, denied;  // the latest wish first
     bool allow_portable = true;
     bool strict = false;
   };

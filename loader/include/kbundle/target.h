@@ -17,8 +17,10 @@ struct Device {
   Kind kind = Kind::kHost;
   int major = 0;  // compute capability, or x86-64 level (2, 3, 4)
   int minor = 0;
-  int64_t sm_count = 1;   // used by grids only
-  std::string name = {};  // "NVIDIA H200", as conformance records it; host: the level's name
+  int64_t sm_count = 1;  // used by grids only
+  // "NVIDIA H200", as conformance records it; "" stands for every GPU of this capability, when a
+  // target is asked about and not a machine; host: the level's name.
+  std::string name = {};
 
   std::string ToString() const;  // "sm_90", "x86-64-v4"
 };

@@ -15,6 +15,9 @@ namespace kbundle {
 // Hash of what must be equal.
 uint64_t TunedMatch(const Bundle& bundle, const Problem& problem);
 
+// log2 of a coordinate, in steps of 2^-40, so that no machine's libm makes it another one. value > 0.
+double TunedCoordinate(int64_t value);
+
 struct NearestTuned {
   int64_t row = -1;     // in Index.tuned; -1: none
   double distance = 0;  // 0: the problem itself was tuned

@@ -71,7 +71,7 @@ inline constexpr uint64_t kWorkspaceAlignment = 256;  // of every region
 
 // What a target is (Target.kind in bundle.fbs). Values are stored: never renumber.
 enum class TargetKind : uint8_t { kCuda = 1, kCudaPortable = 2, kHost = 3 };
-enum class Provider : uint8_t { kCuda = 1, kHost = 2 };
+enum class Provider : uint8_t { kCuda = 1, kHost = 2, kTriton = 3 };
 enum class StepKind : uint8_t { kKernel = 1, kMemset = 2, kCopy = 3 };
 enum class AttributeType : uint8_t {
   kBool = 1,

@@ -122,6 +122,12 @@ KB_EXPORT kb_error* kb_stats(char** json);
 KB_EXPORT kb_error* kb_plan_make(const kb_bundle* bundle, const char* op,
                                  const kb_problem_spec* spec, kb_device_kind kind,
                                  int64_t workspace_limit, kb_plan** out);
+/* The same for a caller who promises that every operand's and result's address will be a multiple
+ * of `alignment` bytes, a power of two: code for less aligned addresses is not loaded, and a launch
+ * that breaks the promise fails with code 3. kb_plan_make promises 1: element alignment only. */
+KB_EXPORT kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op,
+                                         const kb_problem_spec* spec, kb_device_kind kind,
+                                         int64_t workspace_limit, int64_t alignment, kb_plan** out);
 KB_EXPORT int64_t kb_plan_workspace_bytes(const kb_plan* plan);
 KB_EXPORT kb_error* kb_plan_variant(const kb_plan* plan, char** id);
 /* stream: CUstream for CUDA; NULL for the host (runs on `threads` threads made for the call,

@@ -15,11 +15,12 @@ Importing this module starts no backend.
 from kbundle._bundle import default_bundle, use
 from kbundle.jax import _families, _fork, _registration
 from kbundle.jax._primitive import call
+from kbundle.jax._record import record_problems
 
 _registration.register()
 _fork.watch()
 
-__all__ = ["call", "default_bundle", "disabled_checks", "use"]
+__all__ = ["call", "default_bundle", "disabled_checks", "record_problems", "use"]
 
 
 def disabled_checks():

@@ -15,7 +15,7 @@ from jax.interpreters import ad, batching, mlir, xla
 from kbundle import _spec
 from kbundle._bundle import CUDA, HOST, Bundle, find
 from kbundle._errors import Error
-from kbundle.jax import _fork
+from kbundle.jax import _fork, _record
 from kbundle.jax._registration import TARGET
 
 # The handler aligns the workspace to 256 bytes inside what XLA gives it.
@@ -60,10 +60,13 @@ def call(bundle, op, *operands, **attributes):
 
 # ---- shapes ----
 
-def _infer(kind, avals, bundle, op, present, attributes):
+def _operands(avals, present):
     shapes = iter(avals)
-    operands = tuple(_spec.operand(next(shapes)) if there else None for there in present)
-    return find(bundle).infer(op, operands, attributes, kind)
+    return tuple(_spec.operand(next(shapes)) if there else None for there in present)
+
+
+def _infer(kind, avals, bundle, op, present, attributes):
+    return find(bundle).infer(op, _operands(avals, present), attributes, kind)
 
 
 def _infer_anywhere(*problem):
@@ -150,6 +153,7 @@ def _lower(kind, context, *operands, bundle, op, present, attributes):
         zeros = mlir.lower_fun(lambda *_: [jnp.zeros(shape, dtype) for shape, dtype in shapes],
                                multiple_results=True)
         return zeros(context, *operands)
+    _record.note(kind, bundle, op, _operands(context.avals_in, present), attributes)
     _fork.before_lowering()
     result_present = [result["present"] for result in inferred["results"]]
     workspace = inferred["workspace_bytes"]

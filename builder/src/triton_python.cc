@@ -1,0 +1,73 @@
+#include "triton_python.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds kProbeLimit{60};
+
+std::string ChoosePython(const std::string& asked) {
+  constexpr char kLocal[] = ".venv/bin/python";
+  std::string found = asked;
+  const char* set = getenv("KBUNDLE_PYTHON");
+  if (found.empty() && set != nullptr) found = set;
+  if (found.empty() && access(kLocal, X_OK) == 0) found = kLocal;
+  found = FindProgram(found.empty() ? "python3" : found);
+  // Workers start in folders of their own. Links stay: a venv's python is one.
+  return found.empty() ? asked : std::filesystem::absolute(found).lexically_normal().string();
+}
+
+}  // namespace
+
+TritonPython FindTritonPython(const std::string& asked) {
+  TritonPython found;
+  found.python = ChoosePython(asked);
+  if (found.python.empty()) return found;
+  ProcessOptions options;
+  options.arguments = {found.python, "-s", "-c", kTritonScript, "probe"};
+  options.environment = CompilerEnvironment("/tmp");
+  options.limit = kProbeLimit;
+  const Result<ProcessResult> result = RunProcess(options);
+  if (!result.ok() || !result->ok()) return found;
+  const Json facts = Json::parse(result->output, nullptr, false);
+  if (!facts.is_object()) return found;
+  found.python_version = facts.value("python", "");
+  found.triton_version = facts.value("triton", "");
+  found.digest = facts.value("record", "");
+  found.ptxas = facts.value("ptxas", std::vector<std::string>());
+  return found;
+}
+
+Status TritonPython::Need() const {
+  constexpr char kInstead[] = "or leave these variants out with --provider cuda,host";
+  if (python.empty()) {
+    return Unavailable(
+        fmt::format("variants with provider = \"triton\" need Python 3 with triton=={}, and there "
+                    "is no python3 in PATH; install it and name it with --python, {}",
+                    kTritonVersion, kInstead));
+  }
+  if (python_version.empty()) {
+    return Unavailable(fmt::format(
+        "variants with provider = \"triton\" need Python 3 with triton=={}, and {} does "
+        "not run; name another with --python or KBUNDLE_PYTHON, {}",
+        kTritonVersion, python, kInstead));
+  }
+  if (triton_version == kTritonVersion) return Status();
+  return Unavailable(fmt::format(
+      "variants with provider = \"triton\" need triton=={0}, and {1} (Python {2}) has {3}; {1} -m "
+      "pip install triton=={0}, or name another Python with --python or KBUNDLE_PYTHON, {4}",
+      kTritonVersion, python, python_version,
+      triton_version.empty() ? "none" : "triton " + triton_version, kInstead));
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,136 @@
+"""Routing of tokens to experts as differentiable JAX functions: kbj.permute, kbj.unpermute, kbj.sort_chunks, where kbj is
+kbundle.jax.
+
+They run the ops of the default bundle (kbundle.use). What each op means, for any values in its maps and sizes, is in
+README.md beside this file. num_out_tokens is part of the compiled program: a Python number, never a traced one.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from kbundle import default_bundle
+from kbundle.jax import call
+
+__all__ = ["permute", "sort_chunks", "unpermute"]
+
+
+def permute(x, routing_map, num_out_tokens, probs=None):
+    """Copies each token of x[..., H] to every expert that routing_map[..., E] (nonzero) names: expert by expert, and
+    within an expert in the order of tokens.
+
+    Returns (out[num_out_tokens, H], permuted_probs[num_out_tokens] or None, row_id_map[tokens, 2 * E + 1]); the map is
+    for `unpermute`. Tokens past num_out_tokens are dropped, rows that no token goes to are 0, and so is a row whose
+    probability is 0: padding is routed that way. Gradients flow to x and probs.
+    """
+    x, routing_map = jnp.asarray(x), jnp.asarray(routing_map)
+    if x.ndim < 1 or routing_map.shape[:-1] != x.shape[:-1]:
+        raise ValueError("permute: x has shape %s and routing_map %s; they differ in their last axis only"
+                         % (x.shape, routing_map.shape))
+    if routing_map.dtype not in (jnp.bool_, jnp.uint8):
+        routing_map = routing_map != 0
+    experts = routing_map.shape[-1]
+    if probs is not None:
+        probs = jnp.asarray(probs)
+        if probs.shape != routing_map.shape:
+            raise ValueError("permute: probs has shape %s; it needs that of routing_map, %s"
+                             % (probs.shape, routing_map.shape))
+        probs = probs.reshape(-1, experts)
+    return _permute(x.reshape(-1, x.shape[-1]), routing_map.reshape(-1, experts), probs, int(num_out_tokens))
+
+
+def unpermute(x, row_id_map, merging_probs=None):
+    """Sums the rows of x[rows, H] that belong to each token, as the row_id_map of `permute` says, times
+    merging_probs[..., E] where they are given. Returns out[tokens, H]. Gradients flow to x and merging_probs."""
+    row_id_map = jnp.asarray(row_id_map)
+    if merging_probs is not None:
+        merging_probs = jnp.asarray(merging_probs)
+        merging_probs = merging_probs.reshape(-1, merging_probs.shape[-1])
+    return _unpermute(jnp.asarray(x), row_id_map, merging_probs)
+
+
+def sort_chunks(x, split_sizes, sorted_indices, probs=None):
+    """Cuts x[..., H] into chunks of split_sizes[N] rows and puts chunk sorted_indices[j] at place j.
+
+    Returns (out[tokens, H], permuted_probs[tokens] or None, row_id_map[tokens]). Rows that no token goes to are 0.
+    Gradients flow to x and probs.
+    """
+    x = jnp.asarray(x)
+    if probs is not None:
+        probs = jnp.asarray(probs).reshape(-1)
+    return _sort_chunks(x.reshape(-1, x.shape[-1]), jnp.asarray(split_sizes, jnp.int32),
+                        jnp.asarray(sorted_indices, jnp.int32), probs)
+
+
+def _call(op, *operands, probs, **attributes):
+    """A call of an op whose P is chosen by an attribute; it means nothing where there are no probabilities."""
+    if probs is not None:
+        attributes["probs_dtype"] = probs.dtype
+    return call(default_bundle(), "permutation." + op, *operands, **attributes)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _permute(x, routing_map, probs, num_out_tokens):
+    row_id_map = call(default_bundle(), "permutation.row_id_map", routing_map)
+    out, permuted_probs = _call("permute_with_mask_map", x, row_id_map, probs, probs=probs,
+                                num_out_tokens=num_out_tokens)
+    return out, permuted_probs, row_id_map
+
+
+def _permute_forward(x, routing_map, probs, num_out_tokens):
+    results = _permute(x, routing_map, probs, num_out_tokens)
+    return results, (results[2], probs)
+
+
+def _permute_backward(num_out_tokens, saved, cotangents):
+    row_id_map, probs = saved
+    dout, dpermuted_probs, _ = cotangents
+    # Rows of probability 0 were written as 0, whatever x is.
+    kept = None if probs is None else (probs != 0).astype(probs.dtype)
+    dx, dprobs = _call("unpermute_with_mask_map", dout, row_id_map, kept, dpermuted_probs, probs=probs)
+    return dx, None, dprobs
+
+
+@jax.custom_vjp
+def _unpermute(x, row_id_map, merging_probs):
+    return _call("unpermute_with_mask_map", x, row_id_map, merging_probs, probs=merging_probs)[0]
+
+
+def _unpermute_forward(x, row_id_map, merging_probs):
+    # Without probabilities only the number of rows is needed.
+    return _unpermute(x, row_id_map, merging_probs), (x, row_id_map, merging_probs)
+
+
+def _unpermute_backward(saved, dout):
+    x, row_id_map, merging_probs = saved
+    if merging_probs is None:
+        dx, _ = _call("permute_with_mask_map", dout, row_id_map, probs=None, num_out_tokens=x.shape[0])
+        return dx, None, None
+    dx, dprobs = call(default_bundle(), "permutation.unpermute_backward_with_merging_probs", dout, row_id_map, x,
+                      merging_probs)
+    return dx, None, dprobs
+
+
+@jax.custom_vjp
+def _sort_chunks(x, split_sizes, sorted_indices, probs):
+    row_id_map = call(default_bundle(), "permutation.make_chunk_sort_map", split_sizes, sorted_indices,
+                      num_tokens=x.shape[0])
+    out, permuted_probs = _call("sort_chunks_by_map", x, row_id_map, probs, probs=probs)
+    return out, permuted_probs, row_id_map
+
+
+def _sort_chunks_forward(x, split_sizes, sorted_indices, probs):
+    results = _sort_chunks(x, split_sizes, sorted_indices, probs)
+    return results, results[2]
+
+
+def _sort_chunks_backward(row_id_map, cotangents):
+    dout, dpermuted_probs, _ = cotangents
+    dx, dprobs = _call("sort_chunks_by_map", dout, row_id_map, dpermuted_probs, probs=dpermuted_probs, is_forward=False)
+    return dx, None, None, dprobs
+
+
+_permute.defvjp(_permute_forward, _permute_backward)
+_unpermute.defvjp(_unpermute_forward, _unpermute_backward)
+_sort_chunks.defvjp(_sort_chunks_forward, _sort_chunks_backward)
