@@ -12,6 +12,7 @@
 #include "compile_all.h"
 #include "embed_records.h"
 #include "files.h"
+#include "find_tools.h"
 #include "kbundle/bundle.h"
 #include "kbundle/nearest.h"
 #include "manifest.h"
@@ -167,29 +168,8 @@ class BundleBuild {
   }
 
   Status FindTools() {
-    context_.tools = Toolchain::Find();
     context_.limit = CompileLimit();
-    bool nvrtc = false, nvcc = false, host = false, triton = false, portable = false;
-    for (const Unit& unit : work_.units) {
-      nvrtc |= unit.compiler == Unit::Compiler::kNvrtc;
-      nvcc |= unit.compiler == Unit::Compiler::kNvcc;
-      host |= unit.compiler == Unit::Compiler::kHost;
-      triton |= unit.compiler == Unit::Compiler::kTriton;
-      portable |= unit.portable();
-    }
-    if (triton) {
-      context_.triton = std::make_shared<TritonWorkers>(FindTritonPython(options_.python));
-      KB_RETURN_IF_ERROR(context_.triton->python().Need());
-    }
-    if (nvrtc) KB_RETURN_IF_ERROR(context_.tools.NeedNvrtc());
-    if (nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedNvcc());
-    if (portable) KB_RETURN_IF_ERROR(context_.tools.NeedNvfatbin());
-    if (host || nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedHostCompiler());
-    if (host) KB_RETURN_IF_ERROR(context_.tools.NeedKernelIncludes());
-    if (host || nvcc) context_.tools.FindHostParts();
-    if (!nvrtc) return Status();
-    KB_ASSIGN_OR_RETURN(context_.nvrtc, Nvrtc::Open(context_.tools.nvrtc));
-    return Status();
+    return FindToolsFor(work_, options_.python, &context_);
   }
 
   Status Check(const std::vector<Object>& objects) {

@@ -1,11 +1,16 @@
 // CUDA by NVRTC, in a thread of this process: cubins, and PTX in a fatbin for the portable target.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "assemble.h"
 #include "compile.h"
 #include "nvfatbin.h"
 
 namespace kbundle::builder {
 namespace {
+
+constexpr char kPtxasVerbose[] = "--ptxas-options=-v";
 
 std::string PortableArch(const Unit& unit) {
   return fmt::format("{}{}", unit.target.major, unit.target.minor);
@@ -21,6 +26,11 @@ NvrtcInput MakeInput(const Unit& unit, const SourceTree& tree, const Toolchain& 
   for (const std::string& folder : tools.cuda_includes) input.options.push_back("-I" + folder);
   input.name_expressions = unit.kernels;
   input.ptx = unit.portable();
+  if (!Assembles(unit, tools)) return input;
+  input.ptx = true;
+  std::erase(input.options, std::string(kPtxasVerbose));
+  std::replace(input.options.begin(), input.options.end(), "-arch=" + unit.target.ToString(),
+               "-arch=compute_" + unit.target.ToString().substr(3));
   return input;
 }
 
@@ -48,7 +58,7 @@ std::vector<std::string> NvrtcOptions(const Unit& unit) {
     options.push_back("-arch=compute_" + PortableArch(unit));
   } else {
     options.push_back("-arch=" + unit.target.ToString());
-    options.push_back("--ptxas-options=-v");
+    options.push_back(kPtxasVerbose);
   }
   options.insert(options.end(), unit.flags.begin(), unit.flags.end());
   return options;
@@ -59,6 +69,11 @@ Result<Object> CompileWithNvrtc(const Unit& unit, const SourceTree& tree,
   KB_ASSIGN_OR_RETURN(NvrtcOutput output,
                       context.nvrtc->Compile(MakeInput(unit, tree, context.tools)));
   if (!output.ok) return InvalidArgument(WithoutPtxasInfo(output.log));
+  if (Assembles(unit, context.tools)) {
+    std::string log;
+    KB_ASSIGN_OR_RETURN(output.code, Assemble(unit, output.code, context, &log));
+    output.log += log;
+  }
   Object object;
   for (size_t i = 0; i < unit.kernels.size(); ++i) {
     KB_ASSIGN_OR_RETURN(KernelInfo info,

@@ -84,6 +84,8 @@ void FindNvrtc(const std::vector<std::string>& roots, Toolchain* tools) {
   }
   std::sort(builtins.begin(), builtins.end());
   if (!builtins.empty()) tools->nvrtc_builtins = builtins[0];
+  const fs::path root = fs::path(tools->nvrtc).parent_path().parent_path();
+  tools->ptxas = FirstFile({root.string()}, {"bin"}, "ptxas");
 }
 
 void FindNvcc(const std::vector<std::string>& roots, Toolchain* tools) {

@@ -21,6 +21,7 @@ namespace kbundle::builder {
 
 struct Toolchain {
   std::string nvrtc, nvrtc_builtins, nvfatbin;  // libraries; "" where not found
+  std::string ptxas;  // of NVRTC's own installation, whose PTX another may not know
   std::string nvcc;
   std::vector<std::string> nvcc_parts;     // binaries that decide what nvcc makes
   std::vector<std::string> cuda_includes;  // the toolkit's include folder and its CCCL

@@ -57,6 +57,7 @@ class Tuner {
   Status OpenSpace() {
     SpaceOptions options = options_.space;
     if (options.target == "host") options.target = HostDevice().ToString();
+    options.python = options_.reference.python;
     target_ = options.target;
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
     cuda_ = target.kind != TargetKind::kHost;

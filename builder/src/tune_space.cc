@@ -8,6 +8,7 @@
 #include "build.h"
 #include "check_variants.h"
 #include "compile_all.h"
+#include "find_tools.h"
 #include "fingerprint.h"
 #include "kbundle/nearest.h"
 #include "kbundle/select.h"
@@ -48,9 +49,17 @@ Object OutlineOf(const Unit& unit) {
   for (const std::string& kernel : unit.kernels) {
     KernelInfo info;
     info.kernel = info.symbol = kernel;
+    if (unit.compiler == Unit::Compiler::kTriton) info.threads = 32;  // the index wants some
     object.kernels.push_back(std::move(info));
   }
   return object;
+}
+
+// The units that hold its code.
+std::set<uint32_t> UnitsOf(const VariantUse& use) {
+  std::set<uint32_t> units(use.units.begin(), use.units.end());
+  units.erase(kNoUnit);
+  return units;
 }
 
 std::vector<std::string> Environment(std::chrono::seconds limit) {
@@ -160,41 +169,28 @@ Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
   return made;
 }
 
-Status TuneSpace::FindTools() {
-  context_.tools = Toolchain::Find();
-  context_.limit = options_.compile_limit;
-  bool nvrtc = false, nvcc = false, host = false;
-  for (const Unit& unit : work_.units) {
-    nvrtc |= unit.compiler == Unit::Compiler::kNvrtc;
-    nvcc |= unit.compiler == Unit::Compiler::kNvcc;
-    host |= unit.compiler == Unit::Compiler::kHost;
-  }
-  if (nvrtc) KB_RETURN_IF_ERROR(context_.tools.NeedNvrtc());
-  if (nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedNvcc());
-  if (host || nvcc) KB_RETURN_IF_ERROR(context_.tools.NeedHostCompiler());
-  if (host) KB_RETURN_IF_ERROR(context_.tools.NeedKernelIncludes());
-  if (host || nvcc) context_.tools.FindHostParts();
-  return Status();
+std::vector<std::string> TuneSpace::CompileWords(const std::string& program, uint32_t unit) const {
+  std::vector<std::string> words = {program, "build"};
+  words.insert(words.end(), options_.paths.begin(), options_.paths.end());
+  words.insert(words.end(), {"--target", options_.target, "--only", work_.units[unit].label});
+  if (!options_.python.empty()) words.insert(words.end(), {"--python", options_.python});
+  return words;
 }
 
-std::string TuneSpace::CompileCommand(uint32_t use) const {
-  std::vector<std::string> words = {"kbundle", "build"};
-  words.insert(words.end(), options_.paths.begin(), options_.paths.end());
-  for (const std::string& word : {std::string("--target"), options_.target, std::string("--only"),
-                                  work_.units[work_.variants[use].unit].label}) {
-    words.push_back(word);
+std::string TuneSpace::CompileCommand(uint32_t use) {
+  const std::set<uint32_t> units = UnitsOf(work_.variants[use]);
+  const std::lock_guard lock(mutex_);
+  for (uint32_t unit : units) {
+    const auto found = failures_.find(unit);
+    if (found == failures_.end() || found->second.empty()) continue;
+    return ShellCommand(CompileWords("kbundle", unit));
   }
-  return ShellCommand(words);
+  return ShellCommand(CompileWords("kbundle", *units.begin()));
 }
 
 void TuneSpace::CompileUnit(uint32_t unit) {
   ProcessOptions options;
-  options.arguments = {OwnExecutable(), "build"};
-  options.arguments.insert(options.arguments.end(), options_.paths.begin(), options_.paths.end());
-  for (const std::string& word :
-       {std::string("--target"), options_.target, std::string("--only"), work_.units[unit].label}) {
-    options.arguments.push_back(word);
-  }
+  options.arguments = CompileWords(OwnExecutable(), unit);
   if (!options_.cache_dir.empty()) {
     options.arguments.insert(options.arguments.end(), {"--cache", options_.cache_dir});
   }
@@ -214,14 +210,16 @@ void TuneSpace::CompileUnit(uint32_t unit) {
 }
 
 Status TuneSpace::StartCompiling(const std::vector<uint32_t>& uses) {
-  KB_RETURN_IF_ERROR(FindTools());
+  context_.limit = options_.compile_limit;
+  KB_RETURN_IF_ERROR(FindToolsFor(work_, options_.python, &context_));
   std::vector<uint32_t> units;
   for (uint32_t use : uses) {
-    const uint32_t unit = work_.variants[use].unit;
-    if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+    for (uint32_t unit : UnitsOf(work_.variants[use])) {
+      if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+    }
   }
   ToolDigests digests(store_->folder());
-  KeyMaker keys(&context_.tools, &digests);
+  KeyMaker keys(&context_.tools, context_.triton ? &context_.triton->python() : nullptr, &digests);
   std::vector<uint32_t> missing;
   for (uint32_t unit : units) {
     KB_ASSIGN_OR_RETURN(const UnitInputs inputs, keys.Make(work_.units[unit]));
@@ -250,8 +248,12 @@ void TuneSpace::WaitFor(const std::set<uint32_t>& units) {
 
 std::string TuneSpace::FailureOf(uint32_t use) {
   const std::lock_guard lock(mutex_);
-  const auto found = failures_.find(work_.variants[use].unit);
-  return found == failures_.end() ? "not compiled" : found->second;
+  for (uint32_t unit : UnitsOf(work_.variants[use])) {
+    const auto found = failures_.find(unit);
+    if (found == failures_.end()) return "not compiled";
+    if (!found->second.empty()) return found->second;
+  }
+  return "";
 }
 
 std::string TuneSpace::FingerprintOf(uint32_t use) const {
@@ -267,10 +269,12 @@ Work TuneSpace::OnlyOf(const std::vector<uint32_t>& uses) const {
   std::map<uint32_t, uint32_t> moved;
   for (uint32_t number : uses) {
     VariantUse use = work_.variants[number];
-    const auto [unit, fresh] =
-        moved.try_emplace(use.unit, static_cast<uint32_t>(only.units.size()));
-    if (fresh) only.units.push_back(work_.units[use.unit]);
-    use.unit = unit->second;
+    for (uint32_t& unit : use.units) {
+      if (unit == kNoUnit) continue;
+      const auto [place, fresh] = moved.try_emplace(unit, static_cast<uint32_t>(only.units.size()));
+      if (fresh) only.units.push_back(work_.units[unit]);
+      unit = place->second;
+    }
     only.variants.push_back(std::move(use));
   }
   return only;
@@ -278,7 +282,7 @@ Work TuneSpace::OnlyOf(const std::vector<uint32_t>& uses) const {
 
 Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   std::set<uint32_t> units;
-  for (uint32_t use : uses) units.insert(work_.variants[use].unit);
+  for (uint32_t use : uses) units.merge(UnitsOf(work_.variants[use]));
   WaitFor(units);
   std::vector<uint32_t> there;
   for (uint32_t use : uses) {
@@ -296,7 +300,7 @@ Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   }
   for (size_t i = 0; i < there.size(); ++i) {
     const VariantUse& use = only.variants[i];
-    fingerprints_[there[i]] = Fingerprint(only, use, builder.objects()[use.unit]);
+    fingerprints_[there[i]] = Fingerprint(only, use, builder.objects());
   }
   PackInput input;
   input.name = fmt::format("tune{}", bundles_);

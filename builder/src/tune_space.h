@@ -32,6 +32,7 @@ struct SpaceOptions {
   std::string op;      // only this one; "" all
   std::string cache_dir;
   int jobs = 0;
+  std::string python;  // with Triton, as `kbundle build --python`
   std::chrono::seconds compile_limit{300};
 };
 
@@ -74,13 +75,13 @@ class TuneSpace {
   // Of its code, once it is packed; "" where there is none.
   std::string FingerprintOf(uint32_t use) const;
   // How to see it again.
-  std::string CompileCommand(uint32_t use) const;
+  std::string CompileCommand(uint32_t use);
 
  private:
   TuneSpace() = default;
   Status ReadFamilies(const SpaceOptions& options);
   Status PackOutline();
-  Status FindTools();
+  std::vector<std::string> CompileWords(const std::string& program, uint32_t unit) const;
   void CompileUnit(uint32_t unit);
   void WaitFor(const std::set<uint32_t>& units);
   Work OnlyOf(const std::vector<uint32_t>& uses) const;

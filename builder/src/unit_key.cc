@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "assemble.h"
 #include "compile.h"
 #include "files.h"
 #include "kbundle/key.h"
@@ -33,6 +34,7 @@ Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
   switch (unit.compiler) {
     case Unit::Compiler::kNvrtc:
       parts = {tools_.nvrtc, tools_.nvrtc_builtins};
+      if (Assembles(unit, tools_)) parts.push_back(tools_.ptxas);
       break;
     case Unit::Compiler::kNvcc:
       parts = tools_.nvcc_parts;
