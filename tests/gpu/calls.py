@@ -77,9 +77,9 @@ def cupti_library():
     return next((p for pattern in patterns for p in sorted(glob.glob(pattern, recursive=True))), None)
 
 
-def count_in_child(report, name, flags=""):
+def count_in_child(report, name, flags="", script=__file__):
     env = dict(os.environ, CUDA_INJECTION64_PATH=str(INJECTION), KB_CUPTI=cupti_library() or "", XLA_FLAGS=flags)
-    child = subprocess.run([sys.executable, __file__, name], env=env, capture_output=True, text=True, timeout=50)
+    child = subprocess.run([sys.executable, script, name], env=env, capture_output=True, text=True, timeout=50)
     lines = [line.split()[1:] for line in child.stdout.splitlines() if line.startswith("CALL ")]
     if child.returncode or not lines:
         report.hold(f"{name} {flags}".strip(), False, child.stderr.strip()[-300:] or "no driver call was counted")

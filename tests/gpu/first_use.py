@@ -74,10 +74,10 @@ def own_share():
     yield "open to ready", time.perf_counter() - start
 
 
-def medians(scenario, report):
+def medians(scenario, report, script=__file__):
     runs = []
     for _ in range(PROCESSES):
-        child = subprocess.run([sys.executable, __file__, scenario], capture_output=True, text=True, timeout=90)
+        child = subprocess.run([sys.executable, script, scenario], capture_output=True, text=True, timeout=90)
         if not report.bars and child.returncode:
             print(child.stderr[-500:])
         lines = [line.split("\t")[1:] for line in child.stdout.splitlines() if line.startswith("TIME\t")]

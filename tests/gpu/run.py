@@ -31,6 +31,7 @@ SECTIONS = {
     "bench": (["bench.py"], 60, 1),
     "leaks": (["leaks.py"], 120, 1),
     "speed": (["speed.py"], 200, 1),
+    "triton_ops": (["triton_ops.py"], 240, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
     "two_gpus": (["two_gpus.py"], 560, 2),
 }
