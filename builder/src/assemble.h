@@ -3,8 +3,8 @@
 // NVRTC writes every constexpr variable that a kernel can see into the PTX as data of the module,
 // referred to or not; nvcc does not. Loading a module with data costs far more than loading code:
 // on an H200 109 us against 23 us for 41 KB of instructions and 90 bytes of such data, because the
-// driver allocates, copies and relocates. The instructions come out the same, byte for byte, but for
-// the places of data that they do use.
+// driver allocates, copies and relocates. The instructions come out the same, byte for byte, but
+// for the places of data that they do use.
 #ifndef KBUNDLE_BUILDER_ASSEMBLE_H_
 #define KBUNDLE_BUILDER_ASSEMBLE_H_
 

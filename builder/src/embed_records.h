@@ -33,12 +33,14 @@ struct EmbeddedRecords {
   std::vector<std::string> notes;  // "path: PROBLEM: left out: why"
 };
 
-// `bundle` is the same work packed without records. Records of targets that are not built are passed
-// over; one whose winner or default is gone or has other code by now does not decide and is noted.
+// `bundle` is the same work packed without records. Records of targets that are not built are
+// passed over; one whose winner or default is gone or has other code by now does not decide and is
+// noted.
 Result<EmbeddedRecords> EmbedRecords(const std::vector<FoundRecords>& found, const Bundle& bundle,
                                      const Work& work, const std::vector<Object>& objects);
 
-// Why a record's answer does not hold for today's code; "" when it does. `fingerprints`: by variant.
+// Why a record's answer does not hold for today's code; "" when it does. `fingerprints`: by
+// variant.
 std::string WhyStale(const TuningRecord& record,
                      const std::map<std::string, std::string>& fingerprints);
 

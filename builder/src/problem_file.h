@@ -1,4 +1,5 @@
-// A file of problems, one JSON object a line (problem_json.h): what kbundle.jax.record_problems saves.
+// A file of problems, one JSON object a line (problem_json.h): what kbundle.jax.record_problems
+// saves.
 #ifndef KBUNDLE_BUILDER_PROBLEM_FILE_H_
 #define KBUNDLE_BUILDER_PROBLEM_FILE_H_
 

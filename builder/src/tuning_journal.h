@@ -1,5 +1,6 @@
-// The journal of a tune: events as JSON lines, appended and flushed before the tune goes on. Replaying
-// it gives everything that was measured; concluding gives the records. Pure: the file is the caller's.
+// The journal of a tune: events as JSON lines, appended and flushed before the tune goes on.
+// Replaying it gives everything that was measured; concluding gives the records. Pure: the file is
+// the caller's.
 //
 //   {"event": "start", "protocol": 1, "seed": 1, "target": "sm_90a", "device": {..}}
 //   {"event": "problem", "number": 0, "problem": {"op": .., "operands": {..}, "attributes": {..}},

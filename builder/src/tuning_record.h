@@ -1,5 +1,5 @@
-// Records: what tuning found out about one problem on one device, one JSON line each, committed next
-// to the manifest as tuning/<device>.jsonl and reviewed like code.
+// Records: what tuning found out about one problem on one device, one JSON line each, committed
+// next to the manifest as tuning/<device>.jsonl and reviewed like code.
 //
 //   {"op": "norm.rmsnorm", "problem": {"operands": {"x": "bf16[16384,8192]"}, "attributes": {}},
 //    "target": "sm_90a", "device": {"name": "NVIDIA H200", "driver": "580.95"}, "protocol": 1,
@@ -52,12 +52,12 @@ struct TuningRecord {
   std::string Key() const;
 };
 
-// kInvalidArgument: "where: what, and what to do". Checks everything that needs no bundle: a line cut
-// short, a merge conflict's marker, unknown or missing keys, times that are not above zero and in
-// order, a winner that is no measured candidate.
+// kInvalidArgument: "where: what, and what to do". Checks everything that needs no bundle: a line
+// cut short, a merge conflict's marker, unknown or missing keys, times that are not above zero and
+// in order, a winner that is no measured candidate.
 Result<TuningRecord> ParseRecord(std::string_view line, const std::string& where);
-// The lines of a file, errors as "file:line: ...". `device`, when not empty: records of another model
-// are refused. Two lines of one key are refused with the advice to merge.
+// The lines of a file, errors as "file:line: ...". `device`, when not empty: records of another
+// model are refused. Two lines of one key are refused with the advice to merge.
 Result<std::vector<TuningRecord>> ParseRecords(std::string_view text, const std::string& path,
                                                const std::string& device = "");
 // kNotFound: no such file.
@@ -66,9 +66,10 @@ Result<std::vector<TuningRecord>> ReadRecords(const std::string& path,
 // Sorted lines.
 std::string RecordsText(std::vector<TuningRecord> records);
 
-// The union; of two records of one key the better-evidenced one: higher protocol, then more samples,
-// then more candidates, then the greater text. A record is kept or dropped whole, since times of two
-// sessions (other clocks, another driver) are never compared. Associative, commutative, idempotent.
+// The union; of two records of one key the better-evidenced one: higher protocol, then more
+// samples, then more candidates, then the greater text. A record is kept or dropped whole, since
+// times of two sessions (other clocks, another driver) are never compared. Associative,
+// commutative, idempotent.
 std::vector<TuningRecord> MergeRecords(const std::vector<TuningRecord>& a,
                                        const std::vector<TuningRecord>& b);
 

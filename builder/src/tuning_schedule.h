@@ -1,5 +1,5 @@
-// What to measure next: a pure function of everything measured so far. A resumed tune therefore goes
-// on exactly where it ended, and two tunes that saw the same samples did the same.
+// What to measure next: a pure function of everything measured so far. A resumed tune therefore
+// goes on exactly where it ended, and two tunes that saw the same samples did the same.
 #ifndef KBUNDLE_BUILDER_TUNING_SCHEDULE_H_
 #define KBUNDLE_BUILDER_TUNING_SCHEDULE_H_
 

@@ -1,10 +1,10 @@
 // The few instructions of the softmax kernels that C++ does not name: memory with cache hints,
 // conversions, 2^x.
 //
-// A tensor is read once and written once, and is far larger than the caches. Loads of a forward pass
-// do not allocate in L1, and stores are marked evict-first so that they do not push out what is read
-// again (a mask shared by the heads of a batch). Measured on an H200, both hints are worth a few per
-// cent; a backward pass, which reads two tensors, is faster with plain loads.
+// A tensor is read once and written once, and is far larger than the caches. Loads of a forward
+// pass do not allocate in L1, and stores are marked evict-first so that they do not push out what
+// is read again (a mask shared by the heads of a batch). Measured on an H200, both hints are worth
+// a few per cent; a backward pass, which reads two tensors, is faster with plain loads.
 #pragma once
 
 namespace softmax {

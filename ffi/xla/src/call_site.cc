@@ -12,11 +12,11 @@ namespace {
 
 constexpr std::string_view kOpAttributePrefix = "a.";
 
-// What XLA guarantees of every buffer that it hands to a call, in bytes. GPU: kEntryParameterAlignBytes
-// of xla/service/gpu/gpu_constants.h, the least of three (its own allocations and constants have
-// more); GpuExecutable checks it for every buffer of every run, and a slice is passed without a copy
-// only where that keeps it. CPU: MinAlign() of xla/backends/cpu/alignment.h is never less, and
-// foreign memory below it is copied or refused.
+// What XLA guarantees of every buffer that it hands to a call, in bytes. GPU:
+// kEntryParameterAlignBytes of xla/service/gpu/gpu_constants.h, the least of three (its own
+// allocations and constants have more); GpuExecutable checks it for every buffer of every run, and
+// a slice is passed without a copy only where that keeps it. CPU: MinAlign() of
+// xla/backends/cpu/alignment.h is never less, and foreign memory below it is copied or refused.
 constexpr int64_t kXlaAlignment = 16;
 
 std::string Hex(uint64_t value) {

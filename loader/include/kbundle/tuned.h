@@ -1,8 +1,9 @@
 // Tuned winners inside a bundle: which tuned problem is this one, or which is nearest to it?
 //
 // Pure, no allocation. The distance is the sum over the op's coordinates of the absolute difference
-// of their log2. Everything else that code can see must be equal: dtypes, which operands are present,
-// strides, attributes but floats (expressions cannot use floats), symbols that are no coordinates.
+// of their log2. Everything else that code can see must be equal: dtypes, which operands are
+// present, strides, attributes but floats (expressions cannot use floats), symbols that are no
+// coordinates.
 #ifndef KBUNDLE_TUNED_H_
 #define KBUNDLE_TUNED_H_
 
@@ -15,15 +16,16 @@ namespace kbundle {
 // Hash of what must be equal.
 uint64_t TunedMatch(const Bundle& bundle, const Problem& problem);
 
-// log2 of a coordinate, in steps of 2^-40, so that no machine's libm makes it another one. value > 0.
+// log2 of a coordinate, in steps of 2^-40, so that no machine's libm makes it another one. value >
+// 0.
 double TunedCoordinate(int64_t value);
 
 struct NearestTuned {
   int64_t row = -1;     // in Index.tuned; -1: none
   double distance = 0;  // 0: the problem itself was tuned
 };
-// Of the problems tuned for Index.targets[target]; rows of the device's own name come before those of
-// others, then the lower distance, then the lower row.
+// Of the problems tuned for Index.targets[target]; rows of the device's own name come before those
+// of others, then the lower distance, then the lower row.
 NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,
                        const Device& device);
 
