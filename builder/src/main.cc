@@ -182,6 +182,8 @@ void AddTune(CLI::App& app, Verbs& verbs) {
   verb.add_option("--problems", options.problems_file,
                   "Problems to tune, JSON lines [those that the manifests list]");
   verb.add_option("--problem", options.problem, "One problem, as JSON");
+  verb.add_flag("--held-out", options.held_out,
+                "The held-out problems of the manifests instead of the listed ones; needs --out");
   verb.add_option("--only", options.only, "Only this variant; nothing is recorded")
       ->allow_extra_args(false);
   verb.add_option("--budget", command.budget, "Time for all problems together, as 90s or 10m");
@@ -207,6 +209,11 @@ int RunTune(const Verbs& verbs, const Terminal& terminal) {
   const TuneCommand& tune = verbs.tune;
   if (!verbs.check_tuning) {
     if (tune.target.empty()) return terminal.Usage("tune", "--target is required");
+    if (tune.options.held_out && tune.options.out.empty()) {
+      return terminal.Usage("tune",
+                            "--held-out needs --out FOLDER: records beside a manifest "
+                            "are of problems that were tuned");
+    }
     return tune.Run(terminal, cancelled);
   }
   TuneCheckCommand check;

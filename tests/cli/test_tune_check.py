@@ -83,3 +83,24 @@ def test_a_record_cut_short_is_an_error_with_its_line(kbundle, tuned):
     path.write_text(text[:len(text) - 20])
     done = kbundle("tune", manifest, "--check", env=PYTHON)
     assert done.code == 1 and f"{path.name}:3:" in done.err
+
+
+def test_held_out_problems_are_checked_and_measured_apart_and_change_no_bundle(kbundle, tuned, tmp_path):
+    manifest, path = tuned
+    before, records = tmp_path / "before.kb", path.read_text()
+    assert kbundle.build(manifest, before).code == 0
+    text = manifest.read_text()
+    held = 'tolerance = 0\nheld_out  = [{ T = "i32", x = [%s] }]'
+    manifest.write_text(text.replace("tolerance = 0", held % "77"))
+    check(kbundle, manifest, 0)
+    after = tmp_path / "after" / "before.kb"
+    assert kbundle.build(manifest, after).code == 0 and after.read_bytes() == before.read_bytes()
+    assert kbundle("tune", manifest, "--target", "host", "--held-out", env=PYTHON).code == 2
+    out = tmp_path / "out"
+    done = kbundle("tune", manifest, "--target", "host", "--held-out", "--out", out, "--json", env=PYTHON)
+    assert done.code == 0 and done.json["problems"] == 1 and path.read_text() == records
+    [found] = [line for file in out.glob("*/*.jsonl") for line in file.read_text().splitlines()]
+    assert json.loads(found)["problem"]["operands"] == {"x": "i32[77]"}
+    manifest.write_text(text.replace("tolerance = 0", held % "-1"))
+    refused = kbundle("tune", manifest, "--check", env=PYTHON)
+    assert refused.code == 1 and "a dim must be an integer that is not negative" in refused.err
