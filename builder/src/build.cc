@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "add_problems.h"
 #include "check_variants.h"
 #include "compile_all.h"
 #include "embed_records.h"
@@ -199,6 +200,10 @@ class BundleBuild {
     KB_ASSIGN_OR_RETURN(input.provenance, Provenance(work_, context_, digests));
     KB_ASSIGN_OR_RETURN(input.ran_on, ReadRanOn(families_));
     KB_ASSIGN_OR_RETURN(std::string bytes, Pack(input));
+    if (!options_.problems.empty()) {
+      KB_RETURN_IF_ERROR(AddListed(bytes));
+      KB_ASSIGN_OR_RETURN(bytes, Pack(input));
+    }
     KB_ASSIGN_OR_RETURN(const std::vector<FoundRecords> records, FindRecords(families_));
     if (!records.empty()) {
       KB_ASSIGN_OR_RETURN(const EmbeddedRecords tuned, Embed(records, bytes, objects));
@@ -207,6 +212,15 @@ class BundleBuild {
     }
     report_.bundle_bytes = bytes.size();
     return Publish(bytes);
+  }
+
+  // The interfaces that bind the problems of --problems are those of the bundle without them.
+  Status AddListed(const std::string& bytes) {
+    KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
+    const std::string path = folder.path() + "/unlisted.kb";
+    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path));
+    return AddProblems(options_.problems, *bundle, &families_);
   }
 
   // What records say is bound to the interfaces by the loader, from the bundle without them.

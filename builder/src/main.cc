@@ -15,6 +15,7 @@
 #include "command_extract.h"
 #include "command_inspect.h"
 #include "command_tune.h"
+#include "command_tune_check.h"
 #include "command_verify.h"
 #include "terminal.h"
 #include "tune_worker.h"
@@ -61,6 +62,7 @@ struct Verbs {
   BenchCommand bench;
   DoctorCommand doctor;
   TuneCommand tune;
+  bool check_tuning = false;
 };
 
 CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
@@ -88,6 +90,8 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_option(
       "--cache", options.cache_dir,
       "Folder of compiled objects [$KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle]");
+  verb.add_option("--problems", options.problems,
+                  "Also list the problems of this file, as record_problems saves them");
   verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
   verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
   verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
@@ -165,19 +169,23 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
   doctor.add_flag("--json", verbs.doctor.json, "As JSON");
 }
 
-void AddTune(CLI::App& app, TuneCommand& command) {
+void AddTune(CLI::App& app, Verbs& verbs) {
+  TuneCommand& command = verbs.tune;
   CLI::App& verb = AddVerb(app, "tune", "Measure the variants of op families on this machine",
                            "kbundle tune kernels --target sm_90a --budget 10m");
   verb.footer(verb.get_footer() + "\n\n" + kProtocolText);
   TuneOptions& options = command.options;
   verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
       ->required();
-  verb.add_option("-t,--target", command.target, "sm_90a (of this machine's GPU), or host")
-      ->required();
+  verb.add_option("-t,--target", command.target, "sm_90a (of this machine's GPU), or host");
+  verb.add_flag("--check", verbs.check_tuning,
+                "Measure nothing: say which problems have no record, and which records are stale");
   verb.add_option("--op", options.space.op, "Only this op, family.op");
   verb.add_option("--problems", options.problems_file,
                   "Problems to tune, JSON lines [those that the manifests list]");
   verb.add_option("--problem", options.problem, "One problem, as JSON");
+  verb.add_flag("--held-out", options.held_out,
+                "The held-out problems of the manifests instead of the listed ones; needs --out");
   verb.add_option("--only", options.only, "Only this variant; nothing is recorded")
       ->allow_extra_args(false);
   verb.add_option("--budget", command.budget, "Time for all problems together, as 90s or 10m");
@@ -199,11 +207,29 @@ void AddTune(CLI::App& app, TuneCommand& command) {
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
+int RunTune(const Verbs& verbs, const Terminal& terminal) {
+  const TuneCommand& tune = verbs.tune;
+  if (!verbs.check_tuning) {
+    if (tune.target.empty()) return terminal.Usage("tune", "--target is required");
+    if (tune.options.held_out && tune.options.out.empty()) {
+      return terminal.Usage("tune",
+                            "--held-out needs --out FOLDER: records beside a manifest "
+                            "are of problems that were tuned");
+    }
+    return tune.Run(terminal, cancelled);
+  }
+  TuneCheckCommand check;
+  const SpaceOptions& space = tune.options.space;
+  check.options = {space.paths, tune.target, space.cache_dir, space.jobs};
+  check.json = tune.json;
+  return check.Run(terminal);
+}
+
 int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
   const std::string verb = app.get_subcommands().front()->get_name();
   CatchSignals(verb == "build" || verb == "tune");
   if (verb == "build") return verbs.build.Run(terminal, cancelled);
-  if (verb == "tune") return verbs.tune.Run(terminal, cancelled);
+  if (verb == "tune") return RunTune(verbs, terminal);
   if (verb == "inspect") return verbs.inspect.Run(terminal);
   if (verb == "verify") return verbs.verify.Run(terminal);
   if (verb == "explain") return verbs.explain.Run(terminal);
@@ -227,7 +253,7 @@ int Main(int argc, char** argv) {
   AddBuild(app, verbs.build);
   AddReaders(app, verbs);
   AddMachine(app, verbs);
-  AddTune(app, verbs.tune);
+  AddTune(app, verbs);
   const Terminal terminal;
   try {
     app.parse(argc, argv);

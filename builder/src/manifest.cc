@@ -44,8 +44,11 @@ class OpReader {
     ReadInterface();
     bool whole = diagnostics_.count() == before;
     ReadVariants();
-    const Node* problems = fields_.Take("problems", Kind::kArray);
-    if (problems != nullptr && whole) ReadProblems(*problems, op_, names_, diagnostics_);
+    for (const auto& [key, read] :
+         {std::pair("problems", &op_.problems), std::pair("held_out", &op_.held_out)}) {
+      const Node* problems = fields_.Take(key, Kind::kArray);
+      if (problems != nullptr && whole) ReadProblems(*problems, op_, names_, diagnostics_, read);
+    }
     fields_.Finish();
     op_.interface_hash = InterfaceHash(op_);
     return std::move(op_);

@@ -182,6 +182,7 @@ struct Op {
   VmapRule vmap = VmapRule::kLoop;
   std::vector<Tolerance> tolerances;
   std::vector<OpProblem> problems;
+  std::vector<OpProblem> held_out;  // never tuned by default, in no bundle
   std::vector<Template> templates;
   uint64_t interface_hash = 0;
   SourceSpan where;

@@ -347,11 +347,12 @@ class ProblemReader {
 
 }  // namespace
 
-void ReadProblems(const Node& problems, Op& op, const Names& names, Diagnostics& diagnostics) {
+void ReadProblems(const Node& problems, const Op& op, const Names& names, Diagnostics& diagnostics,
+                  std::vector<OpProblem>* read) {
   for (const Node& node : problems.items) {
     if (!WantKind(node, Kind::kTable, "a problem", diagnostics)) continue;
     std::optional<OpProblem> problem = ProblemReader(node, op, names, diagnostics).Read();
-    if (problem) op.problems.push_back(std::move(*problem));
+    if (problem) read->push_back(std::move(*problem));
   }
 }
 

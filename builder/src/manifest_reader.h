@@ -49,7 +49,8 @@ void ReadTensors(Fields& fields, Op& op, Names& names, Diagnostics& diagnostics)
 void ReadTolerance(Fields& fields, Op& op, Diagnostics& diagnostics);
 
 // manifest_problems.cc: after the interface is whole and right.
-void ReadProblems(const Node& problems, Op& op, const Names& names, Diagnostics& diagnostics);
+void ReadProblems(const Node& problems, const Op& op, const Names& names, Diagnostics& diagnostics,
+                  std::vector<OpProblem>* read);
 
 // manifest_variant.cc
 std::optional<Template> ReadVariant(const Node& node, const Op& op, const Names& names,

@@ -73,7 +73,8 @@ class Tuner {
 
   Status FindProblems() {
     if (options_.problem.empty() && options_.problems_file.empty()) {
-      KB_ASSIGN_OR_RETURN(problems_, space_->ListedProblems());
+      KB_ASSIGN_OR_RETURN(problems_,
+                          options_.held_out ? space_->HeldOutProblems() : space_->ListedProblems());
     } else {
       KB_RETURN_IF_ERROR(ReadProblems());
     }

@@ -29,7 +29,8 @@ struct TuneOptions {
   std::chrono::milliseconds budget{0};  // 0: none
   std::string out;                      // folder of records; "": each family's tuning/
   bool resume = false;
-  std::string replay;  // for tests: no child, answers made from this seed
+  bool held_out = false;  // instead of the listed problems: the held-out ones
+  std::string replay;     // for tests: no child, answers made from this seed
 };
 
 struct TuneFailure {

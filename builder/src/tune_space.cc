@@ -109,30 +109,51 @@ Status TuneSpace::ReadFamilies(const SpaceOptions& options) {
 }
 
 Status TuneSpace::PackOutline() {
-  std::vector<Object> objects;
-  for (const Unit& unit : work_.units) objects.push_back(OutlineOf(unit));
-  PackInput input;
-  input.name = "outline";
-  input.work = &work_;
-  input.objects = &objects;
-  input.store = store_.get();
-  KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
-  const std::string path = folder_->path() + "/outline.kb";
-  KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
-  KB_ASSIGN_OR_RETURN(outline_, Bundle::Open(path));
+  KB_ASSIGN_OR_RETURN(outline_, OutlineBundle(work_, "outline"));
   return Status();
 }
 
+Result<std::shared_ptr<const Bundle>> TuneSpace::OutlineBundle(const Work& work,
+                                                               const std::string& name) const {
+  std::vector<Object> objects;
+  for (const Unit& unit : work.units) objects.push_back(OutlineOf(unit));
+  PackInput input;
+  input.name = name;
+  input.work = &work;
+  input.objects = &objects;
+  input.store = store_.get();
+  KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
+  const std::string path = folder_->path() + "/" + name + ".kb";
+  KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+  return Bundle::Open(path);
+}
+
 Result<std::vector<SpaceProblem>> TuneSpace::ListedProblems() const {
+  return ProblemsListedBy(*outline_);
+}
+
+// Bundles do not hold them, so that they become those of an outline of their own.
+Result<std::vector<SpaceProblem>> TuneSpace::HeldOutProblems() const {
+  Work work = work_;
+  std::vector<Op> ops;
+  for (const Work::OpRef& row : work_.ops) {
+    ops.push_back(*row.op);
+    ops.back().problems = row.op->held_out;
+  }
+  for (size_t i = 0; i < ops.size(); ++i) work.ops[i].op = &ops[i];
+  KB_ASSIGN_OR_RETURN(const auto bundle, OutlineBundle(work, "held_out"));
+  return ProblemsListedBy(*bundle);
+}
+
+Result<std::vector<SpaceProblem>> TuneSpace::ProblemsListedBy(const Bundle& bundle) const {
   std::vector<SpaceProblem> problems;
   std::vector<std::string> names;
   for (uint32_t op = 0; op < work_.ops.size(); ++op) {
     const std::string& name = work_.ops[op].op->name;
     names.push_back(name);
     if (!options_.op.empty() && name != options_.op) continue;
-    KB_ASSIGN_OR_RETURN(const uint32_t number, outline_->FindOp(name));
-    KB_ASSIGN_OR_RETURN(const std::vector<Problem> listed,
-                        builder::ListedProblems(*outline_, number));
+    KB_ASSIGN_OR_RETURN(const uint32_t number, bundle.FindOp(name));
+    KB_ASSIGN_OR_RETURN(const std::vector<Problem> listed, builder::ListedProblems(bundle, number));
     for (const Problem& problem : listed) {
       KB_ASSIGN_OR_RETURN(SpaceProblem made, MakeProblem(problem));
       problems.push_back(std::move(made));

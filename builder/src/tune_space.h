@@ -62,6 +62,8 @@ class TuneSpace {
 
   // Those that the manifests list. kInvalidArgument: the op named in the options does not exist.
   Result<std::vector<SpaceProblem>> ListedProblems() const;
+  // The manifests' `held_out`, which measure how good the choice for an unseen problem is.
+  Result<std::vector<SpaceProblem>> HeldOutProblems() const;
   // The variants that are legal for it.
   Result<SpaceProblem> MakeProblem(const Problem& problem) const;
 
@@ -81,6 +83,9 @@ class TuneSpace {
   TuneSpace() = default;
   Status ReadFamilies(const SpaceOptions& options);
   Status PackOutline();
+  Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work,
+                                                      const std::string& name) const;
+  Result<std::vector<SpaceProblem>> ProblemsListedBy(const Bundle& bundle) const;
   std::vector<std::string> CompileWords(const std::string& program, uint32_t unit) const;
   void CompileUnit(uint32_t unit);
   void WaitFor(const std::set<uint32_t>& units);

@@ -1,0 +1,20 @@
+// The problems of a file as listed problems of their ops.
+#ifndef KBUNDLE_BUILDER_ADD_PROBLEMS_H_
+#define KBUNDLE_BUILDER_ADD_PROBLEMS_H_
+
+#include <string>
+#include <vector>
+
+#include "kbundle/bundle.h"
+#include "manifest.h"
+
+namespace kbundle::builder {
+
+// Appends to Op::problems what is not listed there yet, each once, sorted by what the problem is, so
+// that the order of the file's lines does not matter. `bundle` has these families' interfaces. Errors
+// name file and line.
+Status AddProblems(const std::string& path, const Bundle& bundle, std::vector<Family>* families);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_ADD_PROBLEMS_H_
