@@ -10,9 +10,9 @@
 
 namespace kbundle::builder {
 
-// Appends to Op::problems what is not listed there yet, each once, sorted by what the problem is, so
-// that the order of the file's lines does not matter. `bundle` has these families' interfaces. Errors
-// name file and line.
+// Appends to Op::problems what is not listed there yet, each once, sorted by what the problem is,
+// so that the order of the file's lines does not matter. `bundle` has these families' interfaces.
+// Errors name file and line.
 Status AddProblems(const std::string& path, const Bundle& bundle, std::vector<Family>* families);
 
 }  // namespace kbundle::builder

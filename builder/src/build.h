@@ -23,7 +23,7 @@ struct BuildOptions {
   std::vector<std::string> providers;  // only these: cuda, host, triton; empty: all
   std::string python;                  // with Triton; see triton_python.h for what is the default
   std::string only;                    // a variant's id: compile just its code, write no bundle
-  std::string problems;  // a file of problems to list beside those of the manifests
+  std::string problems;                // a file of problems to list beside those of the manifests
   bool keep_going = false, dry_run = false, explain = false;
 };
 
