@@ -11,19 +11,15 @@
 #include "kbundle/select.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
+#include "support/room.h"
 
 namespace kbundle {
 namespace {
 
+using testing::kRoom;
 using testing::LargeMaker;
 using testing::MakeSpec;
 using testing::TempDir;
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr double kRoom = 100;
-#else
-constexpr double kRoom = 5;
-#endif
 
 template <typename Body>
 double BestMicroseconds(int runs, const Body& body) {

@@ -69,7 +69,7 @@ kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t wi
 }
 
 kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                   kb_device_kind kind, char** json) {
+                   int32_t kind, char** json) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
     KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
@@ -81,7 +81,7 @@ kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spe
 }
 
 kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                     kb_device_kind kind, const char* target, char** json) {
+                     int32_t kind, const char* target, char** json) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
     KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));

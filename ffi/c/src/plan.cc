@@ -13,12 +13,12 @@ using kbundle::Status;
 extern "C" {
 
 kb_error* kb_plan_make(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                       kb_device_kind kind, int64_t workspace_limit, kb_plan** out) {
+                       int32_t kind, int64_t workspace_limit, kb_plan** out) {
   return kb_plan_make_aligned(bundle, op, spec, kind, workspace_limit, 1, out);
 }
 
 kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                               kb_device_kind kind, int64_t workspace_limit, int64_t alignment,
+                               int32_t kind, int64_t workspace_limit, int64_t alignment,
                                kb_plan** out) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));

@@ -104,7 +104,7 @@ Result<ProblemSpec> ToProblemSpec(const kb_problem_spec* spec) {
   return result;
 }
 
-Result<Device::Kind> ToDeviceKind(kb_device_kind kind) {
+Result<Device::Kind> ToDeviceKind(int32_t kind) {
   if (kind == KB_DEVICE_CUDA) return Device::Kind::kCuda;
   if (kind == KB_DEVICE_HOST) return Device::Kind::kHost;
   return InvalidArgument("reading a request: device kind " + std::to_string(kind) +

@@ -13,7 +13,7 @@ namespace kbundle {
 // whether the request fits the op is Bundle::MakeProblem's to say.
 Result<ProblemSpec> ToProblemSpec(const kb_problem_spec* spec);
 
-Result<Device::Kind> ToDeviceKind(kb_device_kind kind);
+Result<Device::Kind> ToDeviceKind(int32_t kind);
 
 }  // namespace kbundle
 

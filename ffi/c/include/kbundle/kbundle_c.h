@@ -33,6 +33,7 @@ KB_EXPORT const char* kb_error_message(const kb_error* error); /* lives as long 
 KB_EXPORT void kb_error_free(kb_error* error);
 KB_EXPORT void kb_string_free(char* text);
 
+/* Passed as int32_t: to C++, another number in an enum is undefined before it can be refused. */
 typedef enum { KB_DEVICE_CUDA = 0, KB_DEVICE_HOST = 1 } kb_device_kind;
 
 /* dtype: the numbers of kbundle/dtype.h (1 bool .. 16 e8m0). strides in elements or NULL (dense).
@@ -99,13 +100,13 @@ KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op,
  *  "results":[{"present","dtype","dims"}],"workspace_bytes": for the device kind, maximum over the
  *  bundle's reachable targets,"empty": true when nothing need be computed} */
 KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                             kb_device_kind kind, char** json);
+                             int32_t kind, char** json);
 
 /* JSON: {"problem","target","chosen": id or null,"choice","workspace_bytes",
  *  "candidates":[{"id","legal","reason"}]}.
  * target NULL: the current device of `kind`. */
 KB_EXPORT kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                               kb_device_kind kind, const char* target, char** json);
+                               int32_t kind, const char* target, char** json);
 
 /* ---- policy and statistics, process-wide ---- */
 KB_EXPORT kb_error* kb_policy_force(const kb_bundle* bundle, const char* variant_id);
@@ -120,13 +121,13 @@ KB_EXPORT kb_error* kb_stats(char** json);
 /* ---- plans ---- */
 /* CUDA: the calling thread's current context. workspace_limit -1: no limit. */
 KB_EXPORT kb_error* kb_plan_make(const kb_bundle* bundle, const char* op,
-                                 const kb_problem_spec* spec, kb_device_kind kind,
-                                 int64_t workspace_limit, kb_plan** out);
+                                 const kb_problem_spec* spec, int32_t kind, int64_t workspace_limit,
+                                 kb_plan** out);
 /* The same for a caller who promises that every operand's and result's address will be a multiple
  * of `alignment` bytes, a power of two: code for less aligned addresses is not loaded, and a launch
  * that breaks the promise fails with code 3. kb_plan_make promises 1: element alignment only. */
 KB_EXPORT kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op,
-                                         const kb_problem_spec* spec, kb_device_kind kind,
+                                         const kb_problem_spec* spec, int32_t kind,
                                          int64_t workspace_limit, int64_t alignment, kb_plan** out);
 KB_EXPORT int64_t kb_plan_workspace_bytes(const kb_plan* plan);
 KB_EXPORT kb_error* kb_plan_variant(const kb_plan* plan, char** id);
