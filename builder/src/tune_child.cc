@@ -103,9 +103,28 @@ void Child::Kill() {
 void Child::Reap() {
   if (reaped_) return;
   kill(-pid_, SIGKILL);
-  while (waitpid(pid_, &state_, 0) < 0 && errno == EINTR) {
+  rusage used{};
+  while (wait4(pid_, &state_, 0, &used) < 0 && errno == EINTR) {
   }
+  peak_ = used.ru_maxrss * 1024;
   reaped_ = true;
+}
+
+bool Child::HasEnded() {
+  rusage used{};
+  if (!reaped_ && wait4(pid_, &state_, WNOHANG, &used) == pid_) {
+    peak_ = used.ru_maxrss * 1024;
+    reaped_ = true;
+  }
+  return reaped_;
+}
+
+// What took memory faster than we look runs into the child's own fence, and dies in another way.
+Child::Answer Child::Ended() {
+  Reap();
+  TakeOutput();
+  const bool over = limits_.memory_bytes > 0 && peak_ > base_peak_ + limits_.memory_bytes;
+  return {over ? Event::kMemory : Event::kEnded, ""};
 }
 
 bool Child::Send(const std::string& line) {
@@ -124,16 +143,20 @@ bool Child::Send(const std::string& line) {
   return true;
 }
 
-int64_t Child::MemoryBytes() const {
+int64_t Child::StatusBytes(const char* field) const {
   std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("RssAnon:")) return std::strtoll(line.c_str() + 8, nullptr, 10) * 1024;
+    if (!line.starts_with(field)) continue;
+    return std::strtoll(line.c_str() + std::strlen(field), nullptr, 10) * 1024;
   }
   return 0;
 }
 
+int64_t Child::MemoryBytes() const { return StatusBytes("RssAnon:"); }
+
 void Child::SetBaseline(int64_t memory_bytes) {
   base_memory_ = memory_bytes;
+  base_peak_ = StatusBytes("VmHWM:");
   printed_ = 0;
 }
 
@@ -172,19 +195,9 @@ Child::Answer Child::Read(Clock::time_point deadline) {
     const ssize_t n = read(answers_, buffer, sizeof buffer);
     if (n < 0 && left <= 0) return {Event::kTimeout, ""};
     if (n > 0) line_.append(buffer, static_cast<size_t>(n));
-    if (n == 0) {
-      Reap();
-      TakeOutput();
-      return {Event::kEnded, ""};
-    }
-    if (n < 0 && reaped_) {  // something else holds its pipes open
-      TakeOutput();
-      return {Event::kEnded, ""};
-    }
-    if (n < 0 && waitpid(pid_, &state_, WNOHANG) == pid_) {
-      reaped_ = true;  // what it said last is read first
-      kill(-pid_, SIGKILL);
-    }
+    if (n == 0) return Ended();
+    if (n < 0 && reaped_) return Ended();           // something else holds its pipes open
+    if (n < 0 && HasEnded()) kill(-pid_, SIGKILL);  // what it said last is read first
   }
 }
 

@@ -70,6 +70,9 @@ class Child {
  private:
   Child() = default;
   bool TakeOutput();  // false: over the limit
+  Answer Ended();
+  bool HasEnded();  // without waiting
+  int64_t StatusBytes(const char* field) const;
   void Reap();
 
   pid_t pid_ = -1;
@@ -78,7 +81,7 @@ class Child {
   int state_ = 0;
   std::string line_, tail_;
   ChildLimits limits_;
-  int64_t base_memory_ = 0, printed_ = 0;
+  int64_t base_memory_ = 0, base_peak_ = 0, peak_ = 0, printed_ = 0;
 };
 
 // The running program's own path.
