@@ -52,7 +52,7 @@ bool UnitBuilder::Take(int unit) {
     Result<Object> object = ParseObject(*bytes);
     why = object.ok() ? keys_.ChangedRead(*object) : "its object is damaged";
     if (object.ok() && why.empty()) {
-      objects_[unit] = std::move(*object);
+      Keep(unit, std::move(*object));
       return true;
     }
     if (object.ok()) why += " changed";
@@ -64,6 +64,11 @@ bool UnitBuilder::Take(int unit) {
   return false;
 }
 
+void UnitBuilder::Keep(int unit, Object object) {
+  object.sha256 = Sha256Of(object.code.data(), object.code.size());
+  objects_[unit] = std::move(object);
+}
+
 void UnitBuilder::Explain() const {
   for (const Missing& missing : missing_) {
     reporter_.Note(fmt::format("compile {}: {}", work_.units[missing.unit].label, missing.why));
@@ -72,8 +77,9 @@ void UnitBuilder::Explain() const {
 
 Status UnitBuilder::Compile(int unit) {
   const UnitInputs& inputs = inputs_[unit];
-  KB_ASSIGN_OR_RETURN(objects_[unit],
+  KB_ASSIGN_OR_RETURN(Object object,
                       CompileUnit(work_.units[unit], inputs.tree, inputs.key, context_));
+  Keep(unit, std::move(object));
   KB_RETURN_IF_ERROR(store_.Put("objects", inputs.key, Serialize(objects_[unit])));
   return store_.Put("last", NoteKey(work_.units[unit]), inputs.Note());
 }

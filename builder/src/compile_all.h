@@ -37,6 +37,7 @@ class UnitBuilder {
     std::string why;
   };
   bool Take(int unit);  // from the store; false: it must be compiled
+  void Keep(int unit, Object object);
   Status Compile(int unit);
   std::string FailureText(const Unit& unit, const Status& status) const;
 

@@ -39,9 +39,9 @@ class Embedder {
     Row row{TunedMatch(bundle_, *problem), *problem, &record, {}};
     const auto* coordinates = bundle_.op(problem->op).coordinates();
     for (uint32_t i = 0; coordinates != nullptr && i < coordinates->size(); ++i) {
-      const int64_t value = problem->symbols[coordinates->Get(i)];
-      if (value <= 0) return Status();  // of zero elements: nothing is run
-      row.coordinates.push_back(TunedCoordinate(value));
+      const auto coordinate = TunedCoordinate(bundle_, *problem, i);
+      if (!coordinate) return Status();  // of zero elements: nothing is run
+      row.coordinates.push_back(*coordinate);
     }
     devices_.insert(record.device_name());
     rows_.push_back(std::move(row));

@@ -57,8 +57,7 @@ std::string Fingerprint(const Work& work, const VariantUse& use,
   Text text;
   for (const uint32_t unit : use.units) {
     if (unit == kNoUnit) continue;
-    const Object& object = objects[unit];
-    text.Add(ToHex(Sha256Of(object.code.data(), object.code.size())));
+    text.Add(ToHex(objects[unit].sha256));
   }
   for (const std::string& kernel : use.kernels) text.Add(kernel);
   for (size_t i = 0; i < point.tunables.size(); ++i) {

@@ -74,19 +74,27 @@ class OpReader {
     ReadTolerance(fields_, op_, diagnostics_);
   }
 
+  // A symbol's number, or how many symbols there are and an int attribute's number.
   void ReadCoordinate(const Node& node) {
-    auto found = std::find(op_.symbols.begin(), op_.symbols.end(), node.text);
-    if (found != op_.symbols.end()) {
-      op_.coordinates.push_back(static_cast<int>(found - op_.symbols.begin()));
-    } else if (!names_.incomplete) {
-      std::string nearest = NearestName(node.text, op_.symbols);
-      diagnostics_.Error(
-          node.At(0, static_cast<int>(node.text.size())),
-          fmt::format("'{}' is no dim symbol", node.text),
-          fmt::format("{}symbols: {}",
-                      nearest.empty() ? "" : fmt::format("did you mean '{}'? ", nearest),
-                      fmt::join(op_.symbols, ", ")));
+    std::vector<std::string> known = op_.symbols;
+    for (size_t i = 0; i < op_.symbols.size(); ++i) {
+      if (op_.symbols[i] == node.text) return op_.coordinates.push_back(static_cast<int>(i));
     }
+    for (size_t i = 0; i < op_.attributes.size(); ++i) {
+      if (op_.attributes[i].type != AttributeType::kInt) continue;
+      known.push_back(op_.attributes[i].name);
+      if (known.back() == node.text) {
+        return op_.coordinates.push_back(static_cast<int>(op_.symbols.size() + i));
+      }
+    }
+    if (names_.incomplete) return;
+    const std::string nearest = NearestName(node.text, known);
+    diagnostics_.Error(
+        node.At(0, static_cast<int>(node.text.size())),
+        fmt::format("'{}' is no dim symbol and no int attribute", node.text),
+        fmt::format("{}there are {}",
+                    nearest.empty() ? "" : fmt::format("did you mean '{}'? ", nearest),
+                    fmt::join(known, ", ")));
   }
 
   void ReadVariants() {

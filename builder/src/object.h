@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kbundle/format.h"
+#include "kbundle/sha256.h"
 #include "kernel_info.h"
 
 namespace kbundle::builder {
@@ -17,6 +18,7 @@ enum class ObjectFormat : uint32_t { kCubin = 1, kFatbin = 2, kHostObject = 3 };
 struct Object {
   ObjectFormat format = ObjectFormat::kCubin;
   std::string code;
+  Sha256Digest sha256{};  // of code; not stored, UnitBuilder takes it once
   std::vector<KernelInfo> kernels;
   std::string log;  // warnings
 

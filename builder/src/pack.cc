@@ -127,11 +127,10 @@ class Packer {
   uint32_t BlobOf(const VariantUse& use, uint32_t number, const Object& object) {
     const auto [unit, fresh_unit] = blob_of_unit_.try_emplace(number, 0);
     if (!fresh_unit) return unit->second;
-    const Sha256Digest sha256 = Sha256Of(object.code.data(), object.code.size());
     const auto [found, fresh] =
-        blob_of_content_.try_emplace(sha256, static_cast<uint32_t>(blobs_.size()));
+        blob_of_content_.try_emplace(object.sha256, static_cast<uint32_t>(blobs_.size()));
     if (fresh) {
-      blobs_.push_back({&object, sha256, kNone, ""});
+      blobs_.push_back({&object, object.sha256, kNone, ""});
       siblings_[{use.op, use.target}].push_back(found->second);
     }
     return unit->second = found->second;

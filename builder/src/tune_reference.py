@@ -8,12 +8,13 @@ Large problems are cut along an axis on which the op is independent, and the par
 threads, each in arrays that fit a cache: many times faster than one pass over gigabytes. That axis
 is the leading dims of an op whose manifest says vmap = "leading"; or the one that reference.py
 names, as INDEPENDENT_AXIS = {"op": -2}, counted from the end, which every operand and result then
-has.
+has. There a function that takes `first` is told where on the axis its part begins.
 """
 
 import concurrent.futures
 import ctypes
 import importlib.util
+import inspect
 import json
 import os
 import signal
@@ -44,6 +45,7 @@ NUMPY = {"bool": np.bool_, "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16
          "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
          "e8m0": ml_dtypes.float8_e8m0fnu}
 PART_ELEMENTS = 1 << 20  # of all tensors of a part together
+BYTES_PER_ELEMENT = {"whole": 64, "parts": 24}  # some eight float64 arrays; files, and room
 modules = {}
 
 
@@ -67,12 +69,20 @@ def random_operand(rng, dtype, dims):
     return made
 
 
-def make_inputs(reference, op, operands, seed):
+def place(reference, op, function, first):
+    """The keyword that says where a part begins, for a function that wants it."""
+    cut = op in getattr(reference, "INDEPENDENT_AXIS", {})
+    return {"first": first} if cut and "first" in inspect.signature(function).parameters else {}
+
+
+def make_inputs(reference, op, operands, seed, first=0):
     """Arrays of the operands' dtypes by name; operands: [(name, dtype, dims)]."""
     rng = np.random.default_rng(seed)
     made = {}
     if hasattr(reference, "make_inputs"):
-        made = reference.make_inputs(op, {n: tuple(dims) for n, _, dims in operands}, seed) or {}
+        make = reference.make_inputs
+        where = place(reference, op, make, first)
+        made = make(op, {n: tuple(dims) for n, _, dims in operands}, seed, **where) or {}
     arrays = {}
     for name, dtype, dims in operands:
         value = made.pop(name, None)
@@ -86,11 +96,13 @@ def make_inputs(reference, op, operands, seed):
     return arrays
 
 
-def compute(reference, request, inputs):
+def compute(reference, request, inputs, first=0):
     """The results' arrays, in the op's order."""
     wide = [inputs.get(operand["name"]) for operand in request["operands"]]
     wide = [a if a is None or a.dtype.kind in "iub" else a.astype(np.float64) for a in wide]
-    wanted = getattr(reference, request["op"])(*wide, **request["attributes"])
+    function = getattr(reference, request["op"])
+    where = place(reference, request["op"], function, first)
+    wanted = function(*wide, **request["attributes"], **where)
     wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
     if len(wanted) < len(request["results"]):
         raise ValueError(f"{request['op']} of the reference gives {len(wanted)} results; the op "
@@ -121,8 +133,10 @@ class Cut:
         lengths = {shape[at] for shape, at in filter(None, self.views.values())}
         results_cut = all(self.views[result["name"]] for result in given(request["results"]))
         elements = sum(size_of(tensor["dims"]) for tensor in tensors)
+        self.bytes = elements * BYTES_PER_ELEMENT["whole"]
         if len(lengths) == 1 and results_cut and elements > 2 * PART_ELEMENTS:
             self.length = lengths.pop()
+            self.bytes = elements * BYTES_PER_ELEMENT["parts"]
             self.step = max(1, self.length * PART_ELEMENTS // elements)
 
     @staticmethod
@@ -190,7 +204,7 @@ def serve_parts(reference, request, files, cut):
 
     def inputs_of(number, start, stop):
         wanted = [(o["name"], o["dtype"], cut.dims(o, start, stop)) for o in operands]
-        return make_inputs(reference, request["op"], wanted, request["seed"] + 7919 * number)
+        return make_inputs(reference, request["op"], wanted, request["seed"] + 7919 * number, start)
 
     def serve_part(number, start, stop):
         inputs = inputs_of(number, start, stop) | whole
@@ -198,7 +212,7 @@ def serve_parts(reference, request, files, cut):
             if cut.views[operand["name"]]:
                 array = files.arrays["in", operand["name"]]
                 cut.slot(operand, array, start, stop)[...] = inputs[operand["name"]]
-        for result, array in zip(request["results"], compute(reference, request, inputs)):
+        for result, array in zip(request["results"], compute(reference, request, inputs, start)):
             if result["dtype"]:
                 found = files.arrays["out", result["name"]]
                 cut.slot(result, found, start, stop)[...] = array
@@ -214,8 +228,11 @@ def serve_parts(reference, request, files, cut):
 
 def serve(request):
     reference = load(request["reference"])
-    files = Files(request)
     cut = Cut(reference, request)
+    if cut.bytes > request["memory"]:
+        raise MemoryError(f"the float64 reference needs about {cut.bytes >> 30} GiB, "
+                          f"{request['memory'] >> 30} are to spare here")
+    files = Files(request)
     if cut.length:
         serve_parts(reference, request, files, cut)
     else:
@@ -233,8 +250,8 @@ def main():
             request = json.loads(line)
             try:
                 reply = serve(request)
-            except MemoryError:
-                reply = {"number": request["number"], "error": "the reference ran out of memory"}
+            except MemoryError as error:
+                reply = {"number": request["number"], "error": str(error) or "the reference ran out of memory"}
             except Exception as error:  # of somebody's reference.py: their problem's loss alone
                 last = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{os.path.basename(last.filename)}, line {last.lineno}"

@@ -10,7 +10,8 @@ import numpy as np
 _DROPPED = -10000.0
 
 # Every row is by itself: large problems may be computed in parts along this axis, counted from the end.
-INDEPENDENT_AXIS = {"scaled_masked_forward": -2, "scaled_masked_backward": -2}
+INDEPENDENT_AXIS = {"scaled_masked_forward": -2, "scaled_masked_backward": -2, "scaled_causal_forward": -2,
+                    "scaled_causal_backward": -2}
 
 
 def _scale(scale):
@@ -28,9 +29,9 @@ def _gradient(dy, y, scale):
         return _scale(scale) * y * (dy - np.sum(dy * y, axis=-1, keepdims=True))
 
 
-def _kept(x):
-    """True on and below the diagonal of the last two axes."""
-    return np.tril(np.ones(x.shape[-2:], dtype=bool))
+def _kept(x, first=0):
+    """True on and below the diagonal of the last two axes, whose row 0 is row `first` of the whole."""
+    return np.tril(np.ones(x.shape[-2:], dtype=bool), first)
 
 
 def scaled_forward(x, *, scale=1.0):
@@ -63,27 +64,27 @@ def scaled_masked_backward(dy, y, *, scale=1.0):
     return _gradient(dy, y, scale)
 
 
-def scaled_causal_forward(x, *, scale=1.0):
+def scaled_causal_forward(x, *, scale=1.0, first=0):
     """softmax over the keys k <= q of query q; 0 above the diagonal, where x is not looked at."""
-    kept = _kept(x)
+    kept = _kept(x, first)
     with np.errstate(invalid="ignore", over="ignore"):
         return np.where(kept, _softmax(np.where(kept, _scale(scale) * x, -np.inf)), 0.0)
 
 
-def scaled_causal_backward(dy, y, *, scale=1.0):
+def scaled_causal_backward(dy, y, *, scale=1.0, first=0):
     """The gradient over the kept part; 0 above the diagonal, where dy and y are not looked at."""
-    kept = _kept(y)
+    kept = _kept(y, first)
     return np.where(kept, _gradient(np.where(kept, dy, 0.0), np.where(kept, y, 0.0), scale), 0.0)
 
 
-def make_inputs(op, problem, seed):
+def make_inputs(op, problem, seed, first=0):
     """Backward ops get a y that is a softmax; masks drop a third, and some whole rows."""
     rng = np.random.default_rng(seed)
     made = {}
     if op.endswith("_backward"):
         logits = 2.0 * rng.standard_normal(problem["y"])
         if op == "scaled_causal_backward":
-            logits = np.where(_kept(logits), logits, -np.inf)
+            logits = np.where(_kept(logits, first), logits, -np.inf)
         made["y"] = _softmax(logits)
         made["dy"] = rng.standard_normal(problem["y"])
     elif op == "scaled_masked_forward":

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "verify.h"
 
@@ -27,8 +28,9 @@ std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& devi
     ranked.push_back({static_cast<uint16_t>(i), fit, target.major * 256 + target.minor,
                       target.kind == TargetKind::kCudaPortable});
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.fit, a.capability) > std::pair(b.fit, b.capability);
+  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+    return std::tuple(-a.fit, -a.capability, a.target) <
+           std::tuple(-b.fit, -b.capability, b.target);
   });
   return ranked;
 }

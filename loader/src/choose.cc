@@ -63,7 +63,7 @@ const char* ReasonOf(Choice choice) {
     case Choice::kTuned:
       return "fastest when this problem was tuned";
     case Choice::kNearest:
-      return "fastest on the nearest tuned problem";
+      return "as on the nearest tuned problem";
     case Choice::kManifestOrder:
       return "first legal in manifest order";
     case Choice::kPortable:

@@ -268,7 +268,9 @@ void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool with_
   WriteAttributes(json, op);
   json.Key("vmap").Text(VmapName(op.vmap())).Key("coordinates").BeginArray();
   for (uint32_t i = 0; i < Size(op.coordinates()); ++i) {
-    json.Text(View(op.symbols()->Get(op.coordinates()->Get(i))));
+    const uint32_t coordinate = op.coordinates()->Get(i), symbols = Size(op.symbols());
+    json.Text(View(coordinate < symbols ? op.symbols()->Get(coordinate)
+                                        : op.attributes()->Get(coordinate - symbols)->name()));
   }
   json.EndArray().Key("tolerances").BeginArray();
   for (uint32_t i = 0; i < Size(op.tolerances()); ++i) {

@@ -99,11 +99,10 @@ Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t fir
   const uint32_t* code = index.code()->data() + first;
   for (uint32_t i = 0; i < count; ++i) {
     const auto opcode = static_cast<Opcode>(code[i] & 0xff);
-    const int arity = Arity(opcode);
-    if (arity == 0) {
+    if (opcode <= Opcode::kSmCount) {
       *++top = Load(context, index, opcode, code[i] >> 8);
     } else {
-      top -= arity - 1;
+      top -= Arity(opcode) - 1;
       *top = Apply(opcode, top);
     }
   }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "candidates.h"
 #include "kbundle/tuned.h"
@@ -137,20 +138,43 @@ Status AddForced(const Bundle& bundle, const Problem& problem, const Device& dev
   return Status();
 }
 
-// The tuned winner of this problem, or of the nearest one, on the best target that has any. False
-// when there is none, or it is not legal here.
+// The first legal variant in manifest order on this target.
+std::optional<uint32_t> DefaultOn(const Bundle& bundle, const Problem& problem,
+                                  const RankedTarget& target, CandidateCheck* check) {
+  const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
+  for (uint32_t i = 0; entry != nullptr && i < entry->count(); ++i) {
+    if (check->Check(entry->first() + i, target, false).legal) return entry->first() + i;
+  }
+  return std::nullopt;
+}
+
+// What a tuned row means for this problem: its winner. Where the default won on a neighbour, this
+// problem's own default, which may be another variant: manifest order knows the sizes, a neighbour's
+// winner only its own.
+std::optional<uint32_t> MeantBy(const Bundle& bundle, const Problem& problem,
+                                const RankedTarget& target, const NearestTuned& nearest,
+                                CandidateCheck* check) {
+  const fb::Index& index = bundle.index();
+  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(nearest.row));
+  if (nearest.distance > 0 && index.evidence()->Get(row.evidence())->base() == row.winner()) {
+    return DefaultOn(bundle, problem, target, check);
+  }
+  if (index.variants()->Get(row.winner())->types() != problem.types) return std::nullopt;
+  if (!check->Check(row.winner(), target, false).legal) return std::nullopt;
+  return row.winner();
+}
+
+// The choice of the tuned problem that is this one or the nearest, on the best target that has any.
+// False when there is none, or it is not legal here.
 bool AddTuned(const Bundle& bundle, const Problem& problem, const Device& device,
               const std::vector<RankedTarget>& targets, CandidateCheck* check,
               std::vector<Selected>* order) {
   for (const RankedTarget& target : targets) {
     const NearestTuned nearest = FindTuned(bundle, problem, target.target, device);
     if (nearest.row < 0) continue;
-    const uint32_t winner =
-        bundle.index().tuned()->Get(static_cast<uint32_t>(nearest.row))->winner();
-    if (bundle.index().variants()->Get(winner)->types() != problem.types) return false;
-    if (!check->Check(winner, target, false).legal) return false;
-    if (Contains(*order, order->size(), winner)) return false;
-    order->push_back({winner, nearest.distance == 0 ? Choice::kTuned : Choice::kNearest});
+    const std::optional<uint32_t> variant = MeantBy(bundle, problem, target, nearest, check);
+    if (!variant || Contains(*order, order->size(), *variant)) return false;
+    order->push_back({*variant, nearest.distance == 0 ? Choice::kTuned : Choice::kNearest});
     return true;
   }
   return false;
@@ -234,7 +258,7 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
     position[row.variant - range.first] = static_cast<uint32_t>(i) + 1;
     const char* how = row.choice == Choice::kForced     ? "forced"
                       : row.choice == Choice::kTuned    ? "tuned for this very problem"
-                      : row.choice == Choice::kNearest  ? "winner of the nearest tuned problem"
+                      : row.choice == Choice::kNearest  ? "as on the nearest tuned problem"
                       : row.choice == Choice::kPortable ? "portable, nothing better fits"
                                                         : "first legal in manifest order";
     verdicts.push_back(

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <tuple>
 
 #include "kbundle/bundle_generated.h"
@@ -33,11 +34,18 @@ class MatchHash {
   size_t size_ = 0;
 };
 
-bool IsCoordinate(const fb::Op& op, uint32_t symbol) {
+// `number`: of a symbol, or Count(op.symbols()) and an attribute's.
+bool IsCoordinate(const fb::Op& op, uint32_t number) {
   for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
-    if (op.coordinates()->Get(i) == symbol) return true;
+    if (op.coordinates()->Get(i) == number) return true;
   }
   return false;
+}
+
+// The i-th coordinate's value.
+int64_t ValueOf(const fb::Op& op, const Problem& problem, uint32_t i) {
+  const uint32_t number = op.coordinates()->Get(i), symbols = Count(op.symbols());
+  return number < symbols ? problem.symbols[number] : problem.attributes[number - symbols].integer;
 }
 
 void AddAttribute(AttributeType type, const Problem::Attribute& value, MatchHash* hash) {
@@ -90,6 +98,7 @@ uint64_t TunedMatch(const Bundle& bundle, const Problem& problem) {
     for (int64_t stride : operand.strides) hash.Add(static_cast<uint64_t>(stride));
   }
   for (uint32_t i = 0; i < Count(op.attributes()); ++i) {
+    if (IsCoordinate(op, Count(op.symbols()) + i)) continue;
     const auto type = static_cast<AttributeType>(op.attributes()->Get(i)->type());
     AddAttribute(type, problem.attributes[i], &hash);
   }
@@ -99,7 +108,9 @@ uint64_t TunedMatch(const Bundle& bundle, const Problem& problem) {
   return hash.Finish();
 }
 
-double TunedCoordinate(int64_t value) {
+std::optional<double> TunedCoordinate(const Bundle& bundle, const Problem& problem, uint32_t i) {
+  const int64_t value = ValueOf(bundle.op(problem.op), problem, i);
+  if (value <= 0) return std::nullopt;
   constexpr double kSteps = 1ull << 40;
   return std::nearbyint(std::log2(static_cast<double>(value)) * kSteps) / kSteps;
 }
@@ -109,30 +120,34 @@ NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t ta
   const fb::Index& index = bundle.index();
   NearestTuned nearest;
   if (Count(index.tuned()) == 0) return nearest;
-  const fb::Op& op = bundle.op(problem.op);
   std::array<double, kMaxSymbols> wanted;
-  const uint32_t count = Count(op.coordinates());
+  const uint32_t count = Count(bundle.op(problem.op).coordinates());
   for (uint32_t i = 0; i < count; ++i) {
-    const int64_t value = problem.symbols[op.coordinates()->Get(i)];
-    if (value <= 0) return nearest;
-    wanted[i] = TunedCoordinate(value);
+    const auto coordinate = TunedCoordinate(bundle, problem, i);
+    if (!coordinate) return nearest;
+    wanted[i] = *coordinate;
   }
-  bool nearest_own = false;
-  nearest.distance = std::numeric_limits<double>::infinity();
   const auto [begin, end] = RowsOf(index, problem.op, target, TunedMatch(bundle, problem));
   const uint32_t own_device = NumberOf(index, device);
   const auto& coordinates = *index.coordinates();
+  bool nearest_own = false;
+  double least = std::numeric_limits<double>::infinity();
   for (uint32_t i = begin; i < end; ++i) {
     const fb::Tuned& row = *index.tuned()->Get(i);
     const bool own = row.device() == own_device;
+    if (own < nearest_own) continue;
+    // Once further away than the nearest, a row's other coordinates cannot bring it back.
+    const double limit = own == nearest_own ? least : std::numeric_limits<double>::infinity();
     double distance = 0;
-    for (uint32_t c = 0; c < count; ++c) {
+    for (uint32_t c = 0; c < count && distance < limit; ++c) {
       distance += std::abs(coordinates.Get(row.coordinates() + c) - wanted[c]);
     }
-    if (own < nearest_own || (own == nearest_own && distance >= nearest.distance)) continue;
-    nearest = {i, distance};
+    if (distance >= limit) continue;
+    nearest.row = i;
+    least = distance;
     nearest_own = own;
   }
+  nearest.distance = least;
   return nearest;
 }
 

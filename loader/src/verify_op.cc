@@ -189,13 +189,20 @@ Status CheckProblem(const fb::Op& op, const fb::Problem& problem) {
   return Status();
 }
 
+Status CheckCoordinate(const fb::Op& op, uint32_t number) {
+  const uint32_t symbols = Count(op.symbols());
+  if (number < symbols) return Status();
+  KB_RETURN_IF_ERROR(CheckIndex(number - symbols, Count(op.attributes()), "attribute"));
+  const auto type = static_cast<AttributeType>(op.attributes()->Get(number - symbols)->type());
+  return type == AttributeType::kInt ? Status() : DataLoss("its attribute is no int");
+}
+
 Status CheckRest(const ProgramScope& scope) {
   const fb::Op& op = scope.op;
   KB_RETURN_IF_ERROR(CheckRules(scope, op.require(), "require"));
-  KB_RETURN_IF_ERROR(CheckCount(Count(op.coordinates()), Count(op.symbols()), "coordinates"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(op.coordinates()), kMaxSymbols, "coordinates"));
   for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
-    KB_RETURN_IF_ERROR(
-        CheckIndex(op.coordinates()->Get(i), Count(op.symbols()), "coordinate's symbol"));
+    KB_VERIFY(CheckCoordinate(op, op.coordinates()->Get(i)), "coordinate {}", i);
   }
   KB_RETURN_IF_ERROR(CheckIndex(op.vmap(), static_cast<int>(VmapRule::kNone) + 1, "vmap rule"));
   for (uint32_t i = 0; i < Count(op.tolerances()); ++i) {

@@ -15,7 +15,8 @@ reference = "reference.py"
 [op.copy]
 operands    = { x = "f32[N]" }
 results     = { y = "f32[N]" }
-coordinates = ["N"]
+attributes  = { room = { type = "int", default = 64 } }
+coordinates = ["N", "room"]
 tolerance   = 0
 problems    = [{ x = [4096] }, { x = [65536] }]
 """
@@ -50,7 +51,7 @@ class Family:
         self.manifest.write_text(MANIFEST + "".join(VARIANT % {"name": name} for name in ("slow", "fast")))
         (folder / "slow.cc").write_text(SOURCE % 40)
         (folder / "fast.cc").write_text(SOURCE % 1)
-        (folder / "reference.py").write_text("def copy(x):\n    return x\n")
+        (folder / "reference.py").write_text("def copy(x, *, room):\n    return x\n")
         done = kbundle("tune", self.manifest, "--target", "host", "--json", env={"KBUNDLE_PYTHON": sys.executable})
         assert done.code == 0, done.err
         [self.records] = (folder / "tuning").glob("*.jsonl")
@@ -61,8 +62,9 @@ class Family:
         done = self.kbundle("build", self.manifest, "-o", output, "--target", self.target, "--name", "twice", *arguments)
         return done, output
 
-    def chosen(self, bundle, size):
-        done = self.kbundle("explain", bundle, "twice.copy", "--operand", f"x=f32[{size}]", "--target", self.target)
+    def chosen(self, bundle, size, room=64):
+        done = self.kbundle("explain", bundle, "twice.copy", "--operand", f"x=f32[{size}]", "--attr", f"room={room}",
+                            "--target", self.target)
         assert done.code == 0, done.err
         [line] = [line for line in done.out.splitlines() if line.startswith("chosen")]
         return line, done.out
@@ -81,6 +83,7 @@ def test_the_winner_is_embedded_and_the_nearest_decides_for_unseen_problems(fami
     assert "twice.copy/slow" in text and "us" in text
     nearest, text = family.chosen(bundle, 5000)
     assert "twice.copy/fast" in nearest and "nearest" in text and "4096" in text
+    assert "nearest" in family.chosen(bundle, 4096, room=128)[0]  # an attribute that is a coordinate is bridged as well
     family.records.rename(family.folder / "elsewhere")
     done, bundle = family.build("untuned.kb")
     assert "twice.copy/slow" in family.chosen(bundle, 4096)[0]

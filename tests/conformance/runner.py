@@ -108,23 +108,33 @@ class Launch:
             else:
                 self.results.append(devices.Buffer(device, given["dtype"], given["dims"], offset * item(given["dtype"])))
 
-    def run(self, plan):
-        """The results as arrays; raises AssertionError when something was written outside them."""
+    def fill(self):
+        """Operands from the arrays, results poisoned."""
         for buffer, array in zip(self.operands, self.arrays):
             if buffer:
                 buffer.put(array)
         for buffer, result in zip(self.results, self.op["results"]):
             if buffer and result["alias"] < 0:
                 buffer.poison()
+
+    def addresses(self):
+        """Of operands and of results."""
+        return [[b.address if b else None for b in buffers] for buffers in (self.operands, self.results)]
+
+    def run(self, plan):
+        """The results as arrays; raises AssertionError when something was written outside them."""
+        self.fill()
         workspace = devices.Buffer(self.device, "u8", [plan.workspace_bytes]).poison()
-        address = lambda buffers: [b.address if b else None for b in buffers]
         self.device.synchronize()
-        plan.launch(address(self.operands), address(self.results), workspace.address if plan.workspace_bytes else None,
-                    self.device.stream, self.device.threads)
+        plan.launch(*self.addresses(), workspace.address if plan.workspace_bytes else None, self.device.stream,
+                    self.device.threads)
         self.device.synchronize()
         every = [b for b in [*self.operands, *self.results, workspace] if b]
         assert all(b.guards_whole() for b in every), "wrote outside a buffer"
         workspace.free()
+        return self.read()
+
+    def read(self):
         return [b and b.get() for b in self.results]
 
     def free(self):

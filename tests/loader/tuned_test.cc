@@ -20,8 +20,12 @@ using testing::MakeSpec;
 using testing::SampleMaker;
 using testing::TempDir;
 
+constexpr char kAny[] = "any[T=bf16]";
+constexpr char kVec4[] = "vec[T=bf16,VEC=4]";
+
 struct Row {
   std::string x, winner, device;
+  bool default_won = false;
 };
 
 class TunedTest : public ::testing::Test {
@@ -57,7 +61,10 @@ class TunedTest : public ::testing::Test {
           index.coordinates.push_back(std::log2(static_cast<double>(problem.symbols[symbol])));
         }
         auto evidence = std::make_unique<fb::EvidenceT>();
-        evidence->base = winner;
+        const std::string other = row->winner == kAny ? kVec4 : kAny;
+        evidence->base = row->default_won
+                             ? winner
+                             : plain->FindVariants("demo.scale/" + other + "@sm_90a")->at(0);
         evidence->times.emplace_back(winner, 45, 1.0, 2.0, 3.0, 1.0, 0.0, 0);
         index.evidence.push_back(std::move(evidence));
       }
@@ -87,9 +94,6 @@ class TunedTest : public ::testing::Test {
   Status refused_;
 };
 
-constexpr char kAny[] = "any[T=bf16]";
-constexpr char kVec4[] = "vec[T=bf16,VEC=4]";
-
 TEST_F(TunedTest, TakesTheWinnerOfTheVeryProblemAndOfTheNearest) {
   const auto bundle = With({{"bf16[4,64]", kAny, "GPU A"}, {"bf16[1024,64]", kVec4, "GPU A"}});
   ASSERT_NE(bundle, nullptr) << refused_.ToString();
@@ -98,6 +102,15 @@ TEST_F(TunedTest, TakesTheWinnerOfTheVeryProblemAndOfTheNearest) {
   EXPECT_EQ(Chosen(*bundle, Scale(*bundle, "bf16[700,64]")), "vec[T=bf16,VEC=4]@sm_90a nearest");
   // Half way between the two: the lower row.
   EXPECT_EQ(Chosen(*bundle, Scale(*bundle, "bf16[64,64]")), "any[T=bf16]@sm_90a nearest");
+}
+
+TEST_F(TunedTest, TakesItsOwnDefaultWhereTheNeighboursDefaultWon) {
+  const auto bundle = With({{"bf16[4,64]", kVec4, "GPU A", true}});
+  ASSERT_NE(bundle, nullptr) << refused_.ToString();
+  EXPECT_EQ(Chosen(*bundle, Scale(*bundle, "bf16[4,64]")), "vec[T=bf16,VEC=4]@sm_90a exact");
+  EXPECT_EQ(Chosen(*bundle, Scale(*bundle, "bf16[4,66]")), "any[T=bf16]@sm_90a nearest");
+  const std::string own = Chosen(*bundle, Scale(*bundle, "bf16[4,66]", "1", "true"));
+  EXPECT_EQ(own, "any[T=bf16]@sm_90a manifest order");  // no neighbour at all
 }
 
 TEST_F(TunedTest, FallsBackToManifestOrderWhereTheWinnerIsNotLegal) {

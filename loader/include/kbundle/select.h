@@ -1,7 +1,8 @@
 // Select: a pure function from (bundle, problem, device, alignment) to an ordered list of variants.
 //
-// Order: the tuned winner of the exact problem, that of the nearest tuned one (when the bundle
-// holds tuning records), then legal variants by target fit (exact, SM family, plain, portable) and
+// Order: the tuned winner of the exact problem, or else what the nearest tuned one says (its winner
+// where that beat its default; where its default won, this problem's own), when the bundle holds
+// tuning records; then legal variants by target fit (exact, SM family, plain, portable) and
 // manifest order. The list is made lazily: First() stops at the first legal variant.
 #ifndef KBUNDLE_SELECT_H_
 #define KBUNDLE_SELECT_H_

@@ -2,12 +2,13 @@
 //
 // Pure, no allocation. The distance is the sum over the op's coordinates of the absolute difference
 // of their log2. Everything else that code can see must be equal: dtypes, which operands are
-// present, strides, attributes but floats (expressions cannot use floats), symbols that are no
-// coordinates.
+// present, strides, attributes but floats (expressions cannot use floats) and coordinates, symbols
+// that are no coordinates.
 #ifndef KBUNDLE_TUNED_H_
 #define KBUNDLE_TUNED_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "kbundle/bundle.h"
 
@@ -16,9 +17,9 @@ namespace kbundle {
 // Hash of what must be equal.
 uint64_t TunedMatch(const Bundle& bundle, const Problem& problem);
 
-// log2 of a coordinate, in steps of 2^-40, so that no machine's libm makes it another one. value >
-// 0.
-double TunedCoordinate(int64_t value);
+// log2 of the i-th of the op's coordinates, in steps of 2^-40, so that no machine's libm makes it
+// another one; none when it is not positive.
+std::optional<double> TunedCoordinate(const Bundle& bundle, const Problem& problem, uint32_t i);
 
 struct NearestTuned {
   int64_t row = -1;     // in Index.tuned; -1: none
