@@ -5,7 +5,6 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
-#include "kbundle/tuned.h"
 
 namespace kbundle::builder {
 namespace {
@@ -97,12 +96,10 @@ std::string Times(const fb::TunedTime& time) {
 // The measurements behind a tuned choice.
 void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
                    const Device& device, const Selected& chosen) {
-  if (chosen.choice != Choice::kTuned && chosen.choice != Choice::kNearest) return;
+  const int64_t deciding = DecidingRow(bundle, problem, device, chosen);
+  if (deciding < 0) return;
   const fb::Index& index = bundle.index();
-  const uint16_t target = index.variants()->Get(chosen.variant)->target();
-  const NearestTuned nearest = FindTuned(bundle, problem, target, device);
-  if (nearest.row < 0) return;
-  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(nearest.row));
+  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(deciding));
   const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
   const auto text = [](const flatbuffers::String* t) { return t == nullptr ? "" : t->str(); };
   terminal.Line("tuned      " + text(evidence.problem()) + " on " +

@@ -36,6 +36,20 @@ bool SameCandidates(const ProblemLog& a, const ProblemLog& b) {
                     });
 }
 
+// Of numbers the least and the greatest, in five digits; of texts a sorted list.
+void Widen(const Json& seen, Json* state) {
+  if (!seen.is_object()) return;
+  for (const auto& [key, value] : seen.items()) {
+    std::vector<Json> range((*state)[key].begin(), (*state)[key].end());
+    const bool number = value.is_number();
+    if (!number && !value.is_string()) continue;
+    range.push_back(value.is_number_float() ? Json(Rounded(value.get<double>())) : value);
+    std::sort(range.begin(), range.end());
+    range.erase(std::unique(range.begin(), range.end()), range.end());
+    (*state)[key] = number ? Json{range.front(), range.back()} : Json(range);
+  }
+}
+
 TuningRecord RecordOf(const TuningState& state, const JournalProblem& problem,
                       const TuningVerdict& verdict) {
   const ProblemLog& log = problem.log;
@@ -45,6 +59,7 @@ TuningRecord RecordOf(const TuningState& state, const JournalProblem& problem,
                     {"attributes", problem.problem.value("attributes", Json::object())}};
   record.target = state.target();
   record.device = state.device();
+  record.state = problem.state;
   record.protocol = kProtocol;
   record.winner = log.candidates[verdict.winner].variant;
   record.base = log.candidates[verdict.base].variant;
@@ -236,6 +251,7 @@ Status TuningState::ApplyMeasurement(const std::string& kind, const Json& event)
       return Wrong(fmt::format("a time of {}: above zero is wanted", value.dump()));
     }
     found->samples[round] = std::move(values);
+    if (const auto seen = event.find("state"); seen != event.end()) Widen(*seen, &problem.state);
   }
   return Status();
 }

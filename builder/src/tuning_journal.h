@@ -45,6 +45,7 @@ std::string EventLine(const nlohmann::json& event);  // with "\n"
 struct JournalProblem {
   nlohmann::json problem;  // {"op", "operands", "attributes"}
   ProblemLog log;
+  nlohmann::json state = nlohmann::json::object();  // as in a record
   bool done = false;
 };
 

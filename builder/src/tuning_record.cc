@@ -19,11 +19,6 @@ namespace {
 using Json = nlohmann::json;
 using Ordered = nlohmann::ordered_json;
 
-// Five digits: what a measurement is worth, and what a diff can be read in.
-double Rounded(double number) {
-  return std::strtod(fmt::format("{:.5g}", number).c_str(), nullptr);
-}
-
 Ordered CandidateJson(const RecordCandidate& candidate) {
   Ordered json{{"variant", candidate.variant}, {"fingerprint", candidate.fingerprint}};
   if (candidate.failed) {
@@ -178,6 +173,10 @@ auto Evidence(const TuningRecord& record) {
 
 }  // namespace
 
+double Rounded(double number) {
+  return std::strtod(fmt::format("{:.5g}", number).c_str(), nullptr);
+}
+
 const RecordCandidate* TuningRecord::Find(std::string_view variant) const {
   for (const RecordCandidate& candidate : candidates) {
     if (candidate.variant == variant) return &candidate;
@@ -195,6 +194,7 @@ std::string TuningRecord::Line() const {
     facts[key] = value.is_number_float() ? Ordered(Rounded(value.get<double>())) : Ordered(value);
   }
   json["device"] = std::move(facts);
+  json["state"] = Ordered(state);
   json["protocol"] = protocol;
   json["winner"] = winner;
   json["default"] = base;
@@ -231,6 +231,7 @@ Result<TuningRecord> ParseRecord(std::string_view line, const std::string& where
   const Json* problem = reader.Take("problem", &Json::is_object, "an object");
   reader.Text("target", &record.target);
   const Json* device = reader.Take("device", &Json::is_object, "an object");
+  const Json* state = reader.Take("state", &Json::is_object, "an object");
   reader.Count("protocol", 1, &record.protocol);
   reader.Text("winner", &record.winner);
   reader.Text("default", &record.base);
@@ -244,6 +245,7 @@ Result<TuningRecord> ParseRecord(std::string_view line, const std::string& where
   KB_RETURN_IF_ERROR(parts.Finish(where));
   record.problem = *problem;
   record.device = *device;
+  record.state = *state;
   if (device->contains("name") && !(*device)["name"].is_string()) {
     return InvalidArgument(where + ": the device's \"name\" is no text; tune again");
   }

@@ -2,15 +2,18 @@
 // next to the manifest as tuning/<device>.jsonl and reviewed like code.
 //
 //   {"op": "norm.rmsnorm", "problem": {"operands": {"x": "bf16[16384,8192]"}, "attributes": {}},
-//    "target": "sm_90a", "device": {"name": "NVIDIA H200", "driver": "580.95"}, "protocol": 1,
+//    "target": "sm_90a", "device": {"name": "NVIDIA H200", "driver": "580.95"},
+//    "state": {"sm_mhz": [1980, 1980], "temperature_c": [38, 41], "power_state": ["P0"]},
+//    "protocol": 1,
 //    "winner": ID, "default": ID, "verdict": "faster", "reason": "12.3 % faster than ...",
 //    "candidates": [{"variant": ID, "fingerprint": "0a1b..", "us": [q25, median, q75],
 //                    "versus_default": [ratio, band], "samples": 60, "dropped": false},
 //                   {"variant": ID, "fingerprint": "..", "failed":
 //                    {"kind": "wrong", "detail": "..", "reproduce": "kbundle tune .."}}]}
 //
-// Candidates stand in manifest order, keys as above, lines sorted; numbers have five digits. Equal
-// records are equal bytes.
+// "state" is how the device was while the samples were taken: the least and the greatest of a
+// number, the texts seen. Candidates stand in manifest order, keys as above, lines sorted; numbers
+// have five digits. Equal records are equal bytes.
 #ifndef KBUNDLE_BUILDER_TUNING_RECORD_H_
 #define KBUNDLE_BUILDER_TUNING_RECORD_H_
 
@@ -24,6 +27,9 @@
 #include "tuning_log.h"
 
 namespace kbundle::builder {
+
+// Five digits: what a measurement is worth, and what a diff can be read in.
+double Rounded(double number);
 
 struct RecordCandidate {
   std::string variant, fingerprint;
@@ -40,6 +46,7 @@ struct TuningRecord {
   nlohmann::json problem;  // {"operands": {..}, "attributes": {..}}, as ProblemToJson writes it
   std::string target;
   nlohmann::json device;  // {"name": "NVIDIA H200", ...}: texts and numbers
+  nlohmann::json state = nlohmann::json::object();
   int protocol = 0;
   std::string winner, base;  // variant ids; base is written as "default"
   std::string verdict, reason;

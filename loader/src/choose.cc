@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "addresses.h"
+#include "kbundle/bundle_generated.h"
 #include "resolve.h"
 
 namespace kbundle {
@@ -108,12 +109,22 @@ class Chooser {
       KB_RETURN_IF_ERROR(ChooseFor(promised_));
     }
     ChosenPlan result;
-    result.reason = ReasonOf(facts_.choice) + notes_;
+    result.reason = ReasonOf(facts_.choice) + TunedProblem() + notes_;
     result.plan = builder_.Finish(std::move(facts_));
     return result;
   }
 
  private:
+  // ", softmax.forward(x=bf16[4,2048])": the tuned problem that decided.
+  std::string TunedProblem() const {
+    const int64_t row = DecidingRow(bundle_, problem_, device_, selected_);
+    if (row < 0) return "";
+    const fb::Index& index = bundle_.index();
+    const uint32_t evidence = index.tuned()->Get(static_cast<uint32_t>(row))->evidence();
+    const auto* problem = index.evidence()->Get(evidence)->problem();
+    return problem == nullptr ? "" : fmt::format(", {}", problem->string_view());
+  }
+
   // That there is no variant for less aligned addresses is no error: such launches are refused.
   Status ChooseFor(int64_t alignment) {
     const bool optional = alignment != kVectorAlignment;
@@ -126,7 +137,10 @@ class Chooser {
       const Selected selected = **candidate;
       Status status = Take(selected.variant, optional, passed_over);
       if (status.ok()) {
-        if (!optional) facts_.choice = selected.choice;
+        if (!optional) {
+          facts_.choice = selected.choice;
+          selected_ = selected;
+        }
         if (!passed_over.text.empty()) notes_ += "; passed over: " + passed_over.text;
         return Status();
       }
@@ -202,6 +216,7 @@ class Chooser {
   PlanBuilder& builder_;
   Resolution first_;  // of 16-byte aligned addresses
   PlanFacts facts_;
+  Selected selected_{};
   std::string notes_;
 };
 

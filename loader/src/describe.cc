@@ -372,30 +372,6 @@ Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool
   return std::move(json).text();
 }
 
-std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Device& device,
-                        const SelectOptions& options) {
-  JsonWriter json;
-  json.BeginObject().Key("problem").Text(problem.ToString());
-  json.Key("target").Text(device.ToString()).Key("chosen");
-  const Result<Selected> chosen = SelectFirst(bundle, problem, device, options);
-  if (chosen.ok()) {
-    json.Text(bundle.VariantId(chosen->variant)).Key("choice").Text(ChoiceName(chosen->choice));
-    json.Key("workspace_bytes");
-    const auto bytes = WorkspaceBytes(bundle, problem, chosen->variant, options.alignment);
-    bytes.ok() ? json.Int(*bytes) : json.Null();
-  } else {
-    json.Null().Key("choice").Null().Key("workspace_bytes").Null();
-    json.Key("error").Text(chosen.status().message());
-  }
-  json.Key("candidates").BeginArray();
-  for (const Verdict& verdict : Explain(bundle, problem, device, options)) {
-    json.BeginObject().Key("id").Text(bundle.VariantId(verdict.variant));
-    json.Key("legal").Bool(verdict.legal).Key("reason").Text(verdict.reason).EndObject();
-  }
-  json.EndArray().EndObject();
-  return std::move(json).text();
-}
-
 Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
   KB_ASSIGN_OR_RETURN(const int64_t workspace, MaxWorkspaceBytes(bundle, problem, kind));
   JsonWriter json;

@@ -244,6 +244,13 @@ Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const
   return order.front();
 }
 
+int64_t DecidingRow(const Bundle& bundle, const Problem& problem, const Device& device,
+                    const Selected& selected) {
+  if (selected.choice != Choice::kTuned && selected.choice != Choice::kNearest) return -1;
+  const uint16_t target = bundle.index().variants()->Get(selected.variant)->target();
+  return FindTuned(bundle, problem, target, device).row;
+}
+
 std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options) {
   const fb::Index& index = bundle.index();

@@ -23,6 +23,7 @@ TuningRecord Record(const std::string& x = "f32[16]", int samples = 60, double t
   record.problem = {{"operands", {{"x", x}}}, {"attributes", {{"factor", 0.5}}}};
   record.target = "sm_90a";
   record.device = {{"name", "NVIDIA H200"}, {"sm_clock_mhz", 1980}};
+  record.state = {{"temperature_c", {38, 41}}, {"power_state", {"P0"}}};
   record.protocol = kProtocol;
   record.base = "demo.scale/any@sm_90a";
   record.winner = "demo.scale/fast@sm_90a";
@@ -178,8 +179,9 @@ std::string Resume(std::string text, size_t events) {
       const std::string& variant = candidates[step.candidate].first;
       const bool bad = step.candidate == 5 + p;
       if (step.kind == TuningStep::Kind::kTime) {
+        const Json state = {{"temperature_c", 40 + step.round % 5}, {"power_state", "P0"}};
         if (!add(SamplesEvent(number, variant, step.round, Answer(p, step.candidate, step.round),
-                              {})))
+                              state)))
           return text;
       } else if (!add(bad ? FailedEvent(number, variant, -1, {"fault", "signal 11", "again"})
                           : CheckedEvent(number, variant))) {
@@ -204,6 +206,8 @@ TEST(TuningJournal, EndsInTheSameRecordsHoweverOftenItWasKilled) {
   ASSERT_TRUE(ParseRecords(records, "records").ok())
       << ParseRecords(records, "records").status().ToString();
   EXPECT_EQ(Concluded(undisturbed), records);
+  EXPECT_NE(records.find(R"("state":{"power_state":["P0"],"temperature_c":[40,44]})"), records.npos)
+      << records;
   std::mt19937_64 random(11);
   for (int tune = 0; tune < 12; ++tune) {
     std::string text;

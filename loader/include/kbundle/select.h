@@ -67,6 +67,10 @@ Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& proble
 Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options = {});
 
+// The row of Index.tuned that decided a kTuned or kNearest choice; -1 of another choice.
+int64_t DecidingRow(const Bundle& bundle, const Problem& problem, const Device& device,
+                    const Selected& selected);
+
 // Every variant of the op that any target of this device kind has, chosen or not, and why.
 struct Verdict {
   uint32_t variant;
