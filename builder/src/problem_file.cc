@@ -22,17 +22,22 @@ Result<Problem> ParseLine(std::string_view line, const Bundle& bundle) {
 
 Result<std::vector<Problem>> ReadProblemFile(const std::string& path, const Bundle& bundle) {
   KB_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return ParseProblems(text, path, bundle);
+}
+
+Result<std::vector<Problem>> ParseProblems(std::string_view text, const std::string& where,
+                                           const Bundle& bundle) {
   std::vector<Problem> problems;
   int number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    const std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     Result<Problem> problem = ParseLine(line, bundle);
     if (!problem.ok()) {
-      return std::move(problem).status().Annotate(fmt::format("{}:{}", path, number));
+      return std::move(problem).status().Annotate(fmt::format("{}:{}", where, number));
     }
     problems.push_back(std::move(*problem));
   }

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "files.h"
+#include "problem_file.h"
 #include "problem_json.h"
 #include "process.h"
 #include "tune_journal.h"
@@ -27,6 +27,29 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr char kNoFingerprint[] = "0000000000000000";  // of a replayed candidate
 constexpr double kWideSpread = 0.05;  // of quartiles: something else uses the device
+
+// Winners, gains over the default, and how far the samples spread.
+void SummarizeRecords(const std::vector<TuningRecord>& records, TuneReport* report) {
+  double logs = 0;
+  int counted = 0;
+  std::vector<double> spreads;
+  for (const TuningRecord& record : records) {
+    for (const RecordCandidate& one : record.candidates) {
+      if (one.us) spreads.push_back((one.us->high - one.us->low) / one.us->median);
+    }
+    const RecordCandidate* winner = record.Find(record.winner);
+    if (winner == nullptr || !winner->us) continue;
+    const double gain = record.winner == record.base ? 1 : 1 / winner->ratio;
+    report->changed += record.winner != record.base;
+    logs += std::log(gain);
+    ++counted;
+    if (gain <= report->best_gain) continue;
+    report->best_gain = gain;
+    report->best_problem = record.op + " " + record.problem.dump();
+  }
+  if (counted > 0) report->geometric_gain = std::exp(logs / counted);
+  if (!spreads.empty()) report->spread = QuartilesOf(spreads).median;
+}
 
 class Tuner {
  public:
@@ -99,22 +122,14 @@ class Tuner {
   }
 
   Status ReadProblems() {
-    std::string text = options_.problem, where = "--problem";
-    if (text.empty()) {
-      where = options_.problems_file;
-      KB_ASSIGN_OR_RETURN(text, ReadFile(options_.problems_file));
-    }
-    std::istringstream lines(text);
-    int number = 0;
-    for (std::string line; std::getline(lines, line);) {
-      ++number;
-      if (line.empty()) continue;
-      auto problem = ProblemFromJson(space_->outline(), Json::parse(line, nullptr, false));
-      if (!problem.ok()) {
-        return std::move(problem).status().Annotate(fmt::format("{}:{}", where, number));
-      }
-      if (!options_.space.op.empty() && problem->op_name != options_.space.op) continue;
-      KB_ASSIGN_OR_RETURN(SpaceProblem made, space_->MakeProblem(*problem));
+    const Bundle& bundle = space_->outline();
+    KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems,
+                        options_.problem.empty()
+                            ? ReadProblemFile(options_.problems_file, bundle)
+                            : ParseProblems(options_.problem, "--problem", bundle));
+    for (const Problem& problem : problems) {
+      if (!options_.space.op.empty() && problem.op_name != options_.space.op) continue;
+      KB_ASSIGN_OR_RETURN(SpaceProblem made, space_->MakeProblem(problem));
       problems_.push_back(std::move(made));
     }
     return Status();
@@ -376,26 +391,7 @@ class Tuner {
 
   void Summarize() {
     report_.device = facts_.value("name", "");
-    double logs = 0;
-    int counted = 0;
-    std::vector<double> spreads;
-    for (const TuningRecord& record : records_) {
-      for (const RecordCandidate& one : record.candidates) {
-        if (one.us) spreads.push_back((one.us->high - one.us->low) / one.us->median);
-      }
-      const RecordCandidate* winner = record.Find(record.winner);
-      if (winner == nullptr || !winner->us) continue;
-      const double gain = record.winner == record.base ? 1 : 1 / winner->ratio;
-      report_.changed += record.winner != record.base;
-      logs += std::log(gain);
-      ++counted;
-      if (gain > report_.best_gain) {
-        report_.best_gain = gain;
-        report_.best_problem = record.op + " " + record.problem.dump();
-      }
-    }
-    if (counted > 0) report_.geometric_gain = std::exp(logs / counted);
-    if (!spreads.empty()) report_.spread = QuartilesOf(spreads).median;
+    SummarizeRecords(records_, &report_);
     if (report_.spread > kWideSpread) {
       Warn(
           fmt::format("half of the samples lie {:.1f} % apart: something else uses this device; "

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "choose_python.h"
 #include "kbundle/bundle_generated.h"
 #include "problem_json.h"
 #include "process.h"
@@ -21,13 +22,14 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int kMaxChildren = 6;
-constexpr size_t kMaxAhead = 24;             // problems whose files lie ready
-// Of a float64 reference at work, some eight arrays; and of one in parts, its files and room. What is
-// cut is guessed here, to feed several children; tune_reference.py knows, and refuses what is too large.
+constexpr size_t kMaxAhead = 24;  // problems whose files lie ready
+// Of a float64 reference at work, some eight arrays; and of one in parts, its files and room. What
+// is cut is guessed here, to feed several children; tune_reference.py knows, and refuses what is
+// too large.
 constexpr int64_t kBytesPerElement = 64;
 constexpr int64_t kBytesPerCutElement = 24;
-constexpr int64_t kManyParts = 64;           // then few of them are in memory at a time
-constexpr int64_t kChildBytes = 64 << 20;    // an interpreter with NumPy
+constexpr int64_t kManyParts = 64;         // then few of them are in memory at a time
+constexpr int64_t kChildBytes = 64 << 20;  // an interpreter with NumPy
 constexpr auto kStartLimit = std::chrono::seconds(60);
 
 int64_t ElementsOf(const Problem& problem) {
@@ -69,21 +71,13 @@ int64_t RoomOn(const std::string& folder) {
 
 }  // namespace
 
-std::string FindPython(const std::string& named) {
-  if (!named.empty()) return named;
-  if (const char* set = getenv("KBUNDLE_PYTHON"); set != nullptr && *set != '\0') return set;
-  if (access(".venv/bin/python", X_OK) == 0) {
-    return (std::filesystem::current_path() / ".venv/bin/python").string();
-  }
-  return "python3";
-}
-
 Result<std::unique_ptr<References>> References::Open(const ReferenceOptions& options,
                                                      const Bundle& outline) {
   std::unique_ptr<References> references(new References(options, &outline));
-  references->python_ = FindProgram(FindPython(options.python));
+  references->python_ = ChoosePython(options.python);
   if (references->python_.empty() || access(references->python_.c_str(), X_OK) != 0) {
-    return Unavailable("starting the references: no " + FindPython(options.python) +
+    return Unavailable("starting the references: no " +
+                       (options.python.empty() ? "python3" : options.python) +
                        " here; name a Python with numpy and ml_dtypes: --python or KBUNDLE_PYTHON");
   }
   if (references->options_.memory_bytes == 0)

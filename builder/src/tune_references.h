@@ -77,9 +77,6 @@ class References {
   std::vector<Worker> workers_;
 };
 
-// --python, else $KBUNDLE_PYTHON, else .venv/bin/python of the working folder, else python3.
-std::string FindPython(const std::string& named);
-
 }  // namespace kbundle::builder
 
 #endif  // KBUNDLE_BUILDER_TUNE_REFERENCES_H_

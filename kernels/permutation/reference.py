@@ -136,7 +136,8 @@ def sort_chunks_by_map(x, row_id_map, probs=None, *, is_forward=True, probs_dtyp
 
 def _routing(rng, tokens, experts, rows):
     """A routing map that fills at most `rows` rows: as many experts for every token as that allows, 8 at most, each
-    token's at random; some tokens are dropped and one expert gets nothing."""
+    token's at random; one expert gets nothing. Where k rows a token are all there are, none is left over, as without
+    dropping; else some tokens are dropped."""
     k = min(experts, 8, rows // tokens) if tokens else 0
     routed = np.zeros((tokens, experts), bool)
     if k:
@@ -145,7 +146,8 @@ def _routing(rng, tokens, experts, rows):
             order[:, rng.integers(experts)] = 2.0
         chosen = np.argsort(order, axis=1)[:, :k]
         np.put_along_axis(routed, chosen, True, axis=1)
-        routed[rng.random(tokens) < 0.05] = False
+        if k * tokens != rows:
+            routed[rng.random(tokens) < 0.05] = False
     else:
         routed[:rows, rng.integers(experts)] = True
     return routed

@@ -1,42 +1,17 @@
-// Float vectors of one register's width for each x86-64 level, and how f32, f16 and bf16 memory
-// becomes such vectors.
+// What softmax adds to kbundle/host_vector.h: rows' ends, masks, reductions.
 //
-// Only GCC/Clang vector types, plus intrinsics for what the compiler makes of them lane by lane:
-// the F16C conversions, widening, masked memory. Memory is aligned to its elements
-// only. Flags that break rounding (-ffast-math) must not be used with this file.
+// Intrinsics stand for what the compiler makes of vector types lane by lane: widening, masked
+// memory.
 #pragma once
 
-#include <immintrin.h>
-#include <stdint.h>
+#include "kbundle/host_vector.h"
 
 namespace softmax {
 
-constexpr int kBytes = KB_ISA_LEVEL >= 4 ? 64 : KB_ISA_LEVEL == 3 ? 32 : 16;
-constexpr int kLanes = kBytes / 4;
+using namespace kbundle::host;
 
-typedef float Floats __attribute__((vector_size(kBytes)));
-typedef int32_t Ints __attribute__((vector_size(kBytes)));
-typedef uint32_t Words __attribute__((vector_size(kBytes)));
-typedef uint16_t Halves __attribute__((vector_size(kBytes / 2)));
 typedef double Doubles __attribute__((vector_size(kBytes)));
 typedef float HalfFloats __attribute__((vector_size(kBytes / 2)));
-
-template <typename V>
-inline V LoadAny(const void* p) {
-  typedef V Unaligned __attribute__((aligned(1), may_alias));
-  return *static_cast<const Unaligned*>(p);
-}
-
-template <typename V>
-inline void StoreAny(void* p, V v) {
-  typedef V Unaligned __attribute__((aligned(1), may_alias));
-  *static_cast<Unaligned*>(p) = v;
-}
-
-inline Floats Splat(float f) { return f - Floats{}; }
-inline Words SplatWord(uint32_t w) { return w - Words{}; }
-inline Floats AsFloats(Words w) { return (Floats)w; }
-inline Words AsWords(Floats f) { return (Words)f; }
 
 inline float Infinity() { return __builtin_inff(); }
 
@@ -46,71 +21,6 @@ inline Ints LaneNumbers() {
   for (int i = 0; i < kLanes; ++i) number[i] = i;
   return LoadAny<Ints>(number);
 }
-
-// An element type: its memory, a vector of that memory (Raw), and the conversions to and from
-// floats.
-struct F32 {
-  using Memory = float;
-  using Raw = Floats;
-  static constexpr bool kIsFloat = true;
-  static Floats Widen(Raw v) { return v; }
-  static Raw Narrow(Floats v) { return v; }
-};
-
-struct BF16 {
-  using Memory = uint16_t;
-  using Raw = Halves;
-  static constexpr bool kIsFloat = false;
-  static Floats Widen(Raw v) { return AsFloats(__builtin_convertvector(v, Words) << 16); }
-  // Rounds to nearest even; NaN stays NaN.
-  static Raw Narrow(Floats v) {
-    const Words w = AsWords(v);
-    const Words rounded = (w + 0x7fffu + ((w >> 16) & 1u)) >> 16;
-    return __builtin_convertvector(v == v ? rounded : SplatWord(0x7fc0u), Halves);
-  }
-};
-
-struct F16 {
-  using Memory = uint16_t;
-  using Raw = Halves;
-  static constexpr bool kIsFloat = false;
-#if KB_ISA_LEVEL >= 4
-  static constexpr __mmask16 kAll = 0xffff;
-  static Floats Widen(Raw v) { return (Floats)_mm512_maskz_cvtph_ps(kAll, (__m256i)v); }
-  static Raw Narrow(Floats v) {
-    return (Raw)_mm512_maskz_cvtps_ph(kAll, (__m512)v,
-                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  }
-#elif KB_ISA_LEVEL == 3
-  static Floats Widen(Raw v) { return (Floats)_mm256_cvtph_ps((__m128i)v); }
-  static Raw Narrow(Floats v) { return (Raw)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT); }
-#else
-  // Exponents are rebased by integer arithmetic, subnormals by a float subtraction.
-  static Floats Widen(Raw v) {
-    const Words h = __builtin_convertvector(v, Words);
-    const Words magnitude = (h & 0x7fffu) << 13;
-    const Words exponent = magnitude & (0x7c00u << 13);
-    const Words special = magnitude + ((255u - 31u) << 23);
-    const Words normal = magnitude + ((127u - 15u) << 23);
-    const Words subnormal =
-        AsWords(AsFloats(magnitude + (113u << 23)) - AsFloats(SplatWord(113u << 23)));
-    const Words finite = exponent == 0u ? subnormal : normal;
-    const Words w = exponent == (0x7c00u << 13) ? special : finite;
-    return AsFloats(w | ((h & 0x8000u) << 16));
-  }
-  static Raw Narrow(Floats v) {
-    const Words w = AsWords(v);
-    const Words magnitude = w & 0x7fffffffu;
-    // Adding 0.5 leaves the multiple of 2^-24, rounded, in the low bits.
-    const Words subnormal = AsWords(AsFloats(magnitude) + Splat(0.5f)) - AsWords(Splat(0.5f));
-    const Words normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    Words h = magnitude < (113u << 23) ? subnormal : normal;
-    h = magnitude >= (143u << 23) ? SplatWord(0x7c00u) : h;
-    h = magnitude > (255u << 23) ? SplatWord(0x7e00u) : h;
-    return __builtin_convertvector(h | ((w >> 16) & 0x8000u), Halves);
-  }
-#endif
-};
 
 // Asks for the memory of `count` elements from p on, which need not exist: nothing is read.
 template <typename Memory>

@@ -149,8 +149,8 @@ std::optional<uint32_t> DefaultOn(const Bundle& bundle, const Problem& problem,
 }
 
 // What a tuned row means for this problem: its winner. Where the default won on a neighbour, this
-// problem's own default, which may be another variant: manifest order knows the sizes, a neighbour's
-// winner only its own.
+// problem's own default, which may be another variant: manifest order knows the sizes, a
+// neighbour's winner only its own.
 std::optional<uint32_t> MeantBy(const Bundle& bundle, const Problem& problem,
                                 const RankedTarget& target, const NearestTuned& nearest,
                                 CandidateCheck* check) {

@@ -92,7 +92,7 @@ def test_problems_of_a_file_are_tuned_and_merged_into_the_records(kbundle, tiny,
 
 
 @pytest.mark.parametrize("line, what", [
-    ("{", "no object"), ('{"op": "tiny.scala", "operands": {}}', "tiny.scale"),
+    ("{", "no JSON"), ('{"op": "tiny.scala", "operands": {}}', "tiny.scale"),
     ('{"op": "tiny.scale", "operands": {"z": "f32[4]"}}', "z"), ('{"op": "tiny.scale", "operands": {"x": 3}}', "x")])
 def test_bad_problem_names_file_line_and_fault(kbundle, tiny, tmp_path, line, what):
     problems = tmp_path / "problems.jsonl"

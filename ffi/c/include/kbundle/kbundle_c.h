@@ -104,7 +104,8 @@ KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_p
 
 /* JSON: {"problem","target","chosen": id or null,"choice","workspace_bytes",
  *  "tuned": null, or of the tuned problem that decided {"problem","device","winner","default",
- *    "verdict","reason","times":[{"id","us":[q25,median,q75],"versus_default":[ratio,band],"dropped","failed"}]},
+ *    "verdict","reason","times":[{"id","us":[q25,median,q75],"versus_default":[ratio,band],
+ *    "dropped","failed"}]},
  *  "candidates":[{"id","legal","reason"}]}.
  * target NULL: the current device of `kind`. */
 KB_EXPORT kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
