@@ -1,4 +1,4 @@
-"""Promise: doctor finds what is there and says what to do about the rest; bench measures and judges."""
+"""Promise: doctor finds what is there and says what to do about the rest; bench measures and judges; profile needs a GPU."""
 
 import os
 
@@ -87,3 +87,19 @@ def test_bench_leaves_no_file_behind(kbundle, bundle, tmp_path):
     (tmp_path / "tmp").mkdir()
     kbundle("bench", bundle, "--rounds", "3", env={"TMPDIR": str(tmp_path / "tmp")})
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/version"), reason="there is an NVIDIA driver here")
+def test_profile_without_a_gpu_is_exit_code_3_with_advice(kbundle, tmp_path):
+    library = tmp_path / "libcudnn.so.9"
+    library.touch()
+    done = kbundle("profile", "-o", tmp_path / "gpu.json", env={"KBUNDLE_CUDNN": str(library)})
+    assert done.code == 3 and done.out == ""
+    assert "live GPU" in done.err and "driver" in done.err
+    assert not (tmp_path / "gpu.json").exists()
+
+
+def test_profile_without_cudnn_is_exit_code_3_with_advice(kbundle, tmp_path):
+    done = kbundle("profile", "-o", "-", env={"KBUNDLE_CUDNN": str(tmp_path / "none.so")})
+    assert done.code == 3 and done.out == ""
+    assert "none.so" in done.err and "nvidia-cudnn-cu13" in done.err and "KBUNDLE_CUDNN" in done.err
