@@ -32,6 +32,14 @@ def test_doctor_without_a_toolkit_is_exit_code_3_and_names_the_folder_it_looked_
     assert done.code == 3 and "no-cuda" in done.out and "KBUNDLE_CUDA_ROOT" in done.out
 
 
+def test_doctor_names_the_version_of_cudnn_or_how_to_get_it(kbundle, tmp_path):
+    found = findings(kbundle("doctor", "--json"))["cuDNN"]
+    assert found["version"].startswith("9.") if found["found"] else "nvidia-cudnn-cu13" in found["advice"]
+    (tmp_path / "libcudnn.so.9").touch()
+    found = findings(kbundle("doctor", "--json", env={"KBUNDLE_CUDNN": str(tmp_path / "libcudnn.so.9")}))["cuDNN"]
+    assert not found["found"] and not found["required"] and "KBUNDLE_CUDNN" in found["advice"]
+
+
 def test_doctor_sees_the_cpu_level_that_the_user_sets(kbundle):
     done = kbundle("doctor", "--json", env={"KBUNDLE_CPU_ISA": "x86-64-v2"})
     assert findings(done)["CPU"]["version"] == "x86-64-v2"
