@@ -114,7 +114,7 @@ static CUresult Refuse(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 /* Functions that cuDNN looks up by name, and gives up planning when one is missing. The label keeps
  * them apart from the declarations of cuda.h. */
-#define REFUSED(name)                                 \
+#define REFUSED(name)                                    \
   EXPORTED CUresult Refused_##name(void) __asm__(#name); \
   CUresult Refused_##name(void) { return Refuse(); }
 
@@ -257,7 +257,8 @@ EXPORTED CUresult cuGetProcAddress_v2(const char* name, void** function, int ver
   return Find(name, function);
 }
 
-#define ANSWERED(name, function) {name, (void*)&function}
+#define ANSWERED(name, function) \
+  { name, (void*)&function }
 const struct Answered kAnswered[] = {
     ANSWERED("cuInit", cuInit),
     ANSWERED("cuDriverGetVersion", cuDriverGetVersion),

@@ -11,7 +11,7 @@
 //             "scalars": [{"uid": .., "dtype": "f32", "value": ..}: those that the graph fixes]}]}
 //   or       {"number": 1, "error": "a sentence"}
 // A plan's bytes are those of CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, which cuDNN's C
-// backend API finalizes with a device profile and nothing else.
+// backend API finalizes with a device profile and nothing else; the planner has tried.
 //
 // The builder starts it (builder/src/cudnn_planner.h) under the null driver (null_driver.c). It is
 // a program of its own so that cuDNN may crash, and so that nothing else compiles this header,
@@ -343,6 +343,21 @@ Json AllPlans(Graph& graph, const std::string& doing) {
   return plans;
 }
 
+// As a loader will: cuDNN takes the bytes with the profile and nothing else. After all plans are
+// made, since what runs before a plan shows in its bytes.
+void CheckLoads(const Json& plans, const std::shared_ptr<fe::DeviceProperties>& device,
+                const std::string& doing) {
+  for (const Json& plan : plans) {
+    fe::ExecutionPlanBuilder builder;
+    builder.setDeviceProperties(device);
+    const fe::ExecutionPlan loaded =
+        builder.loadFromJson(FromBase64(plan["plan"].get<std::string>()).value_or(""));
+    if (loaded.getWorkspaceSize() != plan["workspace"].get<int64_t>()) {
+      throw Refusal(doing + ": the plan asks for another workspace when it is loaded again");
+    }
+  }
+}
+
 Json PlansOf(const Request& request) {
   const Node& node = NodeOf(request);
   const std::string engines = request.Text("engines", "first");
@@ -352,7 +367,8 @@ Json PlansOf(const Request& request) {
   const int64_t sm_version = request.Integer("sm_version");
   Graph graph;
   // Before the first node, which copies it: cuDNN would ask a device that is not there.
-  graph.set_sm_version(static_cast<int32_t>(sm_version)).set_device_properties(DeviceOf(request));
+  const std::shared_ptr<fe::DeviceProperties> device = DeviceOf(request);
+  graph.set_sm_version(static_cast<int32_t>(sm_version)).set_device_properties(device);
   graph.set_intermediate_data_type(fe::DataType_t::FLOAT);
   graph.set_compute_data_type(fe::DataType_t::FLOAT);
   node.add(request, graph);
@@ -364,9 +380,15 @@ Json PlansOf(const Request& request) {
   Graph::Check(graph.build_operation_graph(), doing);
   Graph::Check(graph.create_execution_plans({fe::HeurMode_t::A}), doing);
   Graph::Check(graph.check_support(), doing);
-  if (engines == "all") return AllPlans(graph, doing);
-  Graph::Check(graph.build_plans(), doing);
-  return Json::array({PlanAt(graph, graph.chosen())});
+  Json plans;
+  if (engines == "all") {
+    plans = AllPlans(graph, doing);
+  } else {
+    Graph::Check(graph.build_plans(), doing);
+    plans = Json::array({PlanAt(graph, graph.chosen())});
+  }
+  CheckLoads(plans, device, doing);
+  return plans;
 }
 
 Json AnswerTo(const std::string& line) {

@@ -5,7 +5,8 @@
 // shapes its memory is the same in every run: no address randomization, an environment of two fixed
 // variables, names of fixed length in a folder of its own, and one child for each request. Where
 // the system refuses fixed addresses (Docker's default), two children plan, and the bytes in which
-// they differ are zeroed: such a plan must be proved on a GPU before it is trusted.
+// they differ are zeroed: such a plan must be proved on a GPU before it is trusted, and another one
+// may differ from it in the few bytes that agreed by chance.
 #ifndef KBUNDLE_BUILDER_CUDNN_PLANNER_H_
 #define KBUNDLE_BUILDER_CUDNN_PLANNER_H_
 

@@ -1,4 +1,5 @@
-/* The part of cuDNN's backend API that describes a device, answering for a GPU that is not there. */
+/* The part of cuDNN's backend API that describes a device, answering for a GPU that is not there: what
+ * the command does with such an answer is tested anywhere. */
 #include <stdint.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ int cudnnBackendCreateDescriptor(int type, void** descriptor) {
 
 int cudnnBackendDestroyDescriptor(void* descriptor) { return descriptor == &device ? 0 : 2000; }
 
-int cudnnBackendSetAttribute(void* descriptor, int name, int type, int64_t count, const void* value) {
+int cudnnBackendSetAttribute(void* descriptor, int name, int type, int64_t count,
+                             const void* value) {
   memcpy(descriptor, value, sizeof device);
   return name == 2700 && type == 23 && count == 1 ? 0 : 2000;
 }
