@@ -54,6 +54,24 @@ Finding FindNvfatbin(const Toolchain& tools) {
   return finding;
 }
 
+// For plans of attention and the like; nothing that is compiled needs it.
+Finding FindCudnn(const Toolchain& tools) {
+  Finding finding{"cuDNN", false, false, "", tools.cudnn, tools.NeedCudnn().message()};
+  if (!finding.advice.empty()) return finding;
+  void* library = dlopen(tools.cudnn.c_str(), RTLD_NOW | RTLD_LOCAL);
+  using Version = size_t();
+  auto* version = library ? reinterpret_cast<Version*>(dlsym(library, "cudnnGetVersion")) : nullptr;
+  const size_t number = version != nullptr ? version() : 0;
+  finding.found = number >= 90000;
+  finding.version = std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) +
+                    "." + std::to_string(number % 100);
+  if (!finding.found) {
+    finding.version.clear();
+    finding.advice = tools.cudnn + " cannot be used; name another in KBUNDLE_CUDNN";
+  }
+  return finding;
+}
+
 Finding FindNvcc(const Toolchain& tools) {
   Finding finding{"nvcc", !tools.nvcc.empty(), false, "", tools.nvcc, tools.NeedNvcc().message()};
   if (finding.found) finding.version = ToolVersion(tools.nvcc);
@@ -157,8 +175,9 @@ Finding FindTriton() {
 
 std::vector<Finding> LookAround() {
   const Toolchain tools = Toolchain::Find();
-  std::vector<Finding> findings = {FindNvrtc(tools),        FindNvfatbin(tools), FindNvcc(tools),
-                                   FindHostCompiler(tools), FindHeaders(tools),  FindCpu()};
+  std::vector<Finding> findings = {FindNvrtc(tools), FindNvfatbin(tools),     FindNvcc(tools),
+                                   FindCudnn(tools), FindHostCompiler(tools), FindHeaders(tools),
+                                   FindCpu()};
   for (auto& more : {FindGpus(), FindPython()}) {
     findings.insert(findings.end(), more.begin(), more.end());
   }

@@ -14,6 +14,7 @@
 #include "command_explain.h"
 #include "command_extract.h"
 #include "command_inspect.h"
+#include "command_profile.h"
 #include "command_tune.h"
 #include "command_tune_check.h"
 #include "command_verify.h"
@@ -61,6 +62,7 @@ struct Verbs {
   ExtractCommand extract;
   BenchCommand bench;
   DoctorCommand doctor;
+  ProfileCommand profile;
   TuneCommand tune;
   bool check_tuning = false;
 };
@@ -167,6 +169,12 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
   CLI::App& doctor =
       AddVerb(app, "doctor", "Show what this machine has and lacks", "kbundle doctor");
   doctor.add_flag("--json", verbs.doctor.json, "As JSON");
+
+  CLI::App& profile = AddVerb(app, "profile", "Describe this machine's GPU for planning elsewhere",
+                              "kbundle profile -o builder/profiles/h200.json");
+  profile.add_option("-o,--output", verbs.profile.output, "File to write; - is standard output")
+      ->required();
+  profile.add_option("--device", verbs.profile.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
 }
 
 void AddTune(CLI::App& app, Verbs& verbs) {
@@ -235,6 +243,7 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "explain") return verbs.explain.Run(terminal);
   if (verb == "extract") return verbs.extract.Run(terminal);
   if (verb == "bench") return verbs.bench.Run(terminal);
+  if (verb == "profile") return verbs.profile.Run(terminal);
   return verbs.doctor.Run(terminal);
 }
 

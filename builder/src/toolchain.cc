@@ -107,6 +107,14 @@ void FindIncludes(const std::vector<std::string>& roots, Toolchain* tools) {
   if (fs::is_directory(folder / "cccl")) tools->cuda_includes.push_back((folder / "cccl").string());
 }
 
+// The wheels nvidia-cudnn-cu13 and nvidia/cu13 are neighbours.
+std::string FindCudnn(std::vector<std::string> roots) {
+  if (const std::string set = Environment("KBUNDLE_CUDNN"); !set.empty()) return set;
+  roots.push_back("/usr");
+  return FirstFile(roots, {"../cudnn/lib", "lib", "lib64", "lib/x86_64-linux-gnu"},
+                   "libcudnn.so.9");
+}
+
 std::string FindKernelIncludes() {
   std::vector<fs::path> folders;
   if (const std::string set = Environment("KBUNDLE_INCLUDE"); !set.empty()) folders = {set};
@@ -152,6 +160,7 @@ Toolchain Toolchain::Find() {
   FindNvcc(roots, &tools);
   FindIncludes(roots, &tools);
   tools.nvfatbin = FirstFile(fatbin_roots, {"lib", "lib64"}, "libnvfatbin.so.13");
+  tools.cudnn = FindCudnn(fatbin_roots);
   tools.kernel_includes = FindKernelIncludes();
 
   const std::string set = Environment("KBUNDLE_CXX");
@@ -201,6 +210,16 @@ Status Toolchain::NeedNvfatbin() const {
       fmt::format("the portable target needs libnvfatbin.so.13, looked for in: {}; pip install "
                   "nvidia-nvfatbin, or leave \"portable\" out of --target",
                   Joined(searched)));
+}
+
+Status Toolchain::NeedCudnn() const {
+  std::error_code error;
+  if (!cudnn.empty() && fs::exists(cudnn, error)) return Status();
+  return Unavailable(
+      fmt::format("cuDNN's plans need libcudnn.so.9, {}; run scripts/setup or pip install "
+                  "nvidia-cudnn-cu13==9.19.0.56, or name the library in KBUNDLE_CUDNN",
+                  cudnn.empty() ? "looked for in: " + Joined(searched) + ", /usr"
+                                : "which is not at " + cudnn));
 }
 
 Status Toolchain::NeedHostCompiler() const {

@@ -3,8 +3,9 @@
 // Searched in order, each part on its own (a wheel installation may hold just one of them):
 // $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environment
 // ($VIRTUAL_ENV, or .venv near the executable or the working folder), /usr/local/cuda, nvcc in
-// PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. Host compiler:
-// $KBUNDLE_CXX, else c++, else g++.
+// PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. cuDNN:
+// $KBUNDLE_CUDNN (the library), else beside those wheels, in those toolkits, where distributions
+// put it. Host compiler: $KBUNDLE_CXX, else c++, else g++.
 #ifndef KBUNDLE_BUILDER_TOOLCHAIN_H_
 #define KBUNDLE_BUILDER_TOOLCHAIN_H_
 
@@ -25,6 +26,7 @@ struct Toolchain {
   std::string nvcc;
   std::vector<std::string> nvcc_parts;     // binaries that decide what nvcc makes
   std::vector<std::string> cuda_includes;  // the toolkit's include folder and its CCCL
+  std::string cudnn;                       // libcudnn.so.9
   std::string host_compiler;
   std::vector<std::string> host_parts;
   std::string kernel_includes;        // folder that holds kbundle/host_kernel.h
@@ -38,6 +40,7 @@ struct Toolchain {
   Status NeedNvrtc() const;
   Status NeedNvcc() const;
   Status NeedNvfatbin() const;
+  Status NeedCudnn() const;
   Status NeedHostCompiler() const;
   Status NeedKernelIncludes() const;
 };

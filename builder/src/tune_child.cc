@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -45,8 +46,35 @@ struct Pipes {
   }
 };
 
+// What the child needs of a ChildStart, made before the fork.
+struct Program {
+  explicit Program(const ChildStart& start)
+      : folder(start.folder.empty() ? nullptr : start.folder.c_str()),
+        arguments(Pointers(start.arguments)),
+        environment(Pointers(start.environment)),
+        fixed_addresses(start.fixed_addresses) {}
+  static std::vector<char*> Pointers(const std::vector<std::string>& texts) {
+    std::vector<char*> pointers;
+    for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+    pointers.push_back(nullptr);
+    return pointers;
+  }
+  const char* folder;
+  std::vector<char*> arguments, environment;
+  bool fixed_addresses;
+};
+
+// Both the stack and what is mapped below it are placed by the stack's limit. Async-signal-safe.
+void FixAddresses() {
+  rlimit stack{};
+  getrlimit(RLIMIT_STACK, &stack);
+  stack.rlim_cur = std::min<rlim_t>(stack.rlim_max, 8 << 20);
+  setrlimit(RLIMIT_STACK, &stack);
+  personality(ADDR_NO_RANDOMIZE);
+}
+
 // Only async-signal-safe calls: other threads may hold any lock at the fork.
-[[noreturn]] void RunChild(char* const* arguments, const Pipes& pipes, pid_t parent) {
+[[noreturn]] void RunChild(const Program& program, const Pipes& pipes, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
@@ -60,23 +88,32 @@ struct Pipes {
   dup2(pipes.ends[3], 4);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGINT, SIG_IGN);  // the parent decides
-  execv(arguments[0], arguments);
+  if (program.fixed_addresses) FixAddresses();
+  if (program.folder == nullptr || chdir(program.folder) == 0) {
+    execve(program.arguments[0], program.arguments.data(), program.environment.data());
+  }
   _exit(127);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Child>> Child::Start(const std::vector<std::string>& arguments) {
-  std::vector<char*> words;
-  for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  ChildStart start{arguments, "", {}, false};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    start.environment.emplace_back(*variable);
+  }
+  return Start(start);
+}
+
+Result<std::unique_ptr<Child>> Child::Start(const ChildStart& start) {
+  const Program program(start);
   Pipes pipes;
   const pid_t parent = getpid();
   const pid_t pid = pipes.Open() ? fork() : -1;
   if (pid < 0) {
-    return Unavailable(fmt::format("starting {}: {}", arguments[0], std::strerror(errno)));
+    return Unavailable(fmt::format("starting {}: {}", start.arguments[0], std::strerror(errno)));
   }
-  if (pid == 0) RunChild(words.data(), pipes, parent);
+  if (pid == 0) RunChild(program, pipes, parent);
   setpgid(pid, pid);  // whichever of the two comes first
   std::unique_ptr<Child> child(new Child);
   child->pid_ = pid;

@@ -1,4 +1,5 @@
-// A child process that answers lines: what `kbundle tune` does its dangerous work in.
+// A child process that answers lines: what `kbundle tune` does its dangerous work in, and what asks
+// cuDNN for plans.
 //
 // Requests go to the child's descriptor 3, answers come from its descriptor 4, one JSON document a
 // line. What it prints goes to a third pipe, of which the tail is kept. It gets a process group of
@@ -24,6 +25,16 @@ struct ChildLimits {
   int64_t output_bytes = 1 << 20;  // printed since the baseline
 };
 
+// How a child starts, where the default is not enough.
+struct ChildStart {
+  std::vector<std::string> arguments;    // [0]: the program's path, relative to `folder` if it is
+  std::string folder;                    // to start in; empty: here
+  std::vector<std::string> environment;  // "NAME=value", nothing else is inherited
+  // No address randomization and a stack limit of 8 MiB, so that addresses are the same in every
+  // run. Where the system refuses, they are not: personality(2) tells the child.
+  bool fixed_addresses = false;
+};
+
 class Child {
  public:
   using Clock = std::chrono::steady_clock;
@@ -41,6 +52,7 @@ class Child {
 
   // arguments[0]: the program's path. kUnavailable: it could not be started.
   static Result<std::unique_ptr<Child>> Start(const std::vector<std::string>& arguments);
+  static Result<std::unique_ptr<Child>> Start(const ChildStart& start);
   ~Child();  // kills it and what it started
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

@@ -1,5 +1,6 @@
 """Promise: what the command does with a GPU works up to the driver's door, on machines that have none."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -84,3 +85,30 @@ def test_doctor_lists_driver_and_gpus(kbundle, driver):
     found = {f["part"]: f for f in kbundle("doctor", "--json", env=driver).json["findings"]}
     assert found["NVIDIA driver"]["version"] == "CUDA 13.0"
     assert (found["GPU 0"]["version"], found["GPU 0"]["where"]) == ("sm_90", "Stand-in, 132 SMs")
+
+
+@pytest.fixture(scope="module")
+def cudnn(driver, tmp_path_factory):
+    """Environment in which driver and cuDNN are the stand-ins."""
+    library = tmp_path_factory.mktemp("cudnn") / "libcudnn.so.9"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "standin_cudnn.c"], check=True)
+    return driver | {"KBUNDLE_CUDNN": str(library)}
+
+
+def test_profile_is_what_cudnn_says_without_the_place_on_the_bus(kbundle, cudnn, tmp_path):
+    done = kbundle("profile", "-o", tmp_path / "gpu.json", env=cudnn)
+    assert done.code == 0, done.err
+    profile = json.loads((tmp_path / "gpu.json").read_text())
+    assert profile == {"multiProcessorCount": 132, "cudaDeviceId": 0, "pciDeviceId": 0, "deviceVer": 900,
+                       "memoryBusWidth": 65535}
+
+
+def test_profile_of_a_gpu_that_is_not_there_is_exit_code_3(kbundle, cudnn):
+    done = kbundle("profile", "-o", "-", "--device", "5", env=cudnn)
+    assert done.code == 3 and "this machine has 1" in done.err and "--device" in done.err
+
+
+def test_profile_by_another_library_than_cudnn_is_exit_code_3(kbundle, cudnn):
+    other = next(pathlib.Path(cudnn["LD_LIBRARY_PATH"]).glob("libcuda.so.1"))
+    done = kbundle("profile", "-o", "-", env=cudnn | {"KBUNDLE_CUDNN": str(other)})
+    assert done.code == 3 and "lacks the backend API" in done.err

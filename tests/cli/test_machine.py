@@ -1,4 +1,4 @@
-"""Promise: doctor finds what is there and says what to do about the rest; bench measures and judges."""
+"""Promise: doctor finds what is there and says what to do about the rest; bench measures and judges; profile needs a GPU."""
 
 import os
 
@@ -30,6 +30,14 @@ def test_doctor_without_a_compiler_is_exit_code_3_and_says_what_to_do(kbundle, t
 def test_doctor_without_a_toolkit_is_exit_code_3_and_names_the_folder_it_looked_in(kbundle, tmp_path):
     done = kbundle("doctor", env={"KBUNDLE_CUDA_ROOT": str(tmp_path / "no-cuda")})
     assert done.code == 3 and "no-cuda" in done.out and "KBUNDLE_CUDA_ROOT" in done.out
+
+
+def test_doctor_names_the_version_of_cudnn_or_how_to_get_it(kbundle, tmp_path):
+    found = findings(kbundle("doctor", "--json"))["cuDNN"]
+    assert found["version"].startswith("9.") if found["found"] else "nvidia-cudnn-cu13" in found["advice"]
+    (tmp_path / "libcudnn.so.9").touch()
+    found = findings(kbundle("doctor", "--json", env={"KBUNDLE_CUDNN": str(tmp_path / "libcudnn.so.9")}))["cuDNN"]
+    assert not found["found"] and not found["required"] and "KBUNDLE_CUDNN" in found["advice"]
 
 
 def test_doctor_sees_the_cpu_level_that_the_user_sets(kbundle):
@@ -87,3 +95,19 @@ def test_bench_leaves_no_file_behind(kbundle, bundle, tmp_path):
     (tmp_path / "tmp").mkdir()
     kbundle("bench", bundle, "--rounds", "3", env={"TMPDIR": str(tmp_path / "tmp")})
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/version"), reason="there is an NVIDIA driver here")
+def test_profile_without_a_gpu_is_exit_code_3_with_advice(kbundle, tmp_path):
+    library = tmp_path / "libcudnn.so.9"
+    library.touch()
+    done = kbundle("profile", "-o", tmp_path / "gpu.json", env={"KBUNDLE_CUDNN": str(library)})
+    assert done.code == 3 and done.out == ""
+    assert "live GPU" in done.err and "driver" in done.err
+    assert not (tmp_path / "gpu.json").exists()
+
+
+def test_profile_without_cudnn_is_exit_code_3_with_advice(kbundle, tmp_path):
+    done = kbundle("profile", "-o", "-", env={"KBUNDLE_CUDNN": str(tmp_path / "none.so")})
+    assert done.code == 3 and done.out == ""
+    assert "none.so" in done.err and "nvidia-cudnn-cu13" in done.err and "KBUNDLE_CUDNN" in done.err

@@ -1,0 +1,26 @@
+#include "command_profile.h"
+
+#include "cudnn_profile.h"
+#include "files.h"
+#include "toolchain.h"
+
+namespace kbundle::builder {
+
+int ProfileCommand::Run(const Terminal& terminal) const {
+  const Toolchain tools = Toolchain::Find();
+  if (const Status found = tools.NeedCudnn(); !found.ok()) return terminal.Fail(found);
+  const Result<std::string> profile = ReadDeviceProfile(tools.cudnn, device);
+  if (!profile.ok()) {
+    return terminal.Fail(Status(profile.status()).Annotate("a profile is taken from a live GPU"));
+  }
+  if (output == "-") {
+    terminal.Out(*profile);
+    return kExitOk;
+  }
+  const Status written = PublishFile(output, *profile, Durability::kCrashOnly);
+  if (!written.ok()) return terminal.Fail(written);
+  terminal.Line("wrote " + output + "; profiles that ship are in builder/profiles");
+  return kExitOk;
+}
+
+}  // namespace kbundle::builder

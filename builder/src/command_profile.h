@@ -1,0 +1,21 @@
+// kbundle profile: this machine's GPU as the file that cuDNN's plans are made against elsewhere.
+#ifndef KBUNDLE_BUILDER_COMMAND_PROFILE_H_
+#define KBUNDLE_BUILDER_COMMAND_PROFILE_H_
+
+#include <string>
+
+#include "terminal.h"
+
+namespace kbundle::builder {
+
+struct ProfileCommand {
+  std::string output;  // "-": standard output
+  int device = 0;
+
+  // kExitEnvironment without a GPU, a driver or cuDNN.
+  int Run(const Terminal& terminal) const;
+};
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_COMMAND_PROFILE_H_
