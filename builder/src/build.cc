@@ -214,12 +214,18 @@ class BundleBuild {
     return Publish(bytes);
   }
 
+  // What the loader makes of a bundle that gets no name.
+  static Result<std::shared_ptr<const Bundle>> OpenDraft(const TemporaryFolder& folder,
+                                                         const std::string& bytes) {
+    const std::string path = folder.path() + "/draft.kb";
+    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+    return Bundle::Open(path);
+  }
+
   // The interfaces that bind the problems of --problems are those of the bundle without them.
   Status AddListed(const std::string& bytes) {
     KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-    const std::string path = folder.path() + "/unlisted.kb";
-    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
-    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path));
+    KB_ASSIGN_OR_RETURN(const auto bundle, OpenDraft(folder, bytes));
     return AddProblems(options_.problems, *bundle, &families_);
   }
 
@@ -227,9 +233,7 @@ class BundleBuild {
   Result<EmbeddedRecords> Embed(const std::vector<FoundRecords>& records, const std::string& bytes,
                                 const std::vector<Object>& objects) {
     KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-    const std::string path = folder.path() + "/untuned.kb";
-    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
-    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path));
+    KB_ASSIGN_OR_RETURN(const auto bundle, OpenDraft(folder, bytes));
     KB_ASSIGN_OR_RETURN(EmbeddedRecords tuned, EmbedRecords(records, *bundle, work_, objects));
     if (options_.explain) {
       for (const std::string& note : tuned.notes) reporter_.Note(note);

@@ -109,7 +109,10 @@ void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Problem
   Table table({"", "CANDIDATE", "TIME", "VERSUS DEFAULT"}, "  ");
   for (uint32_t i = 0; evidence.times() != nullptr && i < evidence.times()->size(); ++i) {
     const fb::TunedTime& time = *evidence.times()->Get(i);
-    const bool failed = (time.flags() & 2) != 0, dropped = (time.flags() & 1) != 0;
+    const auto has = [&time](fb::TunedFlags flag) {
+      return (time.flags() & static_cast<uint64_t>(flag)) != 0;
+    };
+    const bool failed = has(fb::TunedFlags::Failed), dropped = has(fb::TunedFlags::Dropped);
     const char* mark = time.variant() == row.winner()      ? "winner"
                        : time.variant() == evidence.base() ? "default"
                        : dropped                           ? "dropped"

@@ -93,8 +93,9 @@ class Embedder {
       const auto found = variants_.find(candidate.variant);
       if (found == variants_.end()) continue;  // gone since: a loser, so the answer holds
       const Quartiles us = candidate.us.value_or(Quartiles());
-      const auto flags = static_cast<uint64_t>(candidate.dropped ? 1 : 0) |
-                         static_cast<uint64_t>(candidate.failed ? 2 : 0);
+      uint64_t flags = 0;
+      if (candidate.dropped) flags |= static_cast<uint64_t>(fb::TunedFlags::Dropped);
+      if (candidate.failed) flags |= static_cast<uint64_t>(fb::TunedFlags::Failed);
       evidence.times.emplace_back(found->second, static_cast<uint32_t>(candidate.samples), us.low,
                                   us.median, us.high, candidate.ratio, candidate.band, flags);
     }
