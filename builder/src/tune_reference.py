@@ -75,14 +75,16 @@ def place(reference, op, function, first):
     return {"first": first} if cut and "first" in inspect.signature(function).parameters else {}
 
 
-def make_inputs(reference, op, operands, seed, first=0):
+def make_inputs(reference, request, operands, seed, first=0):
     """Arrays of the operands' dtypes by name; operands: [(name, dtype, dims)]."""
+    op = request["op"]
     rng = np.random.default_rng(seed)
     made = {}
     if hasattr(reference, "make_inputs"):
         make = reference.make_inputs
         where = place(reference, op, make, first)
-        made = make(op, {n: tuple(dims) for n, _, dims in operands}, seed, **where) or {}
+        problem = {n: tuple(dims) for n, _, dims in operands} | request["attributes"]
+        made = make(op, problem, seed, **where) or {}
     arrays = {}
     for name, dtype, dims in operands:
         value = made.pop(name, None)
@@ -190,7 +192,7 @@ class Files:
 def serve_whole(reference, request, files):
     operands = given(request["operands"])
     wanted = [(o["name"], o["dtype"], o["dims"]) for o in operands]
-    inputs = make_inputs(reference, request["op"], wanted, request["seed"])
+    inputs = make_inputs(reference, request, wanted, request["seed"])
     for operand in operands:
         files.arrays["in", operand["name"]][...] = inputs[operand["name"]]
     for result, array in zip(request["results"], compute(reference, request, inputs)):
@@ -204,7 +206,7 @@ def serve_parts(reference, request, files, cut):
 
     def inputs_of(number, start, stop):
         wanted = [(o["name"], o["dtype"], cut.dims(o, start, stop)) for o in operands]
-        return make_inputs(reference, request["op"], wanted, request["seed"] + 7919 * number, start)
+        return make_inputs(reference, request, wanted, request["seed"] + 7919 * number, start)
 
     def serve_part(number, start, stop):
         inputs = inputs_of(number, start, stop) | whole

@@ -109,6 +109,19 @@ def test_reference_that_fails_costs_its_problems_alone(kbundle, tiny):
     assert "missing" in done.err and "reference.py, line" in done.err
 
 
+def test_make_inputs_is_given_shapes_and_all_attributes(kbundle, tiny):
+    reference = pathlib.Path(tiny).parent / "reference.py"
+    reference.write_text(reference.read_text() + """
+
+def make_inputs(op, problem, seed):
+    wanted = {"scale": {"factor": 0.5, "x": (4, 33)} if problem["x"] == (4, 33) else {"factor": 2.0, "x": (2, 3, 8)},
+              "negate": {"x": (100,)}}[op]
+    assert problem == wanted, problem
+""")
+    done = kbundle("tune", tiny, "--target", "host", env=PYTHON)
+    assert done.code == 0 and "3 of 3 problems" in done.out, done.err
+
+
 def test_no_gpu_is_an_environment_error_that_says_what_to_do(kbundle, tmp_path):
     source = tmp_path / "gpu"
     source.mkdir()
