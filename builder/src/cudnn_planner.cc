@@ -99,6 +99,10 @@ CudnnPlan PlanFrom(const Json& json) {
     plan.scalars.push_back(
         {scalar.at("uid"), scalar.at("dtype").get<std::string>(), NumberOf(scalar.at("value"))});
   }
+  for (const Json& part : json.at("parts")) {
+    plan.parts.push_back({part.at("uid"), part.at("offset")});
+  }
+  plan.own_offset = json.at("own_offset");
   return plan;
 }
 
