@@ -53,7 +53,7 @@ struct QueryData {
 // Scores to probabilities, and with dp (the gradient of dropped probabilities) to the gradient of
 // the scores: ds = p * (dp * factor - delta); p *= factor. factors: of dropout, or null.
 template <bool kKeyLanes>
-inline void GradientTile(float* p, float* dp, const float* factors, const QueryData& data, int rows,
+__attribute__((noinline)) inline void GradientTile(float* p, float* dp, const float* factors, const QueryData& data, int rows,
                          int vectors) {
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < vectors; ++c) {

@@ -140,7 +140,7 @@ inline void AddBias(float* tile, const typename E::Memory* bias, const Problem& 
 
 // Scores that are not seen become -inf.
 template <bool kKeyLanes>
-inline void Hide(float* tile, const Sight& sight, const Place& at) {
+__attribute__((noinline)) inline void Hide(float* tile, const Sight& sight, const Place& at) {
   const int64_t q_first = at.q0, q_last = at.q0 + (kKeyLanes ? at.rows : at.lanes) - 1;
   const int64_t k_first = at.k0, k_last = at.k0 + (kKeyLanes ? at.lanes : at.rows) - 1;
   const bool all_seen =
@@ -157,7 +157,7 @@ inline void Hide(float* tile, const Sight& sight, const Place& at) {
 
 // What dropout multiplies each element by: 0, or 1 / (1 - dropout). README.md has the rule.
 template <bool kKeyLanes>
-inline void DropoutFactors(float* tile, const Problem& p, const Place& at) {
+__attribute__((noinline)) inline void DropoutFactors(float* tile, const Problem& p, const Place& at) {
   const uint32_t* state = p.dropout_state;
   const bool all = p.dropout >= 1.0f;
   const uint32_t threshold =

@@ -15,6 +15,7 @@ using namespace kbundle::host;
 constexpr int kTile = 64;
 constexpr int kColumns = KB_ISA_LEVEL >= 4 ? 4 : 2;  // vectors of a row held in registers at a time
 constexpr int kRows = 4;
+constexpr int64_t kDepth = 256;  // terms of a product summed in one go: long sums lose digits
 
 inline float Infinity() { return __builtin_inff(); }
 
@@ -57,7 +58,8 @@ inline Floats Log(Floats x) {
 
 template <int R, int C>
 __attribute__((always_inline)) inline void DotBlock(float* out, const float* a, int64_t stride,
-                                                    const float* columns, int64_t depth) {
+                                                    const float* columns, int64_t depth,
+                                                    bool more) {
   Floats sum[R][C] = {};
   for (int64_t d = 0; d < depth; ++d) {
     Floats b[C];
@@ -73,21 +75,29 @@ __attribute__((always_inline)) inline void DotBlock(float* out, const float* a, 
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) StoreAny(out + r * kTile + c * kLanes, sum[r][c]);
+    for (int c = 0; c < C; ++c) {
+      float* to = out + r * kTile + c * kLanes;
+      StoreAny(to, more ? LoadAny<Floats>(to) + sum[r][c] : sum[r][c]);
+    }
   }
 }
 
 template <int C>
 inline void DotColumns(float* out, const float* a, int64_t stride, int rows, const float* columns,
                        int64_t depth) {
-  int r = 0;
-  for (; r + kRows <= rows; r += kRows)
-    DotBlock<kRows, C>(out + r * kTile, a + r * stride, stride, columns, depth);
-  for (; r < rows; ++r) DotBlock<1, C>(out + r * kTile, a + r * stride, stride, columns, depth);
+  for (int64_t d = 0; d < depth; d += kDepth) {
+    const int64_t part = depth - d < kDepth ? depth - d : kDepth;
+    const float* part_columns = columns + d * kTile;
+    int r = 0;
+    for (; r + kRows <= rows; r += kRows)
+      DotBlock<kRows, C>(out + r * kTile, a + r * stride + d, stride, part_columns, part, d > 0);
+    for (; r < rows; ++r)
+      DotBlock<1, C>(out + r * kTile, a + r * stride + d, stride, part_columns, part, d > 0);
+  }
 }
 
 // out[r][lane] = sum over d of a[r * stride + d] * columns[d][lane]
-inline void Dot(float* out, const float* a, int64_t stride, int rows, const float* columns,
+__attribute__((noinline)) inline void Dot(float* out, const float* a, int64_t stride, int rows, const float* columns,
                 int64_t depth, int vectors) {
   int c = 0;
   for (; c + kColumns <= vectors; c += kColumns)
@@ -133,7 +143,7 @@ inline void AddColumns(float* sums, const float* a, int64_t stride, int rows, co
 }
 
 // sums[d][lane] += sum over r of a[r * stride + d] * weights[r][lane]
-inline void Add(float* sums, const float* a, int64_t stride, int rows, const float* weights,
+__attribute__((noinline)) inline void Add(float* sums, const float* a, int64_t stride, int rows, const float* weights,
                 int64_t depth, int vectors) {
   int c = 0;
   for (; c + kColumns <= vectors; c += kColumns)

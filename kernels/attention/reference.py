@@ -162,6 +162,15 @@ def _attributes(problem):
     return {name: problem[name] for name in names if name in problem}
 
 
+def work(op, problem):
+    """The number of scores, and what a head takes beside them."""
+    batch, queries, heads, _ = problem["q"]
+    keys = problem["k"][1]
+    if problem.get("layout", "bshd") == "bhsd":
+        queries, heads, keys = heads, queries, problem["k"][2]
+    return batch * heads * (queries * keys + 4000)
+
+
 def make_inputs(op, problem, seed):
     """Lengths from 0 to their bound, one of them full; a seed and an offset. The backward ops get the stats of the
     forward op, and an o that is its result moved along dout: where a query sees one key only, the gradient would
@@ -171,6 +180,8 @@ def make_inputs(op, problem, seed):
     made = {name: normal(name) for name in ("q", "k", "v", "bias") if name in problem}
     made["q"] += 0.25  # so that few scores of few keys sum up to a log of nearly 0
     made["k"] += 0.25
+    if problem.get("scale"):  # scores of about 1, whatever the scale
+        made["q"] /= problem["scale"] * np.sqrt(problem["q"][-1])
     tokens = 1 if problem.get("layout", "bshd") == "bshd" else 2
     for name, of in (("q_lengths", "q"), ("kv_lengths", "k")):
         if name in problem:
