@@ -2,7 +2,7 @@
 // request say, checked, then added to the graph where the frontend calls back. Included by
 // planner.cc alone.
 //
-//   {"nodes": [{"id": 1, "mode": "DIV", "x": REF, "y": REF, "z": REF of SELECT}, ..], "result": REF}
+//   {"nodes": [{"id": 1, "mode": "DIV", "x": REF, "y": REF, "z": REF}, ..], "result": REF}
 //   REF  {"node": id} | {"score": true} | {"gradient": true} | {"index": "b", "h", "q" or "k"} |
 //        {"scalar": name in "scalars"} | {"value": 0.5} | {"tensor": name in "score_tensors"}
 // The backward's nodes may use those of the forward. cuDNN's rules are checked here, since its own

@@ -75,6 +75,9 @@ class CudnnPlanner {
   // missing and how to get it.
   static Result<CudnnPlannerOptions> Find(const Toolchain& tools, std::string profile);
 
+  // Of the library: 91900 for 9.19.0.
+  Result<int64_t> Version() const;
+
   // A request as builder/planner/planner.cc describes it, without "number" and "device".
   // kInvalidArgument: the request is wrong, or cuDNN has no plan for it; kInternal: the child died;
   // kDeadlineExceeded, kResourceExhausted: it took too long, or printed too much. The next request
@@ -82,6 +85,8 @@ class CudnnPlanner {
   Result<CudnnPlans> Plan(nlohmann::json request) const;
 
  private:
+  Result<nlohmann::json> Greet(const TemporaryFolder& folder, std::unique_ptr<Child>* child,
+                               Child::Clock::time_point deadline) const;
   Result<CudnnPlans> PlanOnce(const std::string& request) const;
 
   const CudnnPlannerOptions options_;

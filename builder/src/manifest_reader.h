@@ -77,6 +77,11 @@ void ReadTritonOptions(Fields& fields, const Context& context, Step& step);
 void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
                      const Node* step_when, Step& step, Template& variant);
 
+// manifest_graph.cc: a step that cuDNN plans; then, when all steps are read, the tunables and
+// conditions that tie a point to one problem.
+void ReadGraph(Fields& fields, const Context& context, Step& step);
+void TieToProblems(const Op& op, Template& variant);
+
 // manifest_hash.cc
 uint64_t InterfaceHash(const Op& op);
 

@@ -26,17 +26,27 @@ class StepReader {
     Step step;
     step.where = node.where;
     Fields fields(node, "a step", context_.diagnostics);
-    int kinds = fields.Has("kernel") + fields.Has("memset") + fields.Has("copy");
+    int kinds =
+        fields.Has("kernel") + fields.Has("graph") + fields.Has("memset") + fields.Has("copy");
     if (kinds != 1) {
       context_.diagnostics.Error(node.where,
-                                 "a step has exactly one of the keys kernel, memset, copy",
+                                 "a step has exactly one of the keys kernel, graph, memset, copy",
                                  "make one step of each");
       return;
     }
     if (const Node* when = fields.Take("when")) {
       step.when = ReadCondition(context_, *when, StepPlace("`when` of a step"));
     }
-    if (fields.Has("kernel")) {
+    const bool plans = variant_.provider == Provider::kCudnn;
+    if (fields.Has(plans ? "kernel" : "graph")) {
+      context_.diagnostics.Error(
+          node.where, plans ? "a variant of cudnn has no kernels" : "only cudnn plans graphs",
+          plans ? "describe a node of cuDNN's: graph = .." : "give the step a kernel");
+      return;
+    }
+    if (fields.Has("graph")) {
+      ReadGraph(fields, context_, step);
+    } else if (fields.Has("kernel")) {
       ReadKernel(fields, step);
       if (step.triton) ReadHints(fields, step);
     } else if (fields.Has("memset")) {
@@ -65,6 +75,8 @@ class StepReader {
       case Provider::kTriton:
         ReadTritonLaunch(fields, step);
         break;
+      case Provider::kCudnn:
+        break;  // refused before
     }
     const Node* args = fields.Require("args", Kind::kArray);
     if (args == nullptr) return;

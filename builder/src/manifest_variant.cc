@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <set>
 
+#include "cudnn_profile.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "kbundle/target.h"
@@ -28,7 +29,9 @@ class VariantReader {
   // In the order in which names come into being: tunables, lets, regions, then what uses them.
   Template Read() {
     ReadIdentity();
-    ReadGrid(fields_, op_, names_, variant_, diagnostics_);
+    if (variant_.provider != Provider::kCudnn) {
+      ReadGrid(fields_, op_, names_, variant_, diagnostics_);
+    }
     if (const Node* lets = fields_.Take("let", Kind::kTable)) {
       ReadLets(*lets, op_, names_, variant_, diagnostics_);
     }
@@ -41,6 +44,7 @@ class VariantReader {
     if (const Node* steps = fields_.Require("steps", Kind::kArray)) {
       ReadSteps(*steps, context_, variant_);
     }
+    if (variant_.provider == Provider::kCudnn) TieToProblems(op_, variant_);
     fields_.Finish();
     return std::move(variant_);
   }
@@ -57,8 +61,11 @@ class VariantReader {
       }
     }
     fields_.Require("provider", Kind::kString);
-    constexpr Provider kProviders[] = {Provider::kCuda, Provider::kHost, Provider::kTriton};
-    variant_.provider = kProviders[fields_.TakeWord("provider", {"cuda", "host", "triton"})];
+    constexpr Provider kProviders[] = {Provider::kCuda, Provider::kHost, Provider::kTriton,
+                                       Provider::kCudnn};
+    const size_t provider = fields_.TakeWord("provider", {"cuda", "host", "triton", "cudnn"});
+    variant_.provider = kProviders[provider];
+    if (variant_.provider == Provider::kCudnn) return ReadCudnn();
     if (const Node* source = fields_.Require("source", Kind::kString)) CheckSource(*source);
     if (variant_.provider == Provider::kTriton) {
       variant_.compiler = "triton";
@@ -81,6 +88,43 @@ class VariantReader {
     }
     for (const Node* flag : fields_.TakeTexts("flags")) variant_.flags.push_back(flag->text);
     for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
+  }
+
+  // No source: the graph is in the steps. What it is planned with and for stands here.
+  void ReadCudnn() {
+    variant_.compiler = "cudnn";
+    for (const char* key : {"source", "compiler", "portable", "flags", "max_spill"}) {
+      fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
+                     "cuDNN makes the code; its graph is in the steps");
+    }
+    for (const char* key : {"tunables", "keep"}) {
+      fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
+                     "it has a point for each listed problem");
+    }
+    fields_.Require("targets", Kind::kArray);
+    for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
+    if (const Node* profile = fields_.Require("profile", Kind::kString)) {
+      Result<std::string> text = DeviceProfile(profile->text, directory_);
+      if (text.ok()) {
+        variant_.profile = std::move(text).value();
+      } else {
+        diagnostics_.Error(profile->where, text.status().message());
+      }
+    }
+    fields_.Require("cudnn", Kind::kArray);
+    for (const Node* version : fields_.TakeTexts("cudnn")) ReadCudnnVersion(*version);
+  }
+
+  void ReadCudnnVersion(const Node& node) {
+    int major = 0, minor = 0, patch = 0, end = 0;
+    const bool three =
+        std::sscanf(node.text.c_str(), "%2d.%2d.%2d%n", &major, &minor, &patch, &end) == 3;
+    if (three && static_cast<size_t>(end) == node.text.size() && major == 9) {
+      variant_.cudnn.push_back(major * 10000 + minor * 100 + patch);
+      return;
+    }
+    diagnostics_.Error(node.where, fmt::format("'{}' is no version of cuDNN 9", node.text),
+                       "three numbers, as in \"9.19.0\": a plan runs on that version alone");
   }
 
   void CheckSource(const Node& source) {

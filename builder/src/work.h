@@ -6,6 +6,7 @@
 //   cuda, nvcc      a unit per grid point, since macros carry types and tunables
 //   host            a unit per source, with all its kernels
 //   triton          a unit per kernel: Triton compiles one at a time
+//   cudnn           a unit per execution plan
 //   portable        a unit per op (nvrtc) with all its kernels as PTX
 #ifndef KBUNDLE_BUILDER_WORK_H_
 #define KBUNDLE_BUILDER_WORK_H_
@@ -20,7 +21,7 @@
 namespace kbundle::builder {
 
 struct Unit {
-  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton };
+  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton, kCudnn };
 
   Compiler compiler = Compiler::kNvrtc;
   Target target;
@@ -32,7 +33,7 @@ struct Unit {
   std::vector<std::string> include_folders;  // of -I flags, absolute
   std::vector<std::string> kernels;          // name expressions, or symbols (nvcc, host)
   std::vector<std::pair<std::string, std::string>> macros;  // nvcc
-  // A unit differs from others that agree in everything above. Triton: its whole request.
+  // A unit differs from others that agree in everything above. Triton, cuDNN: the whole request.
   std::string extra_options;
   const Step* step = nullptr;  // triton: the first that wants it, to point at in messages
 

@@ -43,8 +43,8 @@ inline void EachTile(int64_t begin, int64_t end, int64_t tasks, int64_t images, 
 
 // Maximum, sum and the probabilities of one tile, whose scores become exp(score - maximum); the
 // output so far is rescaled.
-__attribute__((noinline)) inline void SoftmaxTile(float* tile, int rows, int vectors, float* maxima, float* sums,
-                        float* output, int64_t value_depth) {
+__attribute__((noinline)) inline void SoftmaxTile(float* tile, int rows, int vectors, float* maxima,
+                                                  float* sums, float* output, int64_t value_depth) {
   for (int c = 0; c < vectors; ++c) {
     const int lane = c * kLanes;
     const Floats before = LoadAny<Floats>(maxima + lane);

@@ -53,8 +53,8 @@ struct QueryData {
 // Scores to probabilities, and with dp (the gradient of dropped probabilities) to the gradient of
 // the scores: ds = p * (dp * factor - delta); p *= factor. factors: of dropout, or null.
 template <bool kKeyLanes>
-__attribute__((noinline)) inline void GradientTile(float* p, float* dp, const float* factors, const QueryData& data, int rows,
-                         int vectors) {
+__attribute__((noinline)) inline void GradientTile(float* p, float* dp, const float* factors,
+                                                   const QueryData& data, int rows, int vectors) {
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < vectors; ++c) {
       const int lane = c * kLanes, i = r * kTile + lane;

@@ -157,7 +157,8 @@ __attribute__((noinline)) inline void Hide(float* tile, const Sight& sight, cons
 
 // What dropout multiplies each element by: 0, or 1 / (1 - dropout). README.md has the rule.
 template <bool kKeyLanes>
-__attribute__((noinline)) inline void DropoutFactors(float* tile, const Problem& p, const Place& at) {
+__attribute__((noinline)) inline void DropoutFactors(float* tile, const Problem& p,
+                                                     const Place& at) {
   const uint32_t* state = p.dropout_state;
   const bool all = p.dropout >= 1.0f;
   const uint32_t threshold =

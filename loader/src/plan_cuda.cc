@@ -8,7 +8,8 @@
 //   tensor maps for an address of no matter  ---> copied to the stack, their address replaced
 //
 // A launch makes only these driver calls: cuLaunchKernelEx, cuMemsetD8Async, cuMemcpyDtoDAsync, and
-// cuTensorMapReplaceAddress, which runs on the host. All of them are legal inside a capture.
+// cuTensorMapReplaceAddress, which runs on the host. All of them are legal inside a capture. What
+// an execution plan enqueues is cuDNN's business (cudnn_plan.h).
 //
 // Parameters go as an array of addresses, not as one packed buffer (CU_LAUNCH_PARAM_BUFFER):
 // nothing has to be packed, and whoever walks a captured graph finds kernelParams, where everybody
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "addresses.h"
+#include "cudnn_plan.h"
 #include "parameters.h"
 
 namespace kbundle {
@@ -71,6 +73,7 @@ struct KernelLaunch {
 struct Step {
   StepKind kind = StepKind::kKernel;
   KernelLaunch kernel;
+  CudnnLaunch execution_plan;
   Pointer target, source;  // memset and copy
   size_t bytes = 0;
   uint8_t value = 0;
@@ -85,6 +88,8 @@ struct Step {
       case StepKind::kCopy:
         return driver.MemcpyDtoDAsync(DevicePointer(target, args), DevicePointer(source, args),
                                       bytes, stream);
+      case StepKind::kExecutionPlan:
+        break;  // fails in its own way
     }
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -109,6 +114,12 @@ class CudaPlan final : public Plan {
     if (alignment_class < 0) [[unlikely]]
       return Refuse(args);
     for (const Step& step : resolutions_[alignment_class]) {
+      if (step.kind == StepKind::kExecutionPlan) {
+        Status status = step.execution_plan.Enqueue(static_cast<CUstream>(stream), args);
+        if (!status.ok()) [[unlikely]]
+          return std::move(status).Annotate("launching " + problem_.ToString());
+        continue;
+      }
       const CUresult result = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
       if (result != CUDA_SUCCESS) [[unlikely]]
         return Fail(result, step);
@@ -242,12 +253,13 @@ class OutsideCaptures {
 class CudaPlanBuilder final : public PlanBuilder {
  public:
   CudaPlanBuilder(const DriverApi& driver, const CudaDevice& device, uint64_t context,
-                  const Bundle& bundle, CodeCache& code)
+                  const Bundle& bundle, CodeCache& code, CudnnPlans& execution_plans)
       : driver_(driver),
         device_(device),
         context_(context),
         bundle_(bundle),
         code_(code),
+        execution_plans_(execution_plans),
         outside_captures_(driver) {}
 
   Status Add(const Resolution& resolution) override {
@@ -273,6 +285,13 @@ class CudaPlanBuilder final : public PlanBuilder {
     step.source = resolved.source;
     step.bytes = static_cast<size_t>(resolved.bytes);
     step.value = resolved.value;
+    if (step.kind == StepKind::kExecutionPlan) {
+      KB_ASSIGN_OR_RETURN(
+          const CudnnPlan* plan,
+          execution_plans_.Load(driver_, context_, device_, bundle_, resolved.blob, &bases_));
+      KB_ASSIGN_OR_RETURN(step.execution_plan, CudnnLaunch::Make(plan, resolved));
+      return step;
+    }
     if (step.kind != StepKind::kKernel) {
       step.name = step.kind == StepKind::kMemset ? "a memset" : "a copy";
       return step;
@@ -310,6 +329,7 @@ class CudaPlanBuilder final : public PlanBuilder {
   const uint64_t context_;
   const Bundle& bundle_;
   CodeCache& code_;
+  CudnnPlans& execution_plans_;
   OutsideCaptures outside_captures_;
   Bundle::BaseCache bases_;  // one for the burst of reads that makes this plan
   std::vector<std::vector<Step>> resolutions_;
@@ -319,8 +339,8 @@ class CudaPlanBuilder final : public PlanBuilder {
 
 std::unique_ptr<PlanBuilder> NewCudaPlanBuilder(const DriverApi& driver, const CudaDevice& device,
                                                 uint64_t context, const Bundle& bundle,
-                                                CodeCache& code) {
-  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code);
+                                                CodeCache& code, CudnnPlans& execution_plans) {
+  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, execution_plans);
 }
 
 }  // namespace kbundle

@@ -173,14 +173,44 @@ Status CheckMemoryStep(const ProgramScope& scope, const fb::Step& step, bool cop
   return Status();
 }
 
+// Everything but its arguments is in the blob.
+Status CheckExecutionPlan(const ProgramScope& scope, const fb::Step& step) {
+  if (Count(step.tensor_maps()) + Count(step.grid()) + Count(step.block()) +
+              Count(step.cluster()) !=
+          0 ||
+      !Absent(step.shared()) || !Absent(step.range()) || !Absent(step.grain()) ||
+      step.programmatic()) {
+    return DataLoss("an execution plan has arguments and nothing that kernels have");
+  }
+  KB_RETURN_IF_ERROR(CheckCount(Count(step.args()), kMaxArgs, "arguments"));
+  for (uint32_t i = 0; i < Count(step.args()); ++i) {
+    const fb::Arg& arg = *step.args()->Get(i);
+    const auto kind = static_cast<ArgKind>(arg.kind());
+    if (kind == ArgKind::kArray || kind == ArgKind::kTensorMap) {
+      return DataLoss(
+          fmt::format("argument {} of kind {}, which no execution plan takes", i, arg.kind()));
+    }
+    ArgSize size;
+    KB_VERIFY(CheckArg(scope, step, arg, &size), "argument {}", i);
+  }
+  return Status();
+}
+
 Status CheckStep(const ProgramScope& scope, const fb::Step& step) {
   if (step.when() != nullptr) {
     KB_RETURN_IF_ERROR(CheckText(step.when()->text(), "when text"));
     KB_VERIFY(VerifyProgram(scope, step.when()->program(), true), "when");
   }
-  switch (static_cast<StepKind>(step.kind())) {
+  const bool plans = scope.row->provider() == static_cast<uint8_t>(Provider::kCudnn);
+  const auto kind = static_cast<StepKind>(step.kind());
+  if (kind == (plans ? StepKind::kKernel : StepKind::kExecutionPlan)) {
+    return DataLoss("execution plans are for the provider cudnn, kernels for the others");
+  }
+  switch (kind) {
     case StepKind::kKernel:
       return CheckKernelStep(scope, step);
+    case StepKind::kExecutionPlan:
+      return CheckExecutionPlan(scope, step);
     case StepKind::kMemset:
       return CheckMemoryStep(scope, step, false);
     case StepKind::kCopy:
@@ -236,7 +266,8 @@ Status CheckRegions(const ProgramScope& scope) {
 Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row) {
   if (row.provider() != static_cast<int>(Provider::kCuda) &&
       row.provider() != static_cast<int>(Provider::kHost) &&
-      row.provider() != static_cast<int>(Provider::kTriton)) {
+      row.provider() != static_cast<int>(Provider::kTriton) &&
+      row.provider() != static_cast<int>(Provider::kCudnn)) {
     return DataLoss(fmt::format("unknown provider {}", row.provider()));
   }
   KB_RETURN_IF_ERROR(CheckText(row.source(), "source"));

@@ -246,6 +246,19 @@ struct FakeCalls {
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return g_fake->Enter("StreamIsCapturing");
   }
+  static CUresult StreamCreate(CUstream* stream, unsigned) {
+    *stream = reinterpret_cast<CUstream>(uintptr_t{0x5000});
+    return g_fake->Enter("StreamCreate");
+  }
+  static CUresult StreamDestroy(CUstream) { return g_fake->Enter("StreamDestroy"); }
+  static CUresult StreamBeginCapture(CUstream, CUstreamCaptureMode) {
+    return g_fake->Enter("StreamBeginCapture");
+  }
+  static CUresult StreamEndCapture(CUstream, CUgraph* graph) {
+    *graph = reinterpret_cast<CUgraph>(uintptr_t{0x6000});
+    return g_fake->Enter("StreamEndCapture");
+  }
+  static CUresult GraphDestroy(CUgraph) { return g_fake->Enter("GraphDestroy"); }
   static CUresult ThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     const CUresult entered = g_fake->Enter("ThreadExchangeStreamCaptureMode");
     if (entered == CUDA_SUCCESS) std::swap(*mode, t_capture_mode);

@@ -38,6 +38,11 @@ namespace kbundle {
   X(TensorMapEncodeTiled, cuTensorMapEncodeTiled)       \
   X(TensorMapReplaceAddress, cuTensorMapReplaceAddress) \
   X(StreamIsCapturing, cuStreamIsCapturing)             \
+  X(StreamCreate, cuStreamCreate)                       \
+  X(StreamDestroy, cuStreamDestroy_v2)                  \
+  X(StreamBeginCapture, cuStreamBeginCapture_v2)        \
+  X(StreamEndCapture, cuStreamEndCapture)               \
+  X(GraphDestroy, cuGraphDestroy)                       \
   X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 struct DriverApi {
