@@ -50,7 +50,10 @@ def bind(op, problem):
     return symbols
 
 
-def shape_of(terms, symbols):
+def shape_of(terms, symbols, attributes):
+    """The dims of an operand. Of the expression language: what Python has too, and `c ? a : b` around all of a term."""
+    names = {k: v for k, v in symbols.items() if not k.endswith("..")} | attributes
+    functions = {"min": min, "max": max, "ceil_div": lambda a, b: -(-a // b)}
     dims = []
     for term in terms:
         if term.endswith(".."):
@@ -58,8 +61,8 @@ def shape_of(terms, symbols):
         elif term in symbols:
             dims.append(symbols[term])
         else:
-            names = {k: v for k, v in symbols.items() if not k.endswith("..")}
-            dims.append(int(eval(term.replace("/", "//"), {"min": min, "max": max}, names)))
+            python = re.sub(r"^(.*)\?(.*):(.*)$", r"(\2) if (\1) else (\3)", term.replace("/", "//"))
+            dims.append(int(eval(python, functions, names)))
     return dims
 
 
@@ -97,6 +100,7 @@ def of_types(op, types, elements_from, elements_to):
     found, structures = {}, set()
     for given in op["problems"]:
         attributes = attribute_values(op, given["attributes"])
+        every = {a["name"]: a["default"] for a in op["attributes"]} | attributes
         attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
         symbols = bind(op, given)
         structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
@@ -107,7 +111,7 @@ def of_types(op, types, elements_from, elements_to):
             operands = []
             for operand, was in zip(op["operands"], given["operands"]):
                 dtype, terms = split_shape(operand["shape"])
-                operands.append((types.get(dtype, dtype), shape_of(terms, changed)) if was["present"] else None)
+                operands.append((types.get(dtype, dtype), shape_of(terms, changed, every)) if was["present"] else None)
             elements = max([math.prod(o[1]) for o in operands if o], default=0)
             if elements_from < elements <= elements_to or not op["operands"]:
                 problem = capi.Problem(op["name"], operands, attributes)
