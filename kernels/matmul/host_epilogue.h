@@ -67,6 +67,11 @@ struct Epilogue {
   int32_t kind;
   int64_t N;
 
+  void Scale(const float* a_scale, const float* b_scale) {
+    if (a_scale != nullptr) alpha *= *a_scale;
+    if (b_scale != nullptr) alpha *= *b_scale;
+  }
+
   int64_t MaskBytes() const { return (N + 127) / 128 * 16; }
 
   // The tile at [first_row, column] of d as a matrix of all batches' rows; `part` numbers its rows
@@ -81,7 +86,8 @@ struct Epilogue {
       Store<F32>(partial + part * N + column + j, LoadAny<Floats>(totals + j), columns - j);
   }
 
-  void Row(const float* sums, int64_t row, int64_t column, int64_t columns, float* totals) const {
+  __attribute__((noinline)) void Row(const float* sums, int64_t row, int64_t column,
+                                     int64_t columns, float* totals) const {
     const int64_t at = row * N + column;
     uint64_t positive = 0, kept = 0;
     if (kind == kDrelu) {

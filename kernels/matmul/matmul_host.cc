@@ -1,10 +1,11 @@
 // Host kernels of the op matmul: one source for x86-64-v2, v3 and v4.
 //
-// Both operands are packed whole, as f32, by two steps before: what a tile of d needs of them is
+// But for few rows (host_rows.h), both operands are packed whole, as f32, by two steps before: what a tile of d needs of them is
 // then read in order, whatever their layout and dtype. A piece of work is one tile of d: its sums
 // are kept on the stack while K goes by, then they go through the epilogue, in f32, row by row.
 // Every number comes out the same however the work is divided among threads.
 #include "host_epilogue.h"
+#include "host_rows.h"
 #include "host_tile.h"
 #include "kbundle/host_kernel.h"
 
@@ -67,8 +68,7 @@ void Multiply(int64_t begin, int64_t end, typename O::Memory* d, typename O::Mem
               int64_t M, int64_t N, int64_t K) {
   if (parts == 0) partial = nullptr;
   Epilogue<O> finish{d, aux_out, mask_out, partial, c, bias, aux, mask, alpha, beta, epilogue, N};
-  if (a_scale != nullptr) finish.alpha *= *a_scale;
-  if (b_scale != nullptr) finish.alpha *= *b_scale;
+  finish.Scale(a_scale, b_scale);
   const int64_t row_tiles = RoundUp(M, kTileRows) / kTileRows;
   const int64_t tiles = row_tiles * (RoundUp(N, kTileColumns) / kTileColumns);
   for (int64_t t = begin; t < end; ++t) {
@@ -125,9 +125,13 @@ void SumDepth(int64_t begin, int64_t end, typename O::Memory* dbias, const float
 
 }  // namespace matmul
 
-#define KB_OF_OPERAND(e, E)                    \
-  KB_HOST_KERNEL(pack_a_##e, matmul::PackA<E>) \
-  KB_HOST_KERNEL(pack_b_##e, matmul::PackB<E>)
+#define KB_OF_OPERAND(e, E)                                                     \
+  KB_HOST_KERNEL(pack_a_##e, matmul::PackA<E>)                                  \
+  KB_HOST_KERNEL(pack_b_##e, matmul::PackB<E>)                                  \
+  KB_HOST_KERNEL(widen_rows_##e, matmul::WidenRows<E>)                          \
+  KB_HOST_KERNEL(multiply_rows_##e##_f32, matmul::MultiplyRows<E, matmul::F32>) \
+  KB_HOST_KERNEL(multiply_rows_##e##_f16, matmul::MultiplyRows<E, matmul::F16>) \
+  KB_HOST_KERNEL(multiply_rows_##e##_bf16, matmul::MultiplyRows<E, matmul::BF16>)
 KB_OF_OPERAND(f32, matmul::F32)
 KB_OF_OPERAND(f16, matmul::F16)
 KB_OF_OPERAND(bf16, matmul::BF16)
