@@ -29,9 +29,13 @@ inline Floats Gate(Floats x) {
   return 1.0f / (1.0f + Exp2(x * (0.044715f * x * x + 1.0f) * to_exponent));
 }
 
-inline Floats Gelu(Floats x) { return x * Gate(x); }
+// Beyond -16 the gate is 0 in f32, which Exp2's bound would keep it from being.
+inline Floats Gelu(Floats x) { return x * (x < -16.0f ? Floats{} : Gate(x)); }
 
+// Beyond 16 on either side it is 0 or 1, where the formula would multiply 0 by infinity.
 inline Floats GeluGradient(Floats x) {
+  x = x < -16.0f ? Splat(-16.0f) : x;
+  x = x > 16.0f ? Splat(16.0f) : x;
   const Floats gate = Gate(x);
   const Floats slope = 2.0f * 0.7978845608f * (3.0f * 0.044715f * x * x + 1.0f);
   return gate + x * gate * (1.0f - gate) * slope;

@@ -1,9 +1,9 @@
 // Host kernels of the op matmul: one source for x86-64-v2, v3 and v4.
 //
-// But for few rows (host_rows.h), both operands are packed whole, as f32, by two steps before: what a tile of d needs of them is
-// then read in order, whatever their layout and dtype. A piece of work is one tile of d: its sums
-// are kept on the stack while K goes by, then they go through the epilogue, in f32, row by row.
-// Every number comes out the same however the work is divided among threads.
+// But for few rows (host_rows.h), both operands are packed whole, as f32, by two steps before: what
+// a tile of d needs of them is then read in order, whatever their layout and dtype. A piece of work
+// is one tile of d: its sums are kept on the stack while K goes by, then they go through the
+// epilogue, in f32, row by row. Every number comes out the same however the work is divided.
 #include "host_epilogue.h"
 #include "host_rows.h"
 #include "host_tile.h"

@@ -45,7 +45,7 @@ def matmul(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=N
     elif epilogue == "gelu":
         d = gelu(x)
     elif epilogue == "drelu":
-        d = x * np.unpackbits(mask.astype(np.uint8), axis=-1, bitorder="little")[..., :x.shape[-1]]
+        d = np.where(np.unpackbits(mask.astype(np.uint8), axis=-1, bitorder="little")[..., :x.shape[-1]], x, 0)
     elif epilogue == "dgelu":
         d = x * gelu_gradient(aux)
     dbias = {"none": None, "d": d.sum(-2), "a": a.sum(-1), "b": b.sum(-2)}[bias_gradient]

@@ -5,6 +5,7 @@ groups of equal values (so that Q == K or "mask batch = batch" survive) and one 
 kb_infer then says which of the results are problems of the op at all.
 """
 
+import functools
 import math
 import re
 
@@ -19,6 +20,7 @@ MAX_LARGE_ELEMENTS = 1 << 27
 SMALL = 3
 
 
+@functools.lru_cache(maxsize=None)
 def split_shape(text):
     """"T[rows.., Q, K]" -> ("T", ["rows..", "Q", "K"])."""
     dtype, dims = re.fullmatch(r"\s*(\w+)\s*\[(.*)\]\s*", text).groups()

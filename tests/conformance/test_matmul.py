@@ -59,6 +59,20 @@ def test_what_is_no_number_stays_in_its_row_or_column(cases):
             np.testing.assert_array_equal(found[0], wanted.astype(np.float32))
 
 
+def test_activations_of_numbers_of_any_size(cases):
+    sizes = np.float32([0, 1e-30, 0.5, 2, 5, 9, 12, 17, 1e3, 1e10, 1e20, 3e38])
+    numbers = np.concatenate([sizes, -sizes]).reshape(1, -1)
+    for variant in variants(cases, "f32", "f32", "f32"):
+        one = np.ones((1, 1), np.float32)
+        found, _ = cases.results(variant, [one, numbers, *[None] * 6], {"epilogue": "gelu"})
+        slopes, _ = cases.results(variant, [one, np.ones_like(numbers), None, None, numbers, *[None] * 3], {"epilogue": "dgelu"})
+        with np.errstate(over="ignore"):
+            gelu = cases.reference.gelu(numbers.astype(np.float64))
+            slope = cases.reference.gelu_gradient(np.clip(numbers, -100, 100).astype(np.float64))
+        np.testing.assert_allclose(found[0], gelu, rtol=1e-5, atol=1e-15)
+        np.testing.assert_allclose(slopes[0], slope, rtol=2e-6, atol=1e-6)
+
+
 def test_what_beta_0_multiplies_is_not_read(cases):
     a, b, c = np.ones((5, 6), np.float32), np.ones((6, 7), np.float32), np.full((5, 7), np.nan, np.float32)
     for variant in variants(cases, "f32", "f32", "f32"):
