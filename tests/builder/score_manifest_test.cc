@@ -35,7 +35,7 @@ steps = [ { kernel = "run_{MOD}_{N}", range = "B", args = ["y", "x", "f32[8](sco
 
 constexpr char kMods[] = "softcap = \"cap * tanh(s / cap)\", alibi = \"s + slope[h] * (k - q)\"";
 
-class ScoreManifest : public testing::Test {
+class ScoreManifest : public ::testing::Test {
  protected:
   ScoreManifest() { WriteText(folder_ / "run.cc", "#include \"score_mods.h\"\n"); }
 
@@ -57,7 +57,7 @@ class ScoreManifest : public testing::Test {
     unit.source = "run.cc";
     Toolchain tools;
     tools.kernel_includes = KB_SOURCE_DIR "/kernels/include";
-    ToolDigests digests;
+    ToolDigests digests(folder_.path());
     const Result<UnitInputs> inputs = KeyMaker(&tools, nullptr, &digests).Make(unit);
     EXPECT_TRUE(inputs.ok()) << inputs.status().ToString();
     if (!inputs.ok()) return "";
@@ -164,9 +164,9 @@ TEST_F(ScoreManifest, TellsCallersTheNamesInABundleAndRebuildsWhatIncludesTheHea
   ASSERT_TRUE(bundle.ok()) << bundle.status().ToString();
   const std::string described = *DescribeJson(**bundle, "demo.run", false);
   for (const char* part :
-       {R"("name":"softcap","text":"cap * tanh(s / cap)","scalars":["cap"],"tensors":[])",
-        R"("name":"alibi","text":"s + slope[h] * (k - q)","scalars":[],)",
-        R"("tensors":[{"name":"slope","dims":"h"}])"}) {
+       {R"json("name":"softcap","text":"cap * tanh(s / cap)","scalars":["cap"],"tensors":[])json",
+        R"json("name":"alibi","text":"s + slope[h] * (k - q)","scalars":[],)json",
+        R"json("tensors":[{"name":"slope","dims":"h"}])json"}) {
     EXPECT_NE(described.find(part), std::string::npos) << described;
   }
   ASSERT_TRUE(Read("softcap = \"cap * tanh(s / cap)\", alibi = \"s + slope[h] * (q - k)\"").ok());
