@@ -36,7 +36,8 @@ std::vector<std::string> CanonicalOptions(const Unit& unit) {
 std::string ReproduceCommand(const Unit& unit, const Toolchain& tools) {
   const bool own =
       unit.compiler == Unit::Compiler::kNvrtc || unit.compiler == Unit::Compiler::kTriton;
-  if (own) return "";
+  // score_mods.h is in no folder.
+  if (own || !unit.family->score_header.empty()) return "";
   const bool host = unit.compiler == Unit::Compiler::kHost;
   std::vector<std::string> words = {host ? tools.host_compiler : tools.nvcc};
   for (const std::string& option : CanonicalOptions(unit)) words.push_back(option);
