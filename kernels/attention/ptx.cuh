@@ -45,7 +45,8 @@ struct Element<__nv_bfloat16> {
   // c += a * b: a is 16 x 16 by rows, b is 16 x 8 by columns, c is 16 x 8.
   __device__ static __forceinline__ void Multiply(float (&c)[4], const unsigned (&a)[4],
                                                   unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -67,7 +68,8 @@ struct Element<__half> {
   __device__ static __forceinline__ float High(unsigned word) { return Low(word >> 16); }
   __device__ static __forceinline__ void Multiply(float (&c)[4], const unsigned (&a)[4],
                                                   unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -132,16 +134,16 @@ __device__ __forceinline__ float LoadSharedFloat(unsigned address) {
   return f;
 }
 
-// to[0] += a, to[1] += b; `to` is a multiple of 8 bytes where `together`.
-__device__ __forceinline__ void AddPair(float* to, float a, float b, bool together) {
+// to[i] += x[i] for four floats in a row; `to` is a multiple of 16 bytes.
+__device__ __forceinline__ void AddFour(float* to, const float (&x)[4]) {
 #if __CUDA_ARCH__ >= 900
-  if (together) {
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(a), "f"(b) : "memory");
-    return;
-  }
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]),
+               "f"(x[2]), "f"(x[3])
+               : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
 #endif
-  atomicAdd(to, a);
-  atomicAdd(to + 1, b);
 }
 
 }  // namespace attention

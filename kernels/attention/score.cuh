@@ -12,16 +12,12 @@ namespace attention {
 inline constexpr int kAnyMod = -1;  // which one is known only when the kernel runs
 
 // Calls use(ScoreMod<..>()) with the modifier: kMod, or number `mod` when that is kAnyMod.
-template <int kMod, int kNext = 0, typename Use>
-__device__ __forceinline__ void WithScoreMod(int mod, const Use& use) {
-  if constexpr (kMod != kAnyMod) {
+template <int kMod, typename Use>
+__device__ __forceinline__ void WithMod(int mod, const Use& use) {
+  if constexpr (kMod == kAnyMod) {
+    WithScoreMod(mod, use);
+  } else {
     use(ScoreMod<kMod>());
-  } else if constexpr (kNext < kScoreMods) {
-    if (mod == kNext) {
-      use(ScoreMod<kNext>());
-    } else {
-      WithScoreMod<kMod, kNext + 1>(mod, use);
-    }
   }
 }
 

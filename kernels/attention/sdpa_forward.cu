@@ -80,7 +80,7 @@ struct Forward {
             for (int i = 0; i < 4; ++i) s[m][n][i] = -s[m][n][i];
       }
     } else {
-      WithScoreMod<kMod>(mod, [&](auto modifier) {
+      WithMod<kMod>(mod, [&](auto modifier) {
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -153,11 +153,11 @@ struct Forward {
       }
     if (__any_sync(kAll, moved))  // mostly not: maxima settle within a few blocks
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m)
+      for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-      for (int n = 0; n < kHeadV / 8; ++n)
+        for (int n = 0; n < kHeadV / 8; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) out[m][n][i] *= correction[m][i / 2];
+          for (int i = 0; i < 4; ++i) out[m][n][i] *= correction[m][i / 2];
   }
 
   __device__ __forceinline__ void Drop(float (&s)[kTiles][kKeys / 8][4], int block) const {
@@ -165,8 +165,7 @@ struct Forward {
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n) {
-        const unsigned keeps =
-            dropout.Keeps(dropout_row + RowOf(m, 0), KeyOf(block, n, 0), lane);
+        const unsigned keeps = dropout.Keeps(dropout_row + RowOf(m, 0), KeyOf(block, n, 0), lane);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           if (!(keeps >> i & 1)) s[m][n][i] = 0.0f;
@@ -182,7 +181,8 @@ struct Forward {
       for (int m = 0; m < kTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          p[m][i] = Element<T>::Pack(s[m][2 * k + i / 2][i % 2 * 2], s[m][2 * k + i / 2][i % 2 * 2 + 1]);
+          p[m][i] =
+              Element<T>::Pack(s[m][2 * k + i / 2][i % 2 * 2], s[m][2 * k + i / 2][i % 2 * 2 + 1]);
       MultiplyDown<T, TileV>(out, p, values + k * 16 * TileV::kRowBytes);
     }
   }
@@ -242,46 +242,28 @@ struct Forward {
         const int local = (warp * kTiles + m) * 16 + lane / 4 + half * 8;
 #pragma unroll
         for (int n = 0; n < kHeadV / 8; ++n)
-          StoreShared4(shared + TileV::Chunk(local, n) + (lane & 3) * 4,
-                       Element<T>::Pack(out[m][n][half * 2] * inverse,
-                                        out[m][n][half * 2 + 1] * inverse));
+          StoreShared4(
+              shared + TileV::Chunk(local, n) + (lane & 3) * 4,
+              Element<T>::Pack(out[m][n][half * 2] * inverse, out[m][n][half * 2 + 1] * inverse));
       }
     __syncthreads();
-    StoreTile(o, stride, queries, columns);
-  }
-
-  __device__ __forceinline__ void StoreTile(unsigned short* o, int64 stride, int queries,
-                                            int columns) const {
-    constexpr int kChunks = kHeadV / 8;
-    for (int i = thread; i < kQueries * kChunks; i += kThreads) {
-      const int local = i / kChunks, column = i % kChunks * 8, row = first_query + local;
-      if (row >= queries || column >= columns) continue;
-      const uint4 word = LoadShared16(shared + TileV::Chunk(local, i % kChunks));
-      unsigned short* to = o + row * stride + column;
-      if constexpr (kVector) {
-        *reinterpret_cast<uint4*>(to) = word;
-      } else {
-        const unsigned words[4] = {word.x, word.y, word.z, word.w};
-#pragma unroll
-        for (int e = 0; e < 8; ++e)
-          if (column + e < columns) to[e] = static_cast<unsigned short>(words[e / 2] >> (e & 1) * 16);
-      }
-    }
+    StoreTile<kQueries, kHeadV, kThreads, kVector>(o, stride, queries, columns, shared, first_query,
+                                                   thread);
   }
 };
 
 // Strides are in elements: from batch to batch, from token to token, from head to head.
 template <typename T, int kHead, int kHeadV, int kMod, int kExtras, int kVector>
-__global__ void __launch_bounds__((Forward<T, kHead, kHeadV, kMod, kExtras != 0, kVector != 0>::kThreads),
-                                  (kHeadV > 128 ? 1 : 2))
+__global__ void __launch_bounds__(
+    (Forward<T, kHead, kHeadV, kMod, kExtras != 0, kVector != 0>::kThreads), (kHeadV > 128 ? 1 : 2))
     sdpa_forward(T* o, float* stats, const T* q, const T* k, const T* v, const T* bias,
                  const int* q_lengths, const int* kv_lengths, const unsigned* dropout_state,
                  const float* tensor0, const float* tensor1, const Floats8 scalars, int mod,
-                 float scale, float dropout, int mask, int window, int heads, int kv_heads, int queries,
-                 int keys, int head, int head_v, int64 q_batch, int64 q_token, int64 q_head,
-                 int64 k_batch, int64 k_token, int64 k_head, int64 v_batch, int64 v_token,
-                 int64 v_head, int64 o_batch, int64 o_token, int64 o_head, int64 bias_batch,
-                 int64 bias_head) {
+                 float scale, float dropout, int mask, int window, int heads, int kv_heads,
+                 int queries, int keys, int head, int head_v, int64 q_batch, int64 q_token,
+                 int64 q_head, int64 k_batch, int64 k_token, int64 k_head, int64 v_batch,
+                 int64 v_token, int64 v_head, int64 o_batch, int64 o_token, int64 o_head,
+                 int64 bias_batch, int64 bias_head) {
   using Kernel = Forward<T, kHead, kHeadV, kMod, kExtras != 0, kVector != 0>;
   extern __shared__ __align__(1024) unsigned char shared[];
   // Causal: all heads' longest blocks first, so that the last wave is of short ones. Otherwise a

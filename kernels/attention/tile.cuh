@@ -104,6 +104,27 @@ __device__ __forceinline__ void LoadTile(unsigned tile, const Source& from, int 
   }
 }
 
+// Writes rows first .. of a tile to global memory, as far as it has them.
+template <int kRows, int kCols, int kThreads, bool kVector>
+__device__ __forceinline__ void StoreTile(unsigned short* to, int64 stride, int rows, int columns,
+                                          unsigned tile, int first, int thread) {
+  constexpr int kChunks = kCols / 8;
+  for (int i = thread; i < kRows * kChunks; i += kThreads) {
+    const int local = i / kChunks, column = i % kChunks * 8, row = first + local;
+    if (row >= rows || column >= columns) continue;
+    const uint4 word = LoadShared16(tile + Tile<kCols>::Chunk(local, i % kChunks));
+    unsigned short* at = to + row * stride + column;
+    if constexpr (kVector) {
+      *reinterpret_cast<uint4*>(at) = word;
+    } else {
+      const unsigned words[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        if (column + e < columns) at[e] = static_cast<unsigned short>(words[e / 2] >> (e & 1) * 16);
+    }
+  }
+}
+
 // c[m][n] += the product over 16 * kSteps of rows of A and rows of B: both lie by rows, and the
 // product runs along them. `a` is RowsFirst, `b` ChunksFirst.
 template <typename T, typename A, typename B, int kSteps, int kM, int kN>
