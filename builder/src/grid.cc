@@ -62,7 +62,27 @@ std::vector<Axis> TypeAxes(Fields& fields, const Op& op, Diagnostics& diagnostic
   return axes;
 }
 
-Axis TunableAxis(const Field& field, Diagnostics& diagnostics) {
+// "score_mods": the number of every choice of the attribute score_mod.
+Axis ScoreModAxis(const Field& field, const Op& op, Diagnostics& diagnostics) {
+  Axis axis;
+  if (field.value.text != "score_mods" || !op.score_mods) {
+    diagnostics.Error(field.value.where,
+                      fmt::format("tunable '{}' cannot be '{}'", field.key, field.value.text),
+                      op.score_mods ? "an array of integers, or the text \"score_mods\""
+                                    : "an array of integers; \"score_mods\" is for ops that have "
+                                      "score_mods");
+    return axis;
+  }
+  for (const Attribute& attribute : op.attributes) {
+    if (attribute.name != "score_mod") continue;
+    for (size_t i = 0; i < attribute.choices.size(); ++i) axis.values.push_back(i);
+  }
+  if (axis.values.empty()) axis.values.push_back(0);  // the family's lack is reported elsewhere
+  return axis;
+}
+
+Axis TunableAxis(const Field& field, const Op& op, Diagnostics& diagnostics) {
+  if (field.value.Is(Kind::kString)) return ScoreModAxis(field, op, diagnostics);
   Axis axis;
   if (!WantKind(field.value, Kind::kArray, fmt::format("tunable '{}'", field.key), diagnostics)) {
     return axis;
@@ -81,7 +101,7 @@ Axis TunableAxis(const Field& field, Diagnostics& diagnostics) {
   return axis;
 }
 
-std::vector<Axis> TunableAxes(const Node* table, Names& names, Template& variant,
+std::vector<Axis> TunableAxes(const Node* table, const Op& op, Names& names, Template& variant,
                               Diagnostics& diagnostics) {
   std::vector<Axis> axes;
   if (table == nullptr) return axes;
@@ -98,7 +118,7 @@ std::vector<Axis> TunableAxes(const Node* table, Names& names, Template& variant
     std::string clash = names.Declare(field.key, entity);
     if (!clash.empty()) diagnostics.Error(field.where, clash);
     variant.tunables.push_back(field.key);
-    axes.push_back(TunableAxis(field, diagnostics));
+    axes.push_back(TunableAxis(field, op, diagnostics));
   }
   return axes;
 }
@@ -152,7 +172,7 @@ void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
   int before = diagnostics.count();
   std::vector<Axis> types = TypeAxes(fields, op, diagnostics);
   const Node* table = fields.Take("tunables", Kind::kTable);
-  std::vector<Axis> tunables = TunableAxes(table, names, variant, diagnostics);
+  std::vector<Axis> tunables = TunableAxes(table, op, names, variant, diagnostics);
   std::vector<Program> keep;
   Context context{diagnostics, op, names, &variant};
   for (const Node* node : fields.TakeTexts("keep")) {

@@ -26,8 +26,10 @@ bool IsLowerName(std::string_view name) {
 
 class OpReader {
  public:
-  OpReader(const Field& field, const Family& family, Diagnostics& diagnostics)
+  // score_mods: whether the op has what ExpandScoreMods adds.
+  OpReader(const Field& field, bool score_mods, const Family& family, Diagnostics& diagnostics)
       : field_(field),
+        score_mods_(score_mods),
         family_(family),
         diagnostics_(diagnostics),
         fields_(field.value, fmt::format("op '{}'", field.key), diagnostics) {
@@ -41,6 +43,7 @@ class OpReader {
                          "small letters, digits and _, beginning with a letter");
     }
     int before = diagnostics_.count();
+    op_.score_mods = score_mods_;
     ReadInterface();
     bool whole = diagnostics_.count() == before;
     ReadVariants();
@@ -49,6 +52,7 @@ class OpReader {
       const Node* problems = fields_.Take(key, Kind::kArray);
       if (problems != nullptr && whole) ReadProblems(*problems, op_, names_, diagnostics_, read);
     }
+    fields_.Take("score_mods");  // read by ExpandScoreMods
     fields_.Finish();
     op_.interface_hash = InterfaceHash(op_);
     return std::move(op_);
@@ -124,6 +128,7 @@ class OpReader {
   }
 
   const Field& field_;
+  const bool score_mods_;
   const Family& family_;
   Diagnostics& diagnostics_;
   Fields fields_;
@@ -153,6 +158,7 @@ void ReadFamilyTable(Fields& root, Family& family, Diagnostics& diagnostics) {
                                     full.lexically_normal().string()));
     }
   }
+  ReadScoreMods(fields, family, diagnostics);
   fields.Finish();
 }
 
@@ -197,7 +203,9 @@ Result<Family> ReadManifest(const std::string& path) {
     for (const Field& field : ops->fields) {
       if (!WantKind(field.value, Kind::kTable, fmt::format("op '{}'", field.key), diagnostics))
         continue;
-      family.ops.push_back(OpReader(field, family, diagnostics).Read());
+      Field whole = field;
+      const bool score_mods = ExpandScoreMods(family, whole.value, diagnostics);
+      family.ops.push_back(OpReader(whole, score_mods, family, diagnostics).Read());
     }
   }
   fields.Finish();

@@ -12,6 +12,7 @@
 #include "kbundle/dtype.h"
 #include "kbundle/format.h"
 #include "kbundle/status.h"
+#include "score_expression.h"
 
 namespace kbundle::builder {
 
@@ -184,6 +185,7 @@ struct Op {
   std::vector<OpProblem> problems;
   std::vector<OpProblem> held_out;  // never tuned by default, in no bundle
   std::vector<Template> templates;
+  bool score_mods = false;  // has what the family's modifiers need (manifest_score.cc)
   uint64_t interface_hash = 0;
   SourceSpan where;
 };
@@ -193,6 +195,8 @@ struct Family {
   std::string manifest_path;  // as given on the command line, for messages
   std::string directory;      // where sources are found
   std::string reference;
+  std::vector<ScoreMod> score_mods;
+  std::string score_header;  // "score_mods.h" of its sources; empty: there is none
   std::vector<Op> ops;
 };
 

@@ -6,6 +6,7 @@
 #include "compile.h"
 #include "files.h"
 #include "kbundle/key.h"
+#include "score_header.h"
 
 namespace kbundle::builder {
 namespace {
@@ -79,8 +80,12 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
   if (!tools_.kernel_includes.empty()) folders.push_back(tools_.kernel_includes);
   const bool triton = unit.compiler == Unit::Compiler::kTriton;
   const std::string& folder = unit.family->directory;
+  SourceReader::Generated generated;
+  if (!unit.family->score_header.empty()) {
+    generated[kScoreHeaderName] = unit.family->score_header;
+  }
   KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
-                                          : reader_.Read(folder, unit.source, folders));
+                                          : reader_.Read(folder, unit.source, folders, generated));
   for (const SourceFile& file : inputs.tree->files) {
     inputs.named.emplace_back(file.name, ToHex(file.digest));
   }
