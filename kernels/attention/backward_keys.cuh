@@ -36,9 +36,13 @@ struct BackwardKeys {
   static constexpr int kBytesS = kQueries * TileS::kRowBytes;
   static constexpr int kBytesRows = kQueries * 2 * 4;  // stats and delta
   static constexpr int kStage = kBytesQ + kBytesO + kBytesRows;
+  // With three stages and two tiles of scores, those of the next queries are computed between the
+  // same barriers as the sums over the present ones. Wide heads leave no room for that.
+  static constexpr bool kAhead = kHead <= 128;
+  static constexpr int kStages = kAhead ? 3 : 2;
   static constexpr int kAtStages = kBytesK + kBytesV;
-  static constexpr int kAtP = kAtStages + 2 * kStage, kAtS = kAtP + kBytesS;
-  static constexpr int kShared = kAtS + kBytesS;
+  static constexpr int kAtP = kAtStages + kStages * kStage, kAtS = kAtP + kBytesS;
+  static constexpr int kShared = kAtP + (kAhead ? 4 : 2) * kBytesS;
 
   Gradient<T, kMod, kExtras> gradient;
   Source q, dout;  // of the head in turn
@@ -59,8 +63,8 @@ struct BackwardKeys {
                  (thread < kQueries ? stats : delta) + (row < q.rows ? row : 0), row < q.rows);
   }
 
-  // p and ds of the queries in a stage, into shared memory.
-  __device__ __forceinline__ void Scores(unsigned stage, int first) const {
+  // p and ds of the queries in a stage, into the two tiles at `scores`.
+  __device__ __forceinline__ void Scores(unsigned stage, int first, unsigned scores) const {
     constexpr int kM = 2, kN = kKeys / 32;
     const int row = warp / 4 * 32, key = warp % 4 * (kKeys / 4);
     float s[kM][kN][4], dp[kM][kN][4];
@@ -87,11 +91,11 @@ struct BackwardKeys {
       for (int half = 0; half < 2; ++half)
 #pragma unroll
         for (int n = 0; n < kN; ++n) {
-          const unsigned at = shared +
+          const unsigned at = scores +
                               TileS::Chunk(row + lane / 4 + m * 16 + half * 8, key / 8 + n) +
                               (lane & 3) * 4;
-          StoreShared4(at + kAtP, Element<T>::Pack(s[m][n][half * 2], s[m][n][half * 2 + 1]));
-          StoreShared4(at + kAtS, Element<T>::Pack(dp[m][n][half * 2], dp[m][n][half * 2 + 1]));
+          StoreShared4(at, Element<T>::Pack(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+          StoreShared4(at + kBytesS, Element<T>::Pack(dp[m][n][half * 2], dp[m][n][half * 2 + 1]));
         }
   }
 
@@ -115,10 +119,10 @@ struct BackwardKeys {
     }
   }
 
-  __device__ __forceinline__ void AddQueries(int first) const {
+  __device__ __forceinline__ void AddQueries(int first, unsigned ds) const {
     constexpr int kN = kHead / 8 / kColumnWarps;
     const int row = warp / kColumnWarps * kTilesQ * 16, column = warp % kColumnWarps;
-    const unsigned a = TileS::RowsFirst(shared + kAtS, row, lane);
+    const unsigned a = TileS::RowsFirst(ds, row, lane);
     const unsigned b = TileQ::Group(TileQ::RowsFirst(shared, 0, lane), column);
     float sum[kTilesQ][kN][4];
     Clear(sum);
@@ -155,12 +159,11 @@ struct BackwardKeys {
     }
   }
 
-  __device__ __forceinline__ void Add(unsigned stage, int first) {
-    Scores(stage, first);
-    __syncthreads();
-    AddDown<TileV>(dv, shared + kAtP, stage + kBytesQ);
-    AddDown<TileQ>(dk, shared + kAtS, stage);
-    if (dq != nullptr) AddQueries(first);
+  // The queries in a stage, whose scores are ready, into all sums.
+  __device__ __forceinline__ void Add(unsigned stage, int first, unsigned scores) {
+    AddDown<TileV>(dv, scores, stage + kBytesQ);
+    AddDown<TileQ>(dk, scores + kBytesS, stage);
+    if (dq != nullptr) AddQueries(first, scores + kBytesS);
   }
 
   // The sums of this warp into a tile, as elements.

@@ -22,9 +22,10 @@ struct Gradient {
   int mod, b, h;
   unsigned dropout_row;  // number of query 0
 
-  // What a row's statistics are subtracted as: rows that see nothing get probabilities of 0.
+  // What is subtracted from a row's scores, or, of plain scores, from what they are as a power of
+  // two. Rows that see nothing get probabilities of 0.
   __device__ static __forceinline__ float Base(float stats) {
-    return stats == -Infinity() ? Infinity() : stats * kLog2e;
+    return stats == -Infinity() ? Infinity() : kPlain ? stats * kLog2e : stats;
   }
 
   // Products s (of q and k) and dp (of dout and v) become what multiplies dout in dv, and ds. A lane
@@ -56,7 +57,7 @@ struct Gradient {
               const int q = row + m * 16 + i / 2 * 8, k = key + n * 8 + (i & 1);
               const float x = s[m][n][i] * scale;
               const float y = modifier.Apply(x, b, h, q, k, score);
-              const float p = Exp2(fmaf(y, kLog2e, -base[m][i / 2]));
+              const float p = Exp2((y - base[m][i / 2]) * kLog2e);
               s[m][n][i] = p;
               dp[m][n][i] =
                   p * (dp[m][n][i] - delta[m][i / 2]) * modifier.Slope(x, b, h, q, k, score);
@@ -102,7 +103,7 @@ struct Gradient {
               const float x = s[m][n][i] * scale;
               float y = modifier.Apply(x, b, h, q, k, score);
               if (bias.data != nullptr) y += bias.template At<T>(q, k);
-              const float p = visible ? Exp2(fmaf(y, kLog2e, -base[m][half])) : 0.0f;
+              const float p = visible ? Exp2((y - base[m][half]) * kLog2e) : 0.0f;
               const float keep = keeps[m] >> (n * 4 + i) & 1 ? kept : 0.0f;
               const float ds = visible ? p * (dp[m][n][i] * keep - delta[m][half]) : 0.0f;
               if (bias_gradient != nullptr && visible)

@@ -83,6 +83,11 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+// Some queries of some head: what sdpa_backward_keys visits one after another.
+struct Turn {
+  int h, block;
+};
+
 template <typename T, int kHead, int kHeadV, int kMod, int kExtras, int kVector>
 __global__ void __launch_bounds__(256, 1)
     sdpa_backward_keys(T* dk, T* dv, float* dq, bool adds_dq, float* bias_sum, bool bias_gradient,
@@ -124,7 +129,7 @@ __global__ void __launch_bounds__(256, 1)
   // What lies past a length, even NaN, reads as zero.
   const Source k_rows = {Bits(k) + b * k_batch + kv * k_head, k_token, gradient.mask.keys, head};
   const Source v_rows = {Bits(v) + b * v_batch + kv * v_head, v_token, gradient.mask.keys, head_v};
-  const auto turn = [&](int h) {
+  const auto turn_loads = [&](int h) {
     const int64 row = (static_cast<int64>(b) * heads + h) * queries;
     kernel.q = {Bits(q) + b * q_batch + h * q_head, q_token, gradient.mask.queries, head};
     kernel.dout = {Bits(dout) + b * o_batch + h * o_head, o_token, gradient.mask.queries, head_v};
@@ -132,13 +137,15 @@ __global__ void __launch_bounds__(256, 1)
     kernel.delta = delta + row;
   };
   const auto turn_scores = [&](int h) {
-    const int64 row = (static_cast<int64>(b) * heads + h) * queries;
-    kernel.dq = adds_dq ? dq + row * head : nullptr;
     gradient.h = h;
-    gradient.dropout_row = static_cast<unsigned>(row);
+    gradient.dropout_row = static_cast<unsigned>((b * heads + h) * static_cast<int64>(queries));
     const int64 at = b * bias_batch + h * bias_head;
     if (kExtras && bias != nullptr) gradient.bias.data = Bits(bias) + at;
     if (kExtras && bias_gradient) gradient.bias_gradient = bias_sum + at;
+  };
+  const auto turn_sums = [&](int h) {
+    const int64 row = (static_cast<int64>(b) * heads + h) * queries;
+    kernel.dq = adds_dq ? dq + row * head : nullptr;
   };
 
   Clear(kernel.dk);
@@ -150,27 +157,48 @@ __global__ void __launch_bounds__(256, 1)
     LoadTile<kKeys, kHead, kThreads, kVector != 0>(tile_k, k_rows, kernel.first_key, threadIdx.x);
     LoadTile<kKeys, kHeadV, kThreads, kVector != 0>(tile_v, v_rows, kernel.first_key, threadIdx.x);
     const unsigned stages = kernel.shared + Kernel::kAtStages;
-    // Blocks of keys of one head run together: they start at different queries, so as not to add
-    // to the same dq at the same time.
-    const int count = end - first, turns = group * count;
-    const int shift =
-        mask != kMaskNone ? 0 : static_cast<int>(static_cast<int64>(block) * count / blocks);
-    const auto head_of = [&](int i) { return kv * group + i / count; };
-    const auto query_of = [&](int i) {
-      const int at = i % count + shift;
-      return (first + (at < count ? at : at - count)) * kQueries;
+    const int turns = group * (end - first);
+    const auto after = [&](Turn t) {
+      return t.block + 1 < end ? Turn{t.h, t.block + 1} : Turn{t.h + 1, first};
     };
-    turn(head_of(0));
-    kernel.LoadQueries(stages, query_of(0));
-    for (int i = 0; i < turns; ++i) {
+    const auto stage_of = [&](int i) { return stages + i % Kernel::kStages * Kernel::kStage; };
+    const auto scores_of = [&](int i) {
+      return kernel.shared + Kernel::kAtP + (Kernel::kAhead ? i % 2 * 2 * Kernel::kBytesS : 0);
+    };
+    const auto load = [&](int i, Turn t) {
+      if (i >= turns) return;
+      turn_loads(t.h);
+      kernel.LoadQueries(stage_of(i), t.block * kQueries);
+    };
+    const auto compute = [&](int i, Turn t) {
+      if (i >= turns) return;
+      turn_scores(t.h);
+      kernel.Scores(stage_of(i), t.block * kQueries, scores_of(i));
+    };
+    const auto add = [&](int i, Turn t) {
+      turn_sums(t.h);
+      kernel.Add(stage_of(i), t.block * kQueries, scores_of(i));
+    };
+    Turn at = {kv * group, first}, next = after(at);
+    load(0, at);
+    if constexpr (Kernel::kAhead) {
+      load(1, next);
       WaitCopies();
       __syncthreads();
-      if (i + 1 < turns) {
-        turn(head_of(i + 1));
-        kernel.LoadQueries(stages + ((i + 1) & 1) * Kernel::kStage, query_of(i + 1));
+      compute(0, at);
+    }
+    for (int i = 0; i < turns; ++i, at = next, next = after(next)) {
+      WaitCopies();
+      __syncthreads();
+      if constexpr (Kernel::kAhead) {
+        load(i + 2, after(next));
+        compute(i + 1, next);
+      } else {
+        load(i + 1, next);
+        compute(i, at);
+        __syncthreads();
       }
-      turn_scores(head_of(i));
-      kernel.Add(stages + (i & 1) * Kernel::kStage, query_of(i));
+      add(i, at);
     }
   }
   __syncthreads();

@@ -137,15 +137,18 @@ struct Forward {
         x = fmaxf(x, __shfl_xor_sync(kAll, x, 1));
         x = fmaxf(x, __shfl_xor_sync(kAll, x, 2));
         moved |= x != largest[m][half];
-        const float base = x == -Infinity() ? 0.0f : x * factor;
-        correction[m][half] = Exp2(largest[m][half] * factor - base);
+        const float top = x == -Infinity() ? 0.0f : x;
+        correction[m][half] = Exp2((largest[m][half] - top) * factor);
         largest[m][half] = x;
         float total = 0.0f;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            const float p = Exp2(fmaf(s[m][n][half * 2 + i], factor, -base));
+            // Modified scores can be so large (-1e30 where a modifier hides) that the rounding of
+            // one product but not of the other would be a large power of two.
+            const float y = s[m][n][half * 2 + i];
+            const float p = Exp2(kPlain ? fmaf(y, factor, -top * factor) : (y - top) * factor);
             s[m][n][half * 2 + i] = p;
             total += p;
           }
