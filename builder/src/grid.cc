@@ -65,19 +65,15 @@ std::vector<Axis> TypeAxes(Fields& fields, const Op& op, Diagnostics& diagnostic
 // "score_mods": the number of every choice of the attribute score_mod.
 Axis ScoreModAxis(const Field& field, const Op& op, Diagnostics& diagnostics) {
   Axis axis;
-  if (field.value.text != "score_mods" || !op.score_mods) {
-    diagnostics.Error(field.value.where,
-                      fmt::format("tunable '{}' cannot be '{}'", field.key, field.value.text),
-                      op.score_mods ? "an array of integers, or the text \"score_mods\""
-                                    : "an array of integers; \"score_mods\" is for ops that have "
-                                      "score_mods");
+  if (field.value.text != "score_mods" || op.score_mods.empty()) {
+    diagnostics.Error(
+        field.value.where, fmt::format("tunable '{}' cannot be '{}'", field.key, field.value.text),
+        !op.score_mods.empty() ? "an array of integers, or the text \"score_mods\""
+                               : "an array of integers; \"score_mods\" is for ops that have "
+                                 "score_mods");
     return axis;
   }
-  for (const Attribute& attribute : op.attributes) {
-    if (attribute.name != "score_mod") continue;
-    for (size_t i = 0; i < attribute.choices.size(); ++i) axis.values.push_back(i);
-  }
-  if (axis.values.empty()) axis.values.push_back(0);  // the family's lack is reported elsewhere
+  for (size_t i = 0; i <= op.score_mods.size(); ++i) axis.values.push_back(i);
   return axis;
 }
 

@@ -43,7 +43,7 @@ class OpReader {
                          "small letters, digits and _, beginning with a letter");
     }
     int before = diagnostics_.count();
-    op_.score_mods = score_mods_;
+    if (score_mods_) op_.score_mods = family_.score_mods;
     ReadInterface();
     bool whole = diagnostics_.count() == before;
     ReadVariants();

@@ -185,7 +185,7 @@ struct Op {
   std::vector<OpProblem> problems;
   std::vector<OpProblem> held_out;  // never tuned by default, in no bundle
   std::vector<Template> templates;
-  bool score_mods = false;  // has what the family's modifiers need (manifest_score.cc)
+  std::vector<ScoreMod> score_mods;  // the family's, where the op takes them (manifest_score.cc)
   uint64_t interface_hash = 0;
   SourceSpan where;
 };

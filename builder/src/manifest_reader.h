@@ -78,7 +78,7 @@ void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
                      const Node* step_when, Step& step, Template& variant);
 
 // manifest_score.cc: `score_mods` of [family]; then, of an op's table that has the key, what it
-// stands for. False when the op does not ask for any.
+// stands for. False when the op has none.
 void ReadScoreMods(Fields& fields, Family& family, Diagnostics& diagnostics);
 bool ExpandScoreMods(const Family& family, Node& op, Diagnostics& diagnostics);
 

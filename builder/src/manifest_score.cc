@@ -199,7 +199,7 @@ bool ExpandScoreMods(const Family& family, Node& op, Diagnostics& diagnostics) {
   if (family.score_mods.empty()) {
     diagnostics.Error(field->where, "the family has no score modifiers",
                       "as in score_mods = { softcap = \"cap * tanh(s / cap)\" } of [family]");
-    return true;
+    return false;
   }
   const Writer writer(field->where);
   Node choices = writer.Of(Kind::kArray);

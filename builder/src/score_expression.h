@@ -12,8 +12,8 @@
 // dims. Types are float and bool; all of b h q k are floats (exact below 2^24).
 //
 // The derivative is by s. At a kink it is that of the branch taken: min, max and abs take their
-// first operand (abs: the positive side) at a tie. Comparisons have derivative 0, so a select counts
-// with the side that it selects.
+// first operand (abs: the positive side) at a tie. Comparisons have derivative 0, so a select
+// counts with the side that it selects.
 #ifndef KBUNDLE_BUILDER_SCORE_EXPRESSION_H_
 #define KBUNDLE_BUILDER_SCORE_EXPRESSION_H_
 

@@ -55,12 +55,56 @@ class FunctionWriter {
 
   std::string Write(const char* name) {
     std::string body;
-    for (int id : graph_.Reachable({root_})) body += Statement(id);
+    for (int id : Needed()) body += Statement(id);
     return fmt::format("  KB_SCORE static float {}({}) {{\n{}    return {};\n  }}\n", name,
                        Parameters(), body, Value(root_));
   }
 
  private:
+  // A comparison of whole numbers is made of integers, without the nodes below it: on a GPU a
+  // conversion to float costs as much as eight additions.
+  bool ComparesIntegers(const ScoreNode& node) const {
+    return IsComparison(node.op) && IsInteger(node.operands[0]) && IsInteger(node.operands[1]);
+  }
+
+  bool IsInteger(int id) const {
+    const ScoreNode& node = graph_.node(id);
+    if (node.op == ScoreOp::kIndex) return true;
+    if (node.op == ScoreOp::kConst) {
+      return node.number == std::trunc(node.number) && std::fabs(node.number) < (1 << 24);
+    }
+    const bool sum = node.op == ScoreOp::kAdd || node.op == ScoreOp::kSub;
+    return sum && IsInteger(node.operands[0]) && IsInteger(node.operands[1]);
+  }
+
+  // "q - k"; an operand that is a sum has parentheses.
+  std::string Integer(int id, bool inside) {
+    const ScoreNode& node = graph_.node(id);
+    if (node.op == ScoreOp::kConst) return fmt::format("{}", static_cast<int>(node.number));
+    if (node.op == ScoreOp::kIndex) {
+      indices_[node.index] = true;
+      return std::string(1, kScoreIndices[node.index]);
+    }
+    const std::string sum = fmt::format("{} {} {}", Integer(node.operands[0], true),
+                                        ScoreName(node.op), Integer(node.operands[1], true));
+    return inside ? "(" + sum + ")" : sum;
+  }
+
+  std::vector<int> Needed() const {
+    std::vector<bool> wanted(graph_.size());
+    std::vector<int> out;
+    wanted[root_] = true;
+    for (int id = root_; id >= 0; --id) {
+      if (!wanted[id]) continue;
+      out.insert(out.begin(), id);
+      if (ComparesIntegers(graph_.node(id))) continue;
+      for (int operand : graph_.node(id).operands) {
+        if (operand >= 0) wanted[operand] = true;
+      }
+    }
+    return out;
+  }
+
   std::string Parameters() {
     std::string out = score_ ? "float s" : "float";
     for (int i = 0; i < 4; ++i) {
@@ -117,6 +161,10 @@ class FunctionWriter {
   }
 
   std::string Operation(const ScoreNode& node) {
+    if (ComparesIntegers(node)) {
+      return fmt::format("{} {} {}", Integer(node.operands[0], false), ScoreName(node.op),
+                         Integer(node.operands[1], false));
+    }
     const auto value = [&](int i) { return Value(node.operands[i]); };
     switch (node.op) {
       case ScoreOp::kMin:

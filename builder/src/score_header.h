@@ -1,6 +1,7 @@
 // "score_mods.h": the score modifiers of a family as C++, which sources of the family include.
 //
-//   struct ScoreArgs { float scalars[8]; const float *tensor0, *tensor1; int heads, queries, keys; };
+//   struct ScoreArgs { float scalars[8]; const float *tensor0, *tensor1; int heads, queries, keys;
+//   };
 //   inline constexpr int kScoreMods = N;          // none included
 //   template <int MOD> struct ScoreMod {          // MOD 0: none
 //     static constexpr bool kIdentity;

@@ -124,7 +124,8 @@ class Compiled {
     WriteText(folder_ / "driver.cc", kDriver);
     Unit unit;
     unit.target = *Target::Parse("x86-64-v2");
-    std::string command = "c++ -Wall -Wextra -Werror -I" KB_SOURCE_DIR "/kernels/include -I" +
+    std::string command = "c++ -Wall -Wextra -Werror -Wno-tautological-compare -I" KB_SOURCE_DIR
+                          "/kernels/include -I" +
                           folder_.path() + " -o " + (folder_ / "a.so");
     for (const std::string& option : HostOptions(unit)) command += " " + option;
     command += " " + (folder_ / "driver.cc");
@@ -207,6 +208,14 @@ struct ScoreMod<1> {  // softcap
 )text"),
             std::string::npos)
       << header;
+}
+
+TEST(ScoreHeader, ComparesIndicesAsIntegers) {
+  const std::string header = ScoreHeader({Mod("local", "select(q - k < 128 && k <= q, s, q - k)")});
+  EXPECT_NE(header.find("= q - k < 128;"), std::string::npos) << header;
+  EXPECT_NE(header.find("= k <= q;"), std::string::npos) << header;
+  const std::string sliding = ScoreHeader({Mod("window", "select(q - k < width, s, 0)")});
+  EXPECT_EQ(sliding.find("= q - k < "), std::string::npos) << sliding;
 }
 
 TEST(ScoreHeader, KnowsAnIdentity) {

@@ -3,6 +3,7 @@
 // changes.
 #include <gtest/gtest.h>
 
+#include "kbundle/describe.h"
 #include "library.h"
 #include "manifest.h"
 #include "score_header.h"
@@ -130,6 +131,58 @@ TEST_F(ScoreManifest, CompilesSourcesAgainWhenAnExpressionChanges) {
   const std::string alone = Key(*Read(kMods));
   EXPECT_EQ(Key(*Read("softcap = \"cap * tanh(s / cap)\", alibi = \"s + slope[h] * (q - k)\"")),
             alone);
+}
+
+constexpr char kHost[] = R"text(#include "kbundle/host_kernel.h"
+#include "score_mods.h"
+struct Scalars { float values[8]; };
+template <int MOD>
+static void Run(int64_t begin, int64_t end, float* y, const float* x, Scalars scalars,
+                const float* tensor0) {
+  ScoreArgs a{{}, tensor0, nullptr, 2, 3, 4};
+  for (int i = 0; i < 8; ++i) a.scalars[i] = scalars.values[i];
+  for (int64_t i = begin; i < end; ++i) y[i] = ScoreMod<MOD>::Apply(x[i], 0, 1, 2, 3, a);
+}
+#define EXPORT(MOD) KB_HOST_KERNEL(run_##MOD##_1, Run<MOD>) KB_HOST_KERNEL(run_##MOD##_2, Run<MOD>)
+EXPORT(0) EXPORT(1) EXPORT(2)
+)text";
+
+TEST_F(ScoreManifest, TellsCallersTheNamesInABundleAndRebuildsWhatIncludesTheHeader) {
+  ASSERT_TRUE(Read(kMods).ok());
+  WriteText(folder_ / "run.cc", kHost);
+  BuildOptions options;
+  options.paths = {folder_ / "demo.toml"};
+  options.output = folder_ / "demo.kb";
+  options.cache_dir = folder_ / "cache";
+  options.targets = {"x86-64-v2"};
+  RecordingReporter reporter;
+  std::atomic<bool> cancel{false};
+  const Result<BuildReport> built = Build(options, reporter, cancel);
+  ASSERT_TRUE(built.ok()) << built.status().ToString()
+                          << (reporter.failures.empty() ? "" : reporter.failures[0]);
+  const Result<std::shared_ptr<const Bundle>> bundle = Bundle::Open(options.output);
+  ASSERT_TRUE(bundle.ok()) << bundle.status().ToString();
+  const std::string described = *DescribeJson(**bundle, "demo.run", false);
+  for (const char* part :
+       {R"("name":"softcap","text":"cap * tanh(s / cap)","scalars":["cap"],"tensors":[])",
+        R"("name":"alibi","text":"s + slope[h] * (k - q)","scalars":[],)",
+        R"("tensors":[{"name":"slope","dims":"h"}])"}) {
+    EXPECT_NE(described.find(part), std::string::npos) << described;
+  }
+  ASSERT_TRUE(Read("softcap = \"cap * tanh(s / cap)\", alibi = \"s + slope[h] * (q - k)\"").ok());
+  options.explain = true;
+  ASSERT_TRUE(Build(options, reporter, cancel).ok());
+  std::string notes;
+  for (const std::string& note : reporter.notes) notes += note + "\n";
+  EXPECT_NE(notes.find("score_mods.h changed"), std::string::npos) << notes;
+}
+
+TEST_F(ScoreManifest, ChangesTheInterfaceWhenScalarsTradePlaces) {
+  const std::string with = "alibi = \"s + slope[h]\", softcap = ";
+  const std::string op = Without(kOp, "score_scalars = [20]", "score_scalars = [20, 1]");
+  const uint64_t one = Read(with + "\"cap + s * gain\"", op)->ops[0].interface_hash;
+  EXPECT_EQ(Read(with + "\"cap + gain * s\"", op)->ops[0].interface_hash, one);
+  EXPECT_NE(Read(with + "\"gain * s + cap\"", op)->ops[0].interface_hash, one);
 }
 
 }  // namespace

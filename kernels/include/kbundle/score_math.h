@@ -2,8 +2,8 @@
 // host (no libc), where they have no branches, so that loops over them vectorize; CUDA's own on a
 // GPU, but for tanh.
 //
-//   host     measured errors in ulp: Exp 1.0, Log 0.9, Tanh 1.4, Sigmoid 2.5, Erf 1.4, Pow 0.6, Sqrt
-//            0.5. Infinities and NaN give what libm gives; Pow takes -0 for 0
+//   host     measured errors in ulp: Exp 1.0, Log 0.9, Tanh 1.4, Sigmoid 2.5, Erf 1.4, Pow 0.6,
+//            Sqrt 0.5. Infinities and NaN give what libm gives; Pow takes -0 for 0
 //   GPU      CUDA's documented errors (at most 2 ulp, Pow 4); Tanh and Sigmoid: 1e-6 relative
 //
 // Flags that break rounding (-ffast-math) must not be used with this file.
