@@ -97,8 +97,8 @@ inline void DotColumns(float* out, const float* a, int64_t stride, int rows, con
 }
 
 // out[r][lane] = sum over d of a[r * stride + d] * columns[d][lane]
-__attribute__((noinline)) inline void Dot(float* out, const float* a, int64_t stride, int rows, const float* columns,
-                int64_t depth, int vectors) {
+__attribute__((noinline)) inline void Dot(float* out, const float* a, int64_t stride, int rows,
+                                          const float* columns, int64_t depth, int vectors) {
   int c = 0;
   for (; c + kColumns <= vectors; c += kColumns)
     DotColumns<kColumns>(out + c * kLanes, a, stride, rows, columns + c * kLanes, depth);
@@ -143,8 +143,8 @@ inline void AddColumns(float* sums, const float* a, int64_t stride, int rows, co
 }
 
 // sums[d][lane] += sum over r of a[r * stride + d] * weights[r][lane]
-__attribute__((noinline)) inline void Add(float* sums, const float* a, int64_t stride, int rows, const float* weights,
-                int64_t depth, int vectors) {
+__attribute__((noinline)) inline void Add(float* sums, const float* a, int64_t stride, int rows,
+                                          const float* weights, int64_t depth, int vectors) {
   int c = 0;
   for (; c + kColumns <= vectors; c += kColumns)
     AddColumns<kColumns>(sums + c * kLanes, a, stride, rows, weights + c * kLanes, depth);
