@@ -28,8 +28,8 @@ struct Gradient {
     return stats == -Infinity() ? Infinity() : kPlain ? stats * kLog2e : stats;
   }
 
-  // Products s (of q and k) and dp (of dout and v) become what multiplies dout in dv, and ds. A lane
-  // holds rows `row` + 16 m + 8 half and keys `key` + 8 n + 0 and 1.
+  // Products s (of q and k) and dp (of dout and v) become what multiplies dout in dv, and ds. A
+  // lane holds rows `row` + 16 m + 8 half and keys `key` + 8 n + 0 and 1.
   template <int kM, int kN>
   __device__ __forceinline__ void Apply(float (&s)[kM][kN][4], float (&dp)[kM][kN][4],
                                         const float (&base)[kM][2], const float (&delta)[kM][2],

@@ -51,8 +51,8 @@ KB_SCORE float Reciprocal(float x) {
 // exp(-x) beyond 2^126, also an infinite one, gives 0.
 KB_SCORE float Sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
-// tanhf is several times as slow and branches. 1 - 2 / (1 + e^2x) needs neither sign nor bounds: e^2x
-// may become 0 or infinite. It cancels near 0, where a polynomial takes over.
+// tanhf is several times as slow and branches. 1 - 2 / (1 + e^2x) needs neither sign nor bounds:
+// e^2x may become 0 or infinite. It cancels near 0, where a polynomial takes over.
 KB_SCORE float Tanh(float x) {
   const float large = fmaf(-2.0f, Reciprocal(1.0f + Exp2Approximate(x * 2.88539008f)), 1.0f);
   const float z = x * x;
