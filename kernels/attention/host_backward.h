@@ -71,8 +71,8 @@ __attribute__((noinline)) inline void GradientTile(float* p, float* dp, const fl
   }
 }
 
-// The tiles of probabilities and of the gradient of the modified scores, for queries along the lanes: q and
-// dout are packed, q with the scale in it.
+// The tiles of probabilities and of the gradient of the modified scores, for queries along the
+// lanes: q and dout are packed, q with the scale in it.
 template <typename E>
 inline void QueryLaneTiles(const Tiles& tiles, const Given<E>& given, const Problem& p,
                            const Sight& sight, const Place& at, const float* q_columns,

@@ -23,6 +23,12 @@ _FORWARD, _BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 _LAYOUTS = {"BTNH": "bshd", "BNTH": "bhsd"}
 _HIDDEN = {"float16": -3e4}  # what a mask adds to a score; of other dtypes -1e30
 
+# What the modifiers of the manifest beside this file name, in the order of their expressions. Of another one, which a
+# manifest of yours has, scalars and tensors are given in that order.
+_MODIFIERS = {"causal": (), "relative": (), "softcap": ("cap",), "alibi": ("slope",), "sliding_window": ("left",),
+              "tanh_scaled": ("gain", "rate"), "softcap_alibi_causal": ("cap", "slope")}
+_TENSORS = {"slope"}
+
 # Operands after query, key and value, by their names in the op; None where absent.
 _Extra = collections.namedtuple("_Extra", "bias q_lengths kv_lengths dropout_state score_tensor0 score_tensor1")
 
@@ -44,8 +50,9 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     dropout_rate, dropout_seed   probability, and uint32[2] (a seed) or uint32[4] (a seed and an offset) on the device,
                         or a key of jax.random. Inside shard_map each device counts its own batches and heads: give
                         each its own seed
-    score_mod           the name of a score modifier of the family's manifest; its scalars (Python numbers) and tensors
-                        (f32 arrays) follow by name, as in score_mod="softcap", cap=30.0
+    score_mod           the name of a score modifier of the family's manifest, such as "softcap" or "alibi"; its scalars
+                        (Python numbers) and tensors (f32 arrays) follow by name: score_mod="softcap", cap=30.0. They
+                        are no matter of gradients: asking for one is an error
     deterministic       gradients of the same inputs are the same bits
     implementation      "xla", "cudnn": jax.nn's own
     fallback            "jax": what no kernel takes is computed by jax.nn, instead of an error
@@ -192,7 +199,25 @@ def _score_modifier(score_mod, values):
         if values:
             raise TypeError("dot_product_attention: unknown arguments %s" % ", ".join(sorted(values)))
         return {}, (None, None)
-    raise NotImplementedError("score_mod=%r: the bundle's attention has no score modifiers" % (score_mod,))
+    known = _MODIFIERS.get(score_mod)
+    if known is not None and sorted(values) != sorted(known):
+        raise TypeError("dot_product_attention: score_mod=%r takes %s, given are %s"
+                        % (score_mod, ", ".join(known) or "nothing", ", ".join(sorted(values)) or "none"))
+    scalars, tensors = [], []
+    for name in known or values:
+        value = values[name]
+        if isinstance(value, (bool, int, float)):
+            scalars.append(float(value))
+        elif isinstance(value, jax.core.Tracer) and value.ndim == 0 and name not in _TENSORS:
+            raise Error("INVALID_ARGUMENT", "dot_product_attention: %s of score_mod=%r is a traced value, but scalars are part of "
+                        "the compiled program, and their gradient is not computed; pass a Python number" % (name, score_mod))
+        elif jnp.ndim(value) == 0 and name not in _TENSORS:
+            scalars.append(float(value))
+        else:
+            tensors.append(jnp.asarray(value, jnp.float32).reshape(-1))
+    if len(tensors) > 2:
+        raise TypeError("dot_product_attention: score_mod=%r with %d tensors; a modifier has at most 2" % (score_mod, len(tensors)))
+    return {"score_mod": score_mod, "score_scalars": tuple(scalars)}, (*tensors, None, None)[:2]
 
 
 # ---- where the kernels are legal ----

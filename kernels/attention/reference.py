@@ -93,7 +93,7 @@ _FUNCTIONS = {
     "select": _select, "pow": _power,
     "min": lambda *xs: functools.reduce(lambda a, b: _select(a.value <= b.value, a, b), xs),
     "max": lambda *xs: functools.reduce(lambda a, b: _select(a.value >= b.value, a, b), xs),
-    "abs": lambda x: x.through(np.abs(x.value), np.sign(x.value)),
+    "abs": lambda x: x.through(np.abs(x.value), np.where(x.value >= 0, 1.0, -1.0)),
     "exp": lambda x: x.through(np.exp(x.value), np.exp(x.value)),
     "log": lambda x: x.through(np.log(x.value), 1 / x.value),
     "tanh": lambda x: x.through(np.tanh(x.value), 1 - np.tanh(x.value) ** 2),

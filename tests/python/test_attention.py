@@ -1,6 +1,9 @@
 """Promise: kbj.dot_product_attention means what jax.nn.dot_product_attention means, gradients included."""
 
 import functools
+import pathlib
+import re
+import tomllib
 
 import jax
 import jax.extend.core
@@ -180,7 +183,8 @@ def test_vmap_scan_checkpoint():
     for a, b, c in zip(found, more(q), more(v)):
         near(a, ours(b, k, c), 1e-6)
     layers = lambda step: lambda q: jax.lax.scan(lambda q, _: (step(q, k, v), None), q, length=3)[0].sum()
-    near(jax.jit(jax.grad(layers(jax.checkpoint(ours))))(q), jax.grad(layers(functools.partial(jax.nn.dot_product_attention, is_causal=True)))(q), 1e-4)
+    wanted = jax.grad(layers(functools.partial(jax.nn.dot_product_attention, is_causal=True)))(q)
+    near(jax.jit(jax.grad(layers(jax.checkpoint(ours))))(q), wanted, 1e-4)
 
 
 @pytest.mark.parametrize("check_vma", [True, False])
@@ -256,6 +260,69 @@ def test_shapes_that_do_not_fit_are_named(change, message):
 def test_options_that_do_not_fit_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         kbj.dot_product_attention(*inputs(), **options)
+
+
+def plain_attention(modify, q, k, v):
+    """The formula, with a modifier of s[b, h, q, k], over all heads of q."""
+    k, v = (jnp.repeat(x, q.shape[2] // k.shape[2], axis=2) for x in (k, v))
+    s = jnp.einsum("bthd,bshd->bhts", q, k) / np.sqrt(q.shape[-1])
+    h, t, j = (jnp.arange(n).reshape(shape) for n, shape in zip(s.shape[1:], [(1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1)]))
+    return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(modify(s, h, t, j)), v)
+
+
+SLOPES = np.array([0.5, 0.25, 0.1, 0.05], np.float32)
+FORMULAS = {
+    "causal": (lambda s, h, q, k: jnp.where(k <= q, s, -1e9), {}),
+    "relative": (lambda s, h, q, k: s + (q - k), {}),
+    "softcap": (lambda s, h, q, k: 0.8 * jnp.tanh(s / 0.8), {"cap": 0.8}),
+    "alibi": (lambda s, h, q, k: s + SLOPES.reshape(1, 4, 1, 1) * (k - q), {"slope": SLOPES}),
+    "sliding_window": (lambda s, h, q, k: jnp.where(q - k <= 4, s, -1e9), {"left": 4}),
+    "tanh_scaled": (lambda s, h, q, k: 2 * jnp.tanh(0.5 * s), {"gain": 2, "rate": 0.5}),
+    "softcap_alibi_causal": (lambda s, h, q, k: jnp.where(k <= q, 0.8 * jnp.tanh(s / 0.8) + SLOPES.reshape(1, 4, 1, 1) * (k - q), -1e9),
+                             {"cap": 0.8, "slope": SLOPES}),
+}
+
+
+@pytest.mark.parametrize("score_mod", FORMULAS)
+def test_score_modifiers(score_mod):
+    modify, values = FORMULAS[score_mod]
+    check(lambda q, k, v: kbj.dot_product_attention(q, k, v, score_mod=score_mod, **values),
+          functools.partial(plain_attention, modify), *inputs())
+
+
+def test_the_wrapper_knows_the_modifiers_of_the_manifest():
+    import kbundle.families.attention as wrapper
+    manifest = tomllib.loads((pathlib.Path(__file__).parents[2] / "kernels/attention/attention.toml").read_text())
+    expressions = manifest["family"]["score_mods"]
+    assert list(wrapper._MODIFIERS) == list(expressions) == list(FORMULAS)
+    for name, text in expressions.items():
+        known = set(re.findall(r"\b[a-z]\w*", text)) - {"s", "b", "h", "q", "k", "select", "tanh"}
+        assert set(wrapper._MODIFIERS[name]) == known
+        assert wrapper._TENSORS & known == set(re.findall(r"(\w+)\[", text))
+        assert sorted(known, key=text.index) == list(wrapper._MODIFIERS[name])
+
+
+def test_gradients_of_what_a_modifier_names_are_errors():
+    q, k, v = inputs()
+    alibi = lambda q, slope: kbj.dot_product_attention(q, k, v, score_mod="alibi", slope=slope).sum()
+    softcap = lambda cap: kbj.dot_product_attention(q, k, v, score_mod="softcap", cap=cap).sum()
+    assert np.isfinite(jax.jit(jax.grad(alibi))(q, SLOPES)).all()
+    with pytest.raises(kbundle.Error, match="gradient of a tensor of score_mod='alibi'"):
+        jax.grad(alibi, 1)(q, SLOPES)
+    with pytest.raises(kbundle.Error, match="cap of score_mod='softcap' is a traced value"):
+        jax.grad(softcap)(0.8)
+
+
+def test_modifiers_want_exactly_what_they_name():
+    q, k, v = inputs()
+    with pytest.raises(TypeError, match="takes cap, given are gain"):
+        kbj.dot_product_attention(q, k, v, score_mod="softcap", gain=1.0)
+    with pytest.raises(kbundle.Error, match="none, causal, relative, softcap"):
+        kbj.dot_product_attention(q, k, v, score_mod="softcat", cap=1.0)
+    with pytest.raises(kbundle.Error, match="INVALID_ARGUMENT"):
+        kbj.dot_product_attention(q, k, v, score_mod="alibi", slope=np.ones(3, np.float32))
+    with pytest.raises(kbundle.Error, match="jax.nn.*score_mod"):
+        kbj.dot_product_attention(q, k, v, score_mod="softcap", cap=1.0, local_window_size=3, fallback="jax")
 
 
 def test_unknown_names_are_errors():
