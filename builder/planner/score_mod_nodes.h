@@ -44,6 +44,7 @@ inline constexpr PointwiseMode kPointwiseModes[] = {
     {"SIGMOID", fe::PointwiseMode_t::SIGMOID_FWD, 1, false, false},
     {"ERF", fe::PointwiseMode_t::ERF, 1, false, false},
     {"SQRT", fe::PointwiseMode_t::SQRT, 1, false, false},
+    {"RECIPROCAL", fe::PointwiseMode_t::RECIPROCAL, 1, false, false},
     {"CMP_EQ", fe::PointwiseMode_t::CMP_EQ, 2, false, true},
     {"CMP_NEQ", fe::PointwiseMode_t::CMP_NEQ, 2, false, true},
     {"CMP_GT", fe::PointwiseMode_t::CMP_GT, 2, false, true},

@@ -87,6 +87,7 @@ Object Refused(const Unit& unit, std::string why) {
 Result<Object> Plan(const Unit& unit, const CompileContext& context) {
   const Json all = Json::parse(unit.extra_options);
   const Json& profile = all.at("profile");
+  if (all.contains("refused")) return Refused(unit, all.at("refused"));
   Result<CudnnPlans> plans =
       context.cudnn->Plan(all.at("cudnn"), profile.dump(), all.at("request"), context.limit);
   if (!plans.ok() && plans.status().code() == StatusCode::kInvalidArgument) {

@@ -143,6 +143,10 @@ struct GraphNode {
     std::vector<std::string> texts;  // or one of these for each choice
     std::optional<Program> when;     // left out where it does not hold
   };
+  // The op's score modifiers: their values, and in a backward node their derivatives.
+  enum class ScoreUse { kNone, kValue, kSlope };
+  ScoreUse score = ScoreUse::kNone;
+  int score_scalars = 0, score_tensors = 0;  // the first of them in Step.args
   std::vector<TensorUse> tensors;
   std::vector<ScalarUse> scalars;
   std::vector<Option> options;

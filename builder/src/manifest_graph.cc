@@ -28,6 +28,9 @@ class GraphReader {
     if (const Node* options = fields.Take("options", Kind::kTable)) {
       for (const Field& field : options->fields) ReadOption(field);
     }
+    static const std::vector<std::string> kUses = {"none", "value", "slope"};
+    const auto use = static_cast<GraphNode::ScoreUse>(fields.TakeWord("score_mods", kUses));
+    if (use != GraphNode::ScoreUse::kNone) AddScoreMods(use);
     if (step_.args.size() > kMaxArgs) {
       context_.diagnostics.Error(step_.where, fmt::format("{} tensors and scalars, allowed are {}",
                                                           step_.args.size(), kMaxArgs));
@@ -39,6 +42,41 @@ class GraphReader {
     arg.where = where;
     step_.args.push_back(std::move(arg));
     return static_cast<int>(step_.args.size()) - 1;
+  }
+
+  // A uid for each scalar and tensor that a modifier may have.
+  void AddScoreMods(GraphNode::ScoreUse use) {
+    const auto place = [](const auto& all, const std::string& name) {
+      size_t i = 0;
+      while (i < all.size() && all[i].name != name) ++i;
+      return static_cast<int>(i);
+    };
+    if (context_.op.score_mods.empty()) {
+      return context_.diagnostics.Error(step_.where, "the op has no score modifiers",
+                                        "give the op the key score_mods");
+    }
+    GraphNode& graph = *step_.graph;
+    graph.score = use;
+    graph.score_scalars = static_cast<int>(step_.args.size());
+    for (int i = 0; i < kMaxScoreScalars; ++i) {
+      Arg arg;
+      arg.kind = ArgKind::kFloat;
+      arg.ctype = DType::kF32;
+      arg.index = place(context_.op.attributes, "score_scalars");
+      arg.count = i + 1;
+      arg.text = fmt::format("f32(score_scalars[{}])", i);
+      AddArg(std::move(arg), step_.where);
+    }
+    graph.score_tensors = static_cast<int>(step_.args.size());
+    for (int i = 0; i < kMaxScoreTensors; ++i) {
+      Arg arg;
+      arg.kind = ArgKind::kOperand;
+      arg.text = fmt::format("score_tensor{}", i);
+      arg.index = place(context_.op.operands, arg.text);
+      if (arg.index < static_cast<int>(context_.op.operands.size())) {
+        AddArg(std::move(arg), step_.where);
+      }
+    }
   }
 
   std::vector<Program> ReadSizes(Fields& fields, const char* key) {

@@ -171,6 +171,8 @@ class FunctionWriter {
         return Call("Min", node);
       case ScoreOp::kMax:
         return Call("Max", node);
+      case ScoreOp::kDiv:
+        return Call("Div", node);
       case ScoreOp::kPow:
         return Call("Pow", node);
       case ScoreOp::kAbs:

@@ -265,7 +265,12 @@ Status Resolver::AddScalar(const fb::Arg& arg, ResolvedStep& out) const {
   bool fits = false;
   std::string value;
   if (static_cast<ArgKind>(arg.kind()) == ArgKind::kFloat) {
-    fits = StoreAs(ctype, problem_.attributes[arg.index()].number, bytes);
+    // count: an element of an array, 0 where the problem has fewer.
+    const Problem::Attribute& attribute = problem_.attributes[arg.index()];
+    const size_t element = arg.count();
+    const bool given = element > 0 && element <= attribute.numbers.size();
+    const double number = element == 0 ? attribute.number : 0;
+    fits = StoreAs(ctype, given ? attribute.numbers[element - 1] : number, bytes);
   } else {
     KB_ASSIGN_OR_RETURN(int64_t integer, Eval(*arg.program(), TextOf(arg.text())));
     fits = StoreAs(ctype, integer, bytes);

@@ -200,7 +200,7 @@ struct ScoreMod<1> {  // softcap
   static constexpr bool kIdentity = false;
   KB_SCORE static float Apply(float s, int, int, int, int, const ScoreArgs& a) {
     const float v0 = a.scalars[0];  // cap
-    const float v2 = s / v0;
+    const float v2 = kbundle::score::Div(s, v0);
     const float v3 = kbundle::score::Tanh(v2);
     const float v4 = v0 * v3;
     return v4;

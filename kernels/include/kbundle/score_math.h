@@ -1,10 +1,11 @@
 // The functions of score modifiers in f32, for the generated "score_mods.h": freestanding on the
 // host (no libc), where they have no branches, so that loops over them vectorize; CUDA's own on a
-// GPU, but for tanh.
+// GPU, but for divisions and tanh.
 //
 //   host     measured errors in ulp: Exp 1.0, Log 0.9, Tanh 1.4, Sigmoid 2.5, Erf 1.4, Pow 0.6,
 //            Sqrt 0.5. Infinities and NaN give what libm gives; Pow takes -0 for 0
-//   GPU      CUDA's documented errors (at most 2 ulp, Pow 4); Tanh and Sigmoid: 1e-6 relative
+//   GPU      CUDA's documented errors (at most 2 ulp, Pow 4); Div 1.5 ulp, Tanh and
+//            Sigmoid 1e-6 relative
 //
 // Flags that break rounding (-ffast-math) must not be used with this file.
 #pragma once
@@ -31,17 +32,32 @@ KB_SCORE float Erf(float x) { return erff(x); }
 KB_SCORE float Sqrt(float x) { return sqrtf(x); }
 KB_SCORE float Pow(float x, float y) { return powf(x, y); }
 
+// A divisor is mostly one scalar for all scores: its reciprocal is then taken once, and rounds once
+// more than a division. (Divisors below 2^-126 have an infinite one.)
+KB_SCORE float Div(float a, float b) { return a * __frcp_rn(b); }
+
+KB_SCORE float Exp2Approximate(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+KB_SCORE float Reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 // exp(-x) beyond 2^126, also an infinite one, gives 0.
 KB_SCORE float Sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
-// tanhf is three times as slow and branches. 1 - 2 / (e^2x + 1) cancels near 0, where a polynomial
-// takes over; e^2x beyond f32 is infinite and gives 1.
+// tanhf is several times as slow and branches. 1 - 2 / (1 + e^2x) needs neither sign nor bounds:
+// e^2x may become 0 or infinite. It cancels near 0, where a polynomial takes over.
 KB_SCORE float Tanh(float x) {
-  const float a = fabsf(x), z = x * x;
-  const float large = copysignf(1.0f - __fdividef(2.0f, __expf(Min(2.0f * a, 80.0f)) + 1.0f), x);
-  const float p =
-      fmaf(fmaf(fmaf(0.0152268792f, z, -0.0519715995f), z, 0.133087128f), z, -0.333323747f);
-  return a < 0.55f ? fmaf(x * z, p, x) : x != x ? x : large;
+  const float large = fmaf(-2.0f, Reciprocal(1.0f + Exp2Approximate(x * 2.88539008f)), 1.0f);
+  const float z = x * x;
+  const float p = fmaf(fmaf(-0.0491608903f, z, 0.13300033f), z, -0.333326697f);
+  return fabsf(x) < 0.35f ? fmaf(x * z, p, x) : large;
 }
 
 #else
@@ -51,6 +67,7 @@ KB_SCORE float FromBits(unsigned bits) { return __builtin_bit_cast(float, bits);
 KB_SCORE float Infinity() { return __builtin_inff(); }
 
 KB_SCORE float Abs(float x) { return __builtin_fabsf(x); }
+KB_SCORE float Div(float a, float b) { return a / b; }
 KB_SCORE float Sqrt(float x) { return __builtin_sqrtf(x); }
 
 // 2^n e^r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 rounds to the integer n and leaves it in the low
