@@ -9,7 +9,7 @@
 //         "causal": "none", "top_left" (k <= q) or "bottom_right" (k <= q + keys - queries)
 //         "window": keys with q - k > window are masked, q moved as `causal` moves it
 //         tensor "bias" [B or 1, H or 1, SQ, SKV], added to scores that are scaled and modified
-//         tensors "q_lengths" and "kv_lengths", i32 [B, 1, 1, 1], together: what is beyond is masked
+//         tensors "q_lengths", "kv_lengths", i32 [B, 1, 1, 1], together: what is beyond is masked
 //         "dropout": {"probability": p}, tensors "dropout_seed", "dropout_offset", i64 [1, 1, 1, 1]
 //         a tensor's "ragged": the name of the tensor of its [B + 1, 1, 1, 1] offsets, in elements
 //         "score_mod", "score_mod_backward", "scalars", "score_tensors": see score_mod_nodes.h
@@ -170,7 +170,8 @@ std::shared_ptr<ScoreMod> SetCommon(Tensors& tensors, const SdpaSizes& sizes, bo
   if (mask.q_lengths != nullptr) {
     options->set_seq_len_q(mask.q_lengths).set_seq_len_kv(mask.kv_lengths);
   }
-  const std::shared_ptr<ScoreMod> mod = ScoreMod::In(tensors.request(), tensors, backward);
+  const std::vector<int64_t> scores = {sizes.batch, sizes.heads, sizes.queries, sizes.keys};
+  const std::shared_ptr<ScoreMod> mod = ScoreMod::In(tensors.request(), tensors, scores, backward);
   if (mod != nullptr) {
     options->set_score_mod(
         [mod, mask, sizes](std::shared_ptr<fe::graph::Graph> graph, Tensor score) {
