@@ -9,7 +9,7 @@
 //         "causal": "none", "top_left" (k <= q) or "bottom_right" (k <= q + keys - queries)
 //         "window": keys with q - k > window are masked, q moved as `causal` moves it
 //         tensor "bias" [B or 1, H or 1, SQ, SKV], added to scores that are scaled and modified
-//         tensors "q_lengths", "kv_lengths", i32 [B, 1, 1, 1], together: what is beyond is masked
+//         tensors "q_lengths" and "kv_lengths", i32 [B, 1, 1, 1], together: the rest is masked
 //         "dropout": {"probability": p}, tensors "dropout_seed", "dropout_offset", i64 [1, 1, 1, 1]
 //         a tensor's "ragged": the name of the tensor of its [B + 1, 1, 1, 1] offsets, in elements
 //         "score_mod", "score_mod_backward", "scalars", "score_tensors": see score_mod_nodes.h
