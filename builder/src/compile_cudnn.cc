@@ -48,7 +48,7 @@ Result<uint64_t> BitsOf(const CudnnScalar& scalar, DType* dtype) {
     *dtype = DType::kF32;
     return uint64_t{std::bit_cast<uint32_t>(static_cast<float>(scalar.value))};
   }
-  if (scalar.dtype == "s32") {
+  if (scalar.dtype == "i32") {
     *dtype = DType::kI32;
     return uint64_t{static_cast<uint32_t>(static_cast<int32_t>(scalar.value))};
   }

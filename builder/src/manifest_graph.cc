@@ -84,7 +84,7 @@ class GraphReader {
     const Node* node = fields.Require(key, Kind::kArray);
     for (size_t i = 0; node != nullptr && i < node->items.size(); ++i) {
       auto size = ReadInteger(context_, node->items[i], StepPlace(fmt::format("`{}`", key)));
-      if (size) sizes.push_back(std::move(*size));
+      sizes.push_back(size ? std::move(*size) : Program());  // what is wrong was told
     }
     return sizes;
   }
@@ -104,7 +104,7 @@ class GraphReader {
     if (name == nullptr) return;
     std::optional<Arg> arg = ReadPointer(context_, *name);
     if (!arg) return;
-    if (use.dims.size() != use.strides.size()) {
+    if (!use.strides.empty() && use.dims.size() != use.strides.size()) {
       context_.diagnostics.Error(field.where,
                                  fmt::format("tensor '{}' has {} dims and {} strides", field.key,
                                              use.dims.size(), use.strides.size()),
@@ -178,8 +178,7 @@ class GraphReader {
   Step& step_;
 };
 
-// ---- Points
-// --------------------------------------------------------------------------------------
+// ---- Points ------------------------------------------------------------------------------------
 
 bool Uses(const Template& variant, ArgKind kind, int index) {
   for (const Step& step : variant.steps) {
@@ -213,6 +212,27 @@ class Tie {
  private:
   Template& variant_;
 };
+
+// cuDNN's plans take every tensor for aligned to 16 bytes, and say nothing when one is not.
+void WantAligned(const Op& op, Template& variant) {
+  std::vector<Instruction> code;
+  std::string names;
+  const auto add = [&](ArgKind kind, const std::vector<Tensor>& tensors, size_t first) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!Uses(variant, kind, static_cast<int>(i))) continue;
+      const Instruction align{Opcode::kAlign, static_cast<int64_t>(first + i)};
+      code = code.empty() ? std::vector<Instruction>{align}
+                          : CombineCode(Opcode::kMin, std::move(code), {align});
+      names += (names.empty() ? "" : ", ") + tensors[i].name;
+    }
+  };
+  add(ArgKind::kOperand, op.operands, 0);
+  add(ArgKind::kResult, op.results, op.operands.size());
+  if (code.empty()) return;
+  code = CombineCode(Opcode::kMod, std::move(code), ConstantCode(16));
+  variant.when.push_back(Condition(fmt::format("align({}) % 16 == 0", names),
+                                   CombineCode(Opcode::kEq, std::move(code), ConstantCode(0))));
+}
 
 }  // namespace
 
@@ -253,6 +273,7 @@ void TieToProblems(const Op& op, Template& variant) {
     }
   }
   variant.tunables.push_back("CUDNN");
+  WantAligned(op, variant);
 }
 
 }  // namespace kbundle::builder

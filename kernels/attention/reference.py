@@ -158,8 +158,9 @@ class Modifier:
 @functools.lru_cache(maxsize=None)
 def modifiers():
     """{name: Modifier} of the manifest beside this file."""
-    manifest = tomllib.loads(pathlib.Path(__file__).with_name("attention.toml").read_text())
-    return {name: Modifier(text) for name, text in manifest["family"]["score_mods"].items()}
+    text = pathlib.Path(__file__).with_name("attention.toml").read_text()
+    section = text.split("[family.score_mods]\n", 1)[1].split("\n[", 1)[0]  # the rest is TOML 1.1, which tomllib does not read
+    return {name: Modifier(expression) for name, expression in tomllib.loads(section).items()}
 
 
 def _heads_first(x, layout):

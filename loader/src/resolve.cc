@@ -205,7 +205,8 @@ Status Resolver::FillExecutionPlan(const fb::Step& step, uint32_t number, Resolv
   out.blob = row.blob();
   out.symbol = bundle_.index().symbols()->Get(row.symbol())->str();
   out.workspace = {Pointer::From::kWorkspace, resolution_.workspace_bytes};
-  resolution_.workspace_bytes += PlanWorkspace(row);
+  out.bytes = PlanWorkspace(row);
+  resolution_.workspace_bytes += out.bytes;
   for (uint32_t i = 0; step.args() != nullptr && i < step.args()->size(); ++i) {
     KB_RETURN_IF_ERROR(AddArg(*step.args()->Get(i), out));
   }

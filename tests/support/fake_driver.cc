@@ -247,16 +247,18 @@ struct FakeCalls {
     return g_fake->Enter("StreamIsCapturing");
   }
   static CUresult StreamCreate(CUstream* stream, unsigned) {
-    *stream = reinterpret_cast<CUstream>(uintptr_t{0x5000});
-    return g_fake->Enter("StreamCreate");
+    const CUresult entered = g_fake->EnterUnsafe("StreamCreate");
+    if (entered == CUDA_SUCCESS) *stream = reinterpret_cast<CUstream>(g_fake->NextHandle());
+    return entered;
   }
   static CUresult StreamDestroy(CUstream) { return g_fake->Enter("StreamDestroy"); }
   static CUresult StreamBeginCapture(CUstream, CUstreamCaptureMode) {
     return g_fake->Enter("StreamBeginCapture");
   }
   static CUresult StreamEndCapture(CUstream, CUgraph* graph) {
-    *graph = reinterpret_cast<CUgraph>(uintptr_t{0x6000});
-    return g_fake->Enter("StreamEndCapture");
+    const CUresult entered = g_fake->Enter("StreamEndCapture");
+    if (entered == CUDA_SUCCESS) *graph = reinterpret_cast<CUgraph>(g_fake->NextHandle());
+    return entered;
   }
   static CUresult GraphDestroy(CUgraph) { return g_fake->Enter("GraphDestroy"); }
   static CUresult ThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
@@ -300,6 +302,11 @@ CUresult FakeDriver::Enter(const char* name) {
   if (failing_.empty()) return CUDA_SUCCESS;
   auto found = failing_.find(name);
   return found != failing_.end() ? found->second : CUDA_SUCCESS;
+}
+
+uint64_t FakeDriver::NextHandle() {
+  std::lock_guard lock(mutex_);
+  return next_handle_++;
 }
 
 CUresult FakeDriver::EnterUnsafe(const char* name) {
