@@ -283,7 +283,9 @@ def _call(op, operands, attributes, **more):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _attention(attributes, deterministic, with_stats, query, key, value, extra):
-    return _call(_FORWARD, _operands((query, key, value), extra), attributes, with_stats=with_stats)
+    # Always with stats, which cost next to nothing: a problem is then the same with and without gradients.
+    out, stats = _call(_FORWARD, _operands((query, key, value), extra), attributes, with_stats=True)
+    return out, stats if with_stats else None
 
 
 def _operands(arrays, extra):
