@@ -23,12 +23,6 @@ _FORWARD, _BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 _LAYOUTS = {"BTNH": "bshd", "BNTH": "bhsd"}
 _HIDDEN = {"float16": -3e4}  # what a mask adds to a score; of other dtypes -1e30
 
-# What the modifiers of the manifest beside this file name, in the order of their expressions. Of another one, which a
-# manifest of yours has, scalars and tensors are given in that order.
-_MODIFIERS = {"causal": (), "relative": (), "softcap": ("cap",), "alibi": ("slope",), "sliding_window": ("left",),
-              "tanh_scaled": ("gain", "rate"), "softcap_alibi_causal": ("cap", "slope")}
-_TENSORS = {"slope"}
-
 # Operands after query, key and value, by their names in the op; None where absent.
 _Extra = collections.namedtuple("_Extra", "bias q_lengths kv_lengths dropout_state score_tensor0 score_tensor1")
 
@@ -199,25 +193,19 @@ def _score_modifier(score_mod, values):
         if values:
             raise TypeError("dot_product_attention: unknown arguments %s" % ", ".join(sorted(values)))
         return {}, (None, None)
-    known = _MODIFIERS.get(score_mod)
-    if known is not None and sorted(values) != sorted(known):
+    known = {mod["name"]: mod for mod in getattr(default_bundle().op(_FORWARD), "score_mods", ())}
+    if score_mod not in known:
+        raise ValueError("dot_product_attention: score_mod=%r; the bundle has %s" % (score_mod, ", ".join(known) or "none"))
+    scalars, tensors = known[score_mod]["scalars"], [tensor["name"] for tensor in known[score_mod]["tensors"]]
+    if sorted(values) != sorted(scalars + tensors):
         raise TypeError("dot_product_attention: score_mod=%r takes %s, given are %s"
-                        % (score_mod, ", ".join(known) or "nothing", ", ".join(sorted(values)) or "none"))
-    scalars, tensors = [], []
-    for name in known or values:
-        value = values[name]
-        if isinstance(value, (bool, int, float)):
-            scalars.append(float(value))
-        elif isinstance(value, jax.core.Tracer) and value.ndim == 0 and name not in _TENSORS:
-            raise Error("INVALID_ARGUMENT", "dot_product_attention: %s of score_mod=%r is a traced value, but scalars are part of "
-                        "the compiled program, and their gradient is not computed; pass a Python number" % (name, score_mod))
-        elif jnp.ndim(value) == 0 and name not in _TENSORS:
-            scalars.append(float(value))
-        else:
-            tensors.append(jnp.asarray(value, jnp.float32).reshape(-1))
-    if len(tensors) > 2:
-        raise TypeError("dot_product_attention: score_mod=%r with %d tensors; a modifier has at most 2" % (score_mod, len(tensors)))
-    return {"score_mod": score_mod, "score_scalars": tuple(scalars)}, (*tensors, None, None)[:2]
+                        % (score_mod, ", ".join(scalars + tensors) or "nothing", ", ".join(sorted(values)) or "none"))
+    traced = [name for name in scalars if isinstance(values[name], jax.core.Tracer)]
+    if traced:
+        raise Error("INVALID_ARGUMENT", "dot_product_attention: %s of score_mod=%r is a traced value, but scalars are part of the "
+                    "compiled program, and their gradient is not computed; pass a Python number" % (traced[0], score_mod))
+    arrays = [jnp.asarray(values[name], jnp.float32).reshape(-1) for name in tensors]
+    return ({"score_mod": score_mod, "score_scalars": tuple(float(values[name]) for name in scalars)}, (*arrays, None, None)[:2])
 
 
 # ---- where the kernels are legal ----
