@@ -80,6 +80,10 @@ FINE(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), (voi
      *status = CU_STREAM_CAPTURE_STATUS_NONE)
 FINE(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode), (void)mode)
 FINE(cuStreamCreate, (CUstream* stream, unsigned flags), (void)flags; *stream = (CUstream)0x2000)
+FINE(cuStreamDestroy_v2, (CUstream stream), (void)stream)
+FINE(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (void)stream; (void)mode)
+FINE(cuStreamEndCapture, (CUstream stream, CUgraph* graph), (void)stream; *graph = (CUgraph)0x3000)
+FINE(cuGraphDestroy, (CUgraph graph), (void)graph)
 FINE(cuStreamSynchronize, (CUstream stream), (void)stream)
 FINE(cuMemAlloc_v2, (CUdeviceptr* address, size_t size),
      *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256))
