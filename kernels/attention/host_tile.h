@@ -17,8 +17,6 @@ constexpr int kColumns = KB_ISA_LEVEL >= 4 ? 4 : 2;  // vectors of a row held in
 constexpr int kRows = 4;
 constexpr int64_t kDepth = 256;  // terms of a product summed in one go: long sums lose digits
 
-inline float Infinity() { return __builtin_inff(); }
-
 inline int VectorsOf(int64_t lanes) { return static_cast<int>((lanes + kLanes - 1) / kLanes); }
 
 inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }  // a NaN in `a` loses
@@ -154,23 +152,6 @@ __attribute__((noinline)) inline void Add(float* sums, const float* a, int64_t s
 
 inline void Clear(float* tile, int64_t rows) {
   for (int64_t i = 0; i < rows * kTile; i += kLanes) StoreAny(tile + i, Floats{});
-}
-
-// `count` <= kLanes elements; the others are zero, or are not written.
-template <typename E>
-inline Floats Load(const typename E::Memory* p, int64_t count) {
-  if (count >= kLanes) return E::Widen(LoadAny<typename E::Raw>(p));
-  typename E::Memory buffer[kLanes] = {};
-  for (int i = 0; i < count; ++i) buffer[i] = p[i];
-  return E::Widen(LoadAny<typename E::Raw>(buffer));
-}
-
-template <typename E>
-inline void Store(typename E::Memory* p, Floats v, int64_t count) {
-  if (count >= kLanes) return StoreAny(p, E::Narrow(v));
-  typename E::Memory buffer[kLanes];
-  StoreAny(buffer, E::Narrow(v));
-  for (int i = 0; i < count; ++i) p[i] = buffer[i];
 }
 
 // columns[d][lane] = rows[lane * stride + d] * by; lanes from `count` on are 0.

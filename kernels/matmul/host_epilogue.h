@@ -14,13 +14,7 @@ inline Floats Exp2(Floats t) {
   const Floats magic = Splat(12582912.0f);  // 1.5 * 2^23: adding it rounds, into the low bits
   const Floats shifted = t + magic;
   const Floats f = t - (shifted - magic);  // in [-0.5, 0.5]
-  Floats p = Splat(1.3276431984e-3f);      // minimax of 2^f, relative error 1.5e-7
-  p = p * f + 9.6755339432e-3f;
-  p = p * f + 5.5507133175e-2f;
-  p = p * f + 2.4022119865e-1f;
-  p = p * f + 6.9314696709e-1f;
-  p = p * f + 1.0f;
-  return AsFloats(AsWords(p) + (AsWords(shifted) << 23));
+  return AsFloats(AsWords(Exp2Fraction(f)) + (AsWords(shifted) << 23));
 }
 
 // (1 + tanh(u)) / 2 of gelu's u = sqrt(2 / pi) * (x + 0.044715 x^3): a logistic function of 2 u.

@@ -1,4 +1,4 @@
-// What matmul adds to kbundle/host_vector.h: FP8 memory, parts of a vector, tiles of a product.
+// What matmul adds to kbundle/host_vector.h: FP8 memory, tiles of a product.
 //
 // A register tile is kRows x kColumns sums. Packed operands are cut into slivers: kRows rows of
 // op(a), or kColumns columns of op(b), as f32[K][kRows] and f32[K][kColumns]; what is missing at
@@ -21,12 +21,6 @@ constexpr int kUnitRows = 12;  // and these, the sizes that matmul.toml knows, o
 constexpr int kUnitColumns = 32;
 
 typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
-
-inline Ints LaneNumbers() {
-  int32_t number[kLanes];
-  for (int i = 0; i < kLanes; ++i) number[i] = i;
-  return LoadAny<Ints>(number);
-}
 
 // NaN where the magnitude is 0x7f; no infinities. Exponents are rebased by integer arithmetic;
 // subnormals, multiples of 2^-9, by a conversion.
@@ -51,35 +45,6 @@ struct E5M2 {
   using Raw = Bytes;
   static Floats Widen(Raw v) { return F16::Widen(__builtin_convertvector(v, Halves) << 8); }
 };
-
-// Fewer than 2 * kLanes elements, in pieces of constant size.
-template <typename Memory>
-inline void CopySome(Memory* to, const Memory* from, int64_t count) {
-#pragma GCC unroll 8
-  for (int width = kLanes; width > 0; width /= 2) {
-    if ((count & width) == 0) continue;
-    __builtin_memcpy(to, from, width * sizeof(Memory));
-    to += width;
-    from += width;
-  }
-}
-
-// `count` elements, kLanes at most; the others are zero, or are not written.
-template <typename E>
-inline Floats Load(const typename E::Memory* p, int64_t count) {
-  if (count >= kLanes) return E::Widen(LoadAny<typename E::Raw>(p));
-  typename E::Memory buffer[kLanes] = {};
-  if (count > 0) CopySome(buffer, p, count);
-  return E::Widen(LoadAny<typename E::Raw>(buffer));
-}
-
-template <typename E>
-inline void Store(typename E::Memory* p, Floats v, int64_t count) {
-  if (count >= kLanes) return StoreAny(p, E::Narrow(v));
-  typename E::Memory buffer[kLanes];
-  StoreAny(buffer, E::Narrow(v));
-  if (count > 0) CopySome(p, buffer, count);
-}
 
 // One sliver of W lines: rows of op(a) or columns of op(b), of which `count` exist. Line i starts
 // at from + i * line_stride and goes on in steps of depth_stride; one of the two is 1.

@@ -13,32 +13,11 @@ using namespace kbundle::host;
 typedef double Doubles __attribute__((vector_size(kBytes)));
 typedef float HalfFloats __attribute__((vector_size(kBytes / 2)));
 
-inline float Infinity() { return __builtin_inff(); }
-
-// Lane i holds i.
-inline Ints LaneNumbers() {
-  int32_t number[kLanes];
-  for (int i = 0; i < kLanes; ++i) number[i] = i;
-  return LoadAny<Ints>(number);
-}
-
 // Asks for the memory of `count` elements from p on, which need not exist: nothing is read.
 template <typename Memory>
 inline void Prefetch(const Memory* p, int count) {
   constexpr int kLine = 64 / sizeof(Memory);
   for (int i = 0; i < count; i += kLine) __builtin_prefetch(p + i, 0, 2);
-}
-
-// Copies `count` < kLanes elements in at most log2(kLanes) pieces of constant size.
-template <typename Memory>
-inline void CopySome(Memory* to, const Memory* from, int count) {
-  int i = 0;
-#pragma GCC unroll 8
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    if ((count & width) == 0) continue;
-    __builtin_memcpy(to + i, from + i, width * sizeof(Memory));
-    i += width;
-  }
 }
 
 // The first `count` < kLanes elements of memory; the others are zero, or are not written.

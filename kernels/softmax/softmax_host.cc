@@ -35,14 +35,8 @@ inline Floats Exp2(Floats d, float factor) {
   const Floats t = d * factor;
   const Floats shifted = t + magic;
   const Floats f = t - (shifted - magic);  // in [-0.5, 0.5]
-  Floats p = Splat(1.3276431984e-3f);      // minimax of 2^f, relative error 1.5e-7
-  p = p * f + 9.6755339432e-3f;
-  p = p * f + 5.5507133175e-2f;
-  p = p * f + 2.4022119865e-1f;
-  p = p * f + 6.9314696709e-1f;
-  p = p * f + 1.0f;
   const Floats power = AsFloats((AsWords(shifted) << 23) + ((127u + 64u) << 23));
-  return t < -190.0f ? Splat(0.0f) : p * power;
+  return t < -190.0f ? Splat(0.0f) : Exp2Fraction(f) * power;
 }
 
 // Logits are scale * x.

@@ -35,6 +35,36 @@ inline Floats Splat(float f) { return f - Floats{}; }
 inline Words SplatWord(uint32_t w) { return w - Words{}; }
 inline Floats AsFloats(Words w) { return (Floats)w; }
 inline Words AsWords(Floats f) { return (Words)f; }
+inline float Infinity() { return __builtin_inff(); }
+
+// Lane i holds i.
+inline Ints LaneNumbers() {
+  int32_t number[kLanes];
+  for (int i = 0; i < kLanes; ++i) number[i] = i;
+  return LoadAny<Ints>(number);
+}
+
+// Fewer elements than a register holds, in pieces of constant size.
+template <typename Memory>
+inline void CopySome(Memory* to, const Memory* from, int64_t count) {
+#pragma GCC unroll 8
+  for (int width = kBytes / static_cast<int>(sizeof(Memory)) / 2; width > 0; width /= 2) {
+    if ((count & width) == 0) continue;
+    __builtin_memcpy(to, from, width * sizeof(Memory));
+    to += width;
+    from += width;
+  }
+}
+
+// 2^f for f within [-0.5, 0.5]: minimax, relative error 1.5e-7.
+inline Floats Exp2Fraction(Floats f) {
+  Floats p = Splat(1.3276431984e-3f);
+  p = p * f + 9.6755339432e-3f;
+  p = p * f + 5.5507133175e-2f;
+  p = p * f + 2.4022119865e-1f;
+  p = p * f + 6.9314696709e-1f;
+  return p * f + 1.0f;
+}
 
 // An element type: its memory, a vector of that memory (Raw), and the conversions to and from
 // floats.
@@ -101,6 +131,23 @@ struct F16 {
   }
 #endif
 };
+
+// `count` elements, kLanes at most; the others are zero, or are not written.
+template <typename E>
+inline Floats Load(const typename E::Memory* p, int64_t count) {
+  if (count >= kLanes) return E::Widen(LoadAny<typename E::Raw>(p));
+  typename E::Memory buffer[kLanes] = {};
+  if (count > 0) CopySome(buffer, p, count);
+  return E::Widen(LoadAny<typename E::Raw>(buffer));
+}
+
+template <typename E>
+inline void Store(typename E::Memory* p, Floats v, int64_t count) {
+  if (count >= kLanes) return StoreAny(p, E::Narrow(v));
+  typename E::Memory buffer[kLanes];
+  StoreAny(buffer, E::Narrow(v));
+  if (count > 0) CopySome(p, buffer, count);
+}
 
 }  // namespace host
 }  // namespace kbundle
