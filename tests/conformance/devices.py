@@ -5,6 +5,7 @@ it, so that an element nobody wrote and an element written outside are both seen
 """
 
 import ctypes
+import statistics
 
 import ml_dtypes
 import numpy as np
@@ -152,6 +153,12 @@ class Cuda:
         for event in events:
             self.call("cuEventDestroy_v2", event)
         return times
+
+    def device_us(self, launch, launches, repeats):
+        """Microseconds of one launch: the median of `repeats` runs of a graph of `launches`, warm."""
+        graph = self.capture(lambda: [launch() for _ in range(launches)])
+        self.graph_us(graph, 3)
+        return statistics.median(self.graph_us(graph, repeats)) / launches
 
 
 class Buffer:

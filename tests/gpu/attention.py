@@ -4,7 +4,6 @@ Results are poisoned first; of each problem some heads are compared with the ref
 each other. Times are of launches inside a captured graph, and a first launch inside a capture, straight after its plan.
 """
 
-import statistics
 import sys
 import time
 
@@ -25,12 +24,6 @@ def listed(bundle, op, cuda):
     for problem in row["problems"]:
         operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in problem["operands"]]
         yield capi.Problem(op, operands, problem["attributes"]), operands, problem["attributes"]
-
-
-def device_us(cuda, launch):
-    graph = cuda.capture(lambda: [launch() for _ in range(LAUNCHES)])
-    cuda.graph_us(graph, 2)
-    return statistics.median(cuda.graph_us(graph, REPEATS)) / LAUNCHES
 
 
 def flops(operands, attributes, backward):
@@ -187,7 +180,7 @@ class Runs:
         once = self.cuda.capture(lambda: plan.launch(*arguments, workspace, self.cuda.stream))
         self.cuda.launch_graph(once)
         self.cuda.synchronize()
-        us = device_us(self.cuda, lambda: plan.launch(*arguments, workspace, self.cuda.stream))
+        us = self.cuda.device_us(lambda: plan.launch(*arguments, workspace, self.cuda.stream), LAUNCHES, REPEATS)
         self.cuda.free(workspace)
         return us, None
 

@@ -7,7 +7,6 @@ the causal op counts the whole tensor although it never reads half of x.
 
 import ctypes
 import pathlib
-import statistics
 
 import numpy as np
 
@@ -29,15 +28,9 @@ def random_bf16(cuda, buffer, seed):
         cuda.upload(buffer.address + start, np.roll(block, start // step * 37)[:(buffer.size - start) // 2])
 
 
-def device_us(cuda, launch):
-    graph = cuda.capture(lambda: [launch() for _ in range(LAUNCHES)])
-    cuda.graph_us(graph, 3)
-    return statistics.median(cuda.graph_us(graph, REPEATS)) / LAUNCHES
-
-
 def copy_bandwidth(cuda, buffer, other):
-    us = device_us(cuda, lambda: cuda.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(other.address),
-                                           ctypes.c_uint64(buffer.address), ctypes.c_size_t(buffer.size), cuda.stream))
+    us = cuda.device_us(lambda: cuda.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(other.address), ctypes.c_uint64(buffer.address),
+                                          ctypes.c_size_t(buffer.size), cuda.stream), LAUNCHES, REPEATS)
     return 2 * buffer.size / us / 1e6
 
 
@@ -62,7 +55,7 @@ def main():
         result = buffers[2]
         workspace = cuda.allocate(plan.workspace_bytes) if plan.workspace_bytes else None
         arguments = capi.Plan.pointers([b.address for b in operands]), capi.Plan.pointers([result.address])
-        us = device_us(cuda, lambda: plan.launch(*arguments, workspace, cuda.stream))
+        us = cuda.device_us(lambda: plan.launch(*arguments, workspace, cuda.stream), LAUNCHES, REPEATS)
         moved = sum(b.size for b in operands) + result.size
         rows.append([op["name"], plan.variant.split("/")[1], f"{us:.1f}", f"{moved / us / 1e6:.2f}"])
         report.bar(f"{op['name']} bf16 {list(SHAPE)}", moved / us / 1e6, BARS[name], "TB/s", at_least=True)

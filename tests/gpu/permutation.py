@@ -7,7 +7,6 @@ With --hostile only some maps of any bytes, for compute-sanitizer.
 
 import ctypes
 import pathlib
-import statistics
 import sys
 
 import numpy as np
@@ -45,12 +44,6 @@ def check_cases(report, cuda, hostile):
     report.bar("variants right on every case", sum(o.passed for o in launched), max(1, len(launched)), "variants", at_least=True)
     report.fact("variants that no case is for", len(outcomes) - len(launched))
     report.fact("launches", sum(2 * o.launches for o in outcomes))
-
-
-def device_us(cuda, launch):
-    graph = cuda.capture(lambda: [launch() for _ in range(LAUNCHES)])
-    cuda.graph_us(graph, 2)
-    return statistics.median(cuda.graph_us(graph, REPEATS)) / LAUNCHES
 
 
 class Data:
@@ -112,7 +105,7 @@ def measure(cuda, bundle, op, operands, attributes, large):
         assert plan.variant == variant
         workspace = cuda.allocate(max(1, plan.workspace_bytes))
         arguments = (capi.Plan.pointers([b and b.address for b in operands]), capi.Plan.pointers([b and b.address for b in results]))
-        found[variant] = device_us(cuda, lambda: plan.launch(*arguments, workspace, cuda.stream))
+        found[variant] = cuda.device_us(lambda: plan.launch(*arguments, workspace, cuda.stream), LAUNCHES, REPEATS)
         cuda.free(workspace)
     bundle.clear_policy()
     for buffer in results:
@@ -124,8 +117,9 @@ def measure(cuda, bundle, op, operands, attributes, large):
 def times(report, cuda):
     bundle = capi.Bundle(BUNDLE)
     data = Data(cuda, runner.load_reference("permutation", [ROOT / "kernels"]))
-    copy_us = device_us(cuda, lambda: cuda.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(data.target.address),
-                                                ctypes.c_uint64(data.many.address), ctypes.c_size_t(data.many.size), cuda.stream))
+    copy_us = cuda.device_us(lambda: cuda.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(data.target.address),
+                                               ctypes.c_uint64(data.many.address), ctypes.c_size_t(data.many.size), cuda.stream),
+                             LAUNCHES, REPEATS)
     copy = 2 * data.many.size / copy_us / 1e6
     report.fact("device copy, TB/s", round(copy, 2))
     rows = []

@@ -136,7 +136,7 @@ def against_torch_us(op, dtype, shape, set_count):
 
 def own_graph_us(op, dtype, sets):
     """kbundle's launches alone in a captured graph, one after another over the same sets of data."""
-    from bandwidth import device_us
+    from bandwidth import LAUNCHES, REPEATS
     from conformance import capi, devices
     cuda = devices.Cuda()
     names = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "uint8": "u8"}
@@ -146,7 +146,7 @@ def own_graph_us(op, dtype, sets):
     workspace = cuda.allocate(max(1, plan.workspace_bytes))
     pointers = itertools.cycle([(capi.Plan.pointers([o.unsafe_buffer_pointer() for o in operands]),
                                  capi.Plan.pointers([result.address])) for operands, result in zip(sets, results)])
-    us = device_us(cuda, lambda: plan.launch(*next(pointers), workspace, cuda.stream))
+    us = cuda.device_us(lambda: plan.launch(*next(pointers), workspace, cuda.stream), LAUNCHES, REPEATS)
     for result in results:
         result.free()
     cuda.free(workspace)
