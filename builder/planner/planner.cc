@@ -12,8 +12,8 @@
 //             "workspace": bytes, "parts": [{"uid": .., "offset": ..}: tensors that a call gives as
 //             addresses in the workspace], "own_offset": where in it cuDNN's own share begins}]}
 //   or       {"number": 1, "error": "a sentence"}
-// A plan's bytes are those of CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, which cuDNN's C
-// backend API finalizes with a device profile and nothing else; the planner has tried.
+// A plan's bytes are those of CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION. The planner has
+// finalized them with the profile and nothing else; a loader does so with a handle, see DESIGN.md.
 //
 // The builder starts it (builder/src/cudnn_planner.h) under the null driver (null_driver.c). It is
 // a program of its own so that cuDNN may crash, and so that nothing else compiles this header,

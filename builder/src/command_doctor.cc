@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kbundle/driver_api.h"
+#include "kbundle/execution_plan.h"
 #include "kbundle/json.h"
 #include "kbundle/target.h"
 #include "nvrtc.h"
@@ -63,10 +64,9 @@ Finding FindCudnn(const Toolchain& tools) {
   auto* version = library ? reinterpret_cast<Version*>(dlsym(library, "cudnnGetVersion")) : nullptr;
   const size_t number = version != nullptr ? version() : 0;
   finding.found = number >= 90000;
-  finding.version = std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) +
-                    "." + std::to_string(number % 100);
-  if (!finding.found) {
-    finding.version.clear();
+  if (finding.found) {
+    finding.version = CudnnVersionText(number);
+  } else {
     finding.advice = tools.cudnn + " cannot be used; name another in KBUNDLE_CUDNN";
   }
   return finding;

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "kbundle/execution_plan.h"
+
 namespace kbundle::builder {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string Text(int64_t version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
+std::string Text(int64_t version) { return CudnnVersionText(static_cast<uint64_t>(version)); }
 
 // All that cuDNN may load while it plans, by the names that its own loader uses.
 std::vector<std::string> PartsIn(const CudnnPlannerOptions& planner) {

@@ -194,7 +194,7 @@ struct Template {
   int64_t max_spill = 0;
   std::string profile;               // cudnn: JSON of the device to plan for
   std::vector<int64_t> cudnn;        // cudnn: versions to plan with, 91900 for 9.19.0
-  std::vector<Program> author_when;  // cudnn: `when` as written, without what a point fixes
+  std::vector<Instruction> tied;     // cudnn: what each tunable but the last fixes of a problem
   SourceSpan where;
 
   // Its kept points, in manifest order: types (one per Op.types, free ones too) x tunable values.

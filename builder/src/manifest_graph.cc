@@ -204,6 +204,7 @@ class Tie {
   void Equal(const std::string& name, Instruction value) {
     const auto tunable = static_cast<int64_t>(variant_.tunables.size());
     variant_.tunables.push_back(name);
+    variant_.tied.push_back(value);
     variant_.when.push_back(
         Condition(fmt::format("{} as planned", name),
                   CombineCode(Opcode::kEq, {value}, {{Opcode::kTunable, tunable}})));
@@ -240,9 +241,8 @@ void ReadGraph(Fields& fields, const Context& context, Step& step) {
   GraphReader(context, step).Read(fields);
 }
 
-// In this order, which problem_points.cc follows: dims, attributes, presence, cuDNN's version.
+// In this order: dims, attributes, presence, cuDNN's version.
 void TieToProblems(const Op& op, Template& variant) {
-  variant.author_when = variant.when;
   Tie tie(variant);
   std::vector<bool> bound(op.symbols.size(), false);
   for (size_t i = 0; i < op.operands.size(); ++i) {
@@ -251,7 +251,6 @@ void TieToProblems(const Op& op, Template& variant) {
       variant.when.push_back(
           Condition(fmt::format("!present({})", operand.name),
                     {{Opcode::kPresent, static_cast<int64_t>(i)}, {Opcode::kNot, 0}}));
-      variant.author_when.push_back(variant.when.back());
       continue;
     }
     for (const Dim& dim : operand.dims) {

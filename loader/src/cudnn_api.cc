@@ -6,6 +6,8 @@
 
 #include <mutex>
 
+#include "kbundle/execution_plan.h"
+
 namespace kbundle {
 namespace {
 
@@ -67,10 +69,6 @@ Status CudnnApi::Check(int status, const std::string& doing) const {
   return Status(memory ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition,
                 fmt::format("{}: cuDNN {} answers {}: {}", doing, CudnnVersionText(GetVersion()),
                             status, words));
-}
-
-std::string CudnnVersionText(uint64_t version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 }  // namespace kbundle

@@ -55,9 +55,6 @@ struct CudnnApi {
   Status Check(int status, const std::string& doing) const;
 };
 
-// "9.19.0"
-std::string CudnnVersionText(uint64_t version);
-
 }  // namespace kbundle
 
 #endif  // KBUNDLE_LOADER_CUDNN_API_H_

@@ -18,7 +18,7 @@ Status CheckVersion(const CudnnApi& cudnn, const ExecutionPlanBlob& blob) {
                   made, CudnnVersionText(live), cudnn.path));
 }
 
-// All that cuDNN compares but the driver's version: see WithDriver.
+// All that cuDNN compares but the driver's version: see NameLiveDriver.
 Status CheckDevice(const DriverApi& driver, const CudaDevice& device,
                    const ExecutionPlanBlob& blob) {
   for (const ExecutionPlanBlob::DeviceField& field : blob.device) {
@@ -39,18 +39,17 @@ Status CheckDevice(const DriverApi& driver, const CudaDevice& device,
 // cuDNN refuses a plan that was made under another driver's version, which is no part of what the
 // plan does. Its other way, finalizing against a profile instead of the live device, takes any
 // driver and gives the same bits, but launches persistent kernels on 18 of an H200's 132 SMs.
-Result<std::string> WithDriver(const DriverApi& driver, const ExecutionPlanBlob& blob) {
+Status NameLiveDriver(const DriverApi& driver, std::string& plan) {
   constexpr std::string_view kField = "\"driverVer\":";
   int version = 0;
   KB_RETURN_IF_ERROR(driver.Check(driver.DriverGetVersion(&version), "asking for the driver"));
-  std::string text = blob.plan;
-  const size_t field = text.find(kField);
+  const size_t field = plan.find(kField);
   if (field == std::string::npos) {
     return DataLoss("an execution plan does not say for which driver it was made");
   }
-  const size_t begin = field + kField.size(), end = text.find_first_not_of("0123456789", begin);
-  text.replace(begin, end - begin, std::to_string(version));
-  return text;
+  const size_t begin = field + kField.size(), end = plan.find_first_not_of("0123456789", begin);
+  plan.replace(begin, end - begin, std::to_string(version));
+  return Status();
 }
 
 // Aligned, and different from others.
@@ -94,8 +93,8 @@ Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, cons
                                                    ExecutionPlanBlob blob) {
   KB_RETURN_IF_ERROR(CheckVersion(cudnn, blob));
   KB_RETURN_IF_ERROR(CheckDevice(driver, device, blob));
-  KB_ASSIGN_OR_RETURN(std::string text, WithDriver(driver, blob));
-  std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, cudnn, std::move(blob), std::move(text)));
+  KB_RETURN_IF_ERROR(NameLiveDriver(driver, blob.plan));
+  std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, cudnn, std::move(blob)));
   KB_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, plan->MakeLane());
   plan->lanes_ = 1;
   plan->GiveBack(lane.release());
@@ -127,7 +126,7 @@ Status CudnnPlan::FinalizePlan(Lane* lane) const {
   Descriptor plan(cudnn_, kCudnnExecutionPlanDescriptor);
   // The handle first: cuDNN 9.19 crashes over a plan that has none.
   plan.Set(kCudnnPlanHandle, kCudnnHandle, 1, &lane->handle);
-  plan.Set(kCudnnPlanJson, kCudnnChar, static_cast<int64_t>(text_.size()), text_.data());
+  plan.Set(kCudnnPlanJson, kCudnnChar, static_cast<int64_t>(blob_.plan.size()), blob_.plan.data());
   KB_RETURN_IF_ERROR(cudnn_.Check(plan.Finalize(), "loading an execution plan"));
   lane->plan = plan.release();
   return Status();

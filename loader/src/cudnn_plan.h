@@ -3,7 +3,7 @@
 //   made at prepare, once a blob and context          at a launch
 //   ---------------------------------------          -----------
 //   the blob, verified; the live cuDNN and device
-//   compared with what it was made for by us
+//   compared with those that it was made for
 //   lanes: a handle and a finalized plan each  --->  one free lane is taken, without waiting
 //   its kernels loaded by a capture thrown away      a variant pack of this launch's addresses
 //                                                    cudnnBackendExecute
@@ -60,9 +60,8 @@ class CudnnPlan {
   };
   static constexpr size_t kMaxLanes = 64;
 
-  CudnnPlan(const DriverApi& driver, const CudnnApi& cudnn, ExecutionPlanBlob blob,
-            std::string text)
-      : driver_(driver), cudnn_(cudnn), blob_(std::move(blob)), text_(std::move(text)) {}
+  CudnnPlan(const DriverApi& driver, const CudnnApi& cudnn, ExecutionPlanBlob blob)
+      : driver_(driver), cudnn_(cudnn), blob_(std::move(blob)) {}
 
   Result<std::unique_ptr<Lane>> MakeLane() const;
   void Destroy(Lane* lane) const;
@@ -76,8 +75,7 @@ class CudnnPlan {
 
   const DriverApi& driver_;
   const CudnnApi& cudnn_;
-  const ExecutionPlanBlob blob_;
-  const std::string text_;  // the plan as the live driver takes it
+  const ExecutionPlanBlob blob_;  // its plan names the live driver
   // A lane's home is its own place for ever, so giving it back never looks for one.
   mutable std::atomic<Lane*> free_[kMaxLanes] = {};
   mutable std::atomic<size_t> lanes_{0};

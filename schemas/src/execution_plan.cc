@@ -78,6 +78,11 @@ Status CheckMeaning(const ExecutionPlanBlob& blob) {
 
 }  // namespace
 
+std::string CudnnVersionText(uint64_t version) {
+  const auto part = [&](uint64_t unit) { return std::to_string(version / unit % 100); };
+  return std::to_string(version / 10000) + "." + part(100) + "." + part(1);
+}
+
 std::string Serialize(const ExecutionPlanBlob& blob) {
   KeyWriter out;
   out.Text(kExecutionPlanMagic)

@@ -42,6 +42,9 @@ struct ExecutionPlanBlob {
   std::string plan;  // CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, its device's profile within
 };
 
+// "9.19.0" of 91900.
+std::string CudnnVersionText(uint64_t version);
+
 inline constexpr uint32_t kMaxPlanUids = 128;
 inline constexpr char kExecutionPlanMagic[] = "kbundle execution plan 2";  // with its version
 
