@@ -48,6 +48,8 @@ const char* ProviderName(uint8_t provider) {
       return "host";
     case Provider::kTriton:
       return "triton";
+    case Provider::kCublasLt:
+      return "cublaslt";
   }
   return "unknown";
 }
@@ -72,6 +74,8 @@ const char* BlobFormatName(uint32_t format) {
       return "fatbin";
     case fb::BlobFormat::HostObject:
       return "host object";
+    case fb::BlobFormat::MatmulAlgorithm:
+      return "algorithm";
   }
   return "unknown";
 }

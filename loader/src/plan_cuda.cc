@@ -8,7 +8,8 @@
 //   tensor maps for an address of no matter  ---> copied to the stack, their address replaced
 //
 // A launch makes only these driver calls: cuLaunchKernelEx, cuMemsetD8Async, cuMemcpyDtoDAsync, and
-// cuTensorMapReplaceAddress, which runs on the host. All of them are legal inside a capture.
+// cuTensorMapReplaceAddress, which runs on the host; and cublasLtMatmul for a product, whose
+// kernels are loaded when the plan is made. All of them are legal inside a capture.
 //
 // Parameters go as an array of addresses, not as one packed buffer (CU_LAUNCH_PARAM_BUFFER):
 // nothing has to be packed, and whoever walks a captured graph finds kernelParams, where everybody
@@ -22,6 +23,8 @@
 #include <vector>
 
 #include "addresses.h"
+#include "load_by_capture.h"
+#include "matrix_product.h"
 #include "parameters.h"
 
 namespace kbundle {
@@ -74,9 +77,11 @@ struct Step {
   Pointer target, source;  // memset and copy
   size_t bytes = 0;
   uint8_t value = 0;
+  std::unique_ptr<const MatrixProduct> product;
   std::string name;  // for messages
 
-  CUresult Enqueue(const DriverApi& driver, CUstream stream, const LaunchArgs& args) const {
+  // 0, or the error of whoever does this kind of step.
+  int Enqueue(const DriverApi& driver, CUstream stream, const LaunchArgs& args) const {
     switch (kind) {
       case StepKind::kKernel:
         return kernel.Enqueue(driver, stream, args);
@@ -85,6 +90,8 @@ struct Step {
       case StepKind::kCopy:
         return driver.MemcpyDtoDAsync(DevicePointer(target, args), DevicePointer(source, args),
                                       bytes, stream);
+      case StepKind::kProduct:
+        return product->Enqueue(stream, args);
     }
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -109,9 +116,9 @@ class CudaPlan final : public Plan {
     if (alignment_class < 0) [[unlikely]]
       return Refuse(args);
     for (const Step& step : resolutions_[alignment_class]) {
-      const CUresult result = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
-      if (result != CUDA_SUCCESS) [[unlikely]]
-        return Fail(result, step);
+      const int error = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
+      if (error != 0) [[unlikely]]
+        return Fail(error, step);
     }
     return Status();
   }
@@ -120,8 +127,10 @@ class CudaPlan final : public Plan {
   [[gnu::cold]] Status Refuse(const LaunchArgs& args) const {
     return addresses_.Explain(args).Annotate("launching " + problem_.ToString());
   }
-  [[gnu::cold]] Status Fail(CUresult result, const Step& step) const {
-    return driver_.Check(result, fmt::format("launching {} of {}", step.name, problem_.ToString()));
+  [[gnu::cold]] Status Fail(int error, const Step& step) const {
+    const std::string doing = fmt::format("launching {} of {}", step.name, problem_.ToString());
+    if (step.product != nullptr) return step.product->library().Check(error, doing);
+    return driver_.Check(static_cast<CUresult>(error), doing);
   }
 
   const DriverApi& driver_;
@@ -242,12 +251,13 @@ class OutsideCaptures {
 class CudaPlanBuilder final : public PlanBuilder {
  public:
   CudaPlanBuilder(const DriverApi& driver, const CudaDevice& device, uint64_t context,
-                  const Bundle& bundle, CodeCache& code)
+                  const Bundle& bundle, CodeCache& code, CublasLtHandles& cublaslt)
       : driver_(driver),
         device_(device),
         context_(context),
         bundle_(bundle),
         code_(code),
+        cublaslt_(cublaslt),
         outside_captures_(driver) {}
 
   Status Add(const Resolution& resolution) override {
@@ -273,6 +283,11 @@ class CudaPlanBuilder final : public PlanBuilder {
     step.source = resolved.source;
     step.bytes = static_cast<size_t>(resolved.bytes);
     step.value = resolved.value;
+    if (step.kind == StepKind::kProduct) {
+      step.name = "a matrix product";
+      KB_ASSIGN_OR_RETURN(step.product, MakeProduct(resolved));
+      return step;
+    }
     if (step.kind != StepKind::kKernel) {
       step.name = step.kind == StepKind::kMemset ? "a memset" : "a copy";
       return step;
@@ -305,11 +320,29 @@ class CudaPlanBuilder final : public PlanBuilder {
     return launch;
   }
 
+  // Checked, and its kernels loaded: nothing is left for the first launch.
+  Result<std::unique_ptr<const MatrixProduct>> MakeProduct(const ResolvedStep& resolved) {
+    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> blob, bundle_.ReadBlob(resolved.blob, &bases_));
+    KB_ASSIGN_OR_RETURN(const CublasLtApi* lt, cublaslt_.Api());
+    KB_ASSIGN_OR_RETURN(const LtAlgorithm algorithm, ReadAlgorithm(*lt, blob));
+    KB_ASSIGN_OR_RETURN(const LtHandle handle, cublaslt_.Get(*lt, context_));
+    KB_ASSIGN_OR_RETURN(MatrixProduct made,
+                        MatrixProduct::Make(*lt, handle, *resolved.product, algorithm));
+    const MadeUpAddresses addresses;
+    KB_RETURN_IF_ERROR(
+        LoadByCapture(driver_, made.workspace_bytes(), [&](CUstream stream, void* workspace) {
+          return lt->Check(made.Enqueue(stream, addresses.args(), workspace),
+                           "capturing a matrix product");
+        }));
+    return std::make_unique<const MatrixProduct>(std::move(made));
+  }
+
   const DriverApi& driver_;
   const CudaDevice& device_;
   const uint64_t context_;
   const Bundle& bundle_;
   CodeCache& code_;
+  CublasLtHandles& cublaslt_;
   OutsideCaptures outside_captures_;
   Bundle::BaseCache bases_;  // one for the burst of reads that makes this plan
   std::vector<std::vector<Step>> resolutions_;
@@ -319,8 +352,8 @@ class CudaPlanBuilder final : public PlanBuilder {
 
 std::unique_ptr<PlanBuilder> NewCudaPlanBuilder(const DriverApi& driver, const CudaDevice& device,
                                                 uint64_t context, const Bundle& bundle,
-                                                CodeCache& code) {
-  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code);
+                                                CodeCache& code, CublasLtHandles& cublaslt) {
+  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, cublaslt);
 }
 
 }  // namespace kbundle

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "code_cache.h"
+#include "cublaslt_handles.h"
 #include "cuda_device.h"
 #include "kbundle/driver_api.h"
 #include "plan_builder.h"
@@ -16,7 +17,7 @@ namespace kbundle {
 // borrowed: the driver table outlives the plan, the rest the builder.
 std::unique_ptr<PlanBuilder> NewCudaPlanBuilder(const DriverApi& driver, const CudaDevice& device,
                                                 uint64_t context, const Bundle& bundle,
-                                                CodeCache& code);
+                                                CodeCache& code, CublasLtHandles& cublaslt);
 
 }  // namespace kbundle
 

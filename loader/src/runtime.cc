@@ -13,6 +13,7 @@
 #include "addresses.h"
 #include "choose.h"
 #include "code_cache.h"
+#include "cublaslt_handles.h"
 #include "cuda_device.h"
 #include "host_object.h"
 #include "kbundle/driver_api.h"
@@ -120,6 +121,7 @@ struct Runtime::Rep {
   HostObjects host_objects;
   CudaDevices cuda_devices;
   CodeCache code;
+  std::unique_ptr<CublasLtHandles> cublaslt;
   ChoiceLog choices;
   std::atomic<uint64_t> plans_made{0}, plans_shared{0};
 
@@ -147,7 +149,7 @@ Result<std::shared_ptr<const Plan>> Runtime::Rep::Make(const Bundle& bundle, con
   } else {
     KB_ASSIGN_OR_RETURN(const CudaDevice* gpu, cuda_devices.Current(*place.driver));
     device = gpu->device;
-    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code);
+    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, *cublaslt);
   }
   KB_ASSIGN_OR_RETURN(ChosenPlan chosen, ChoosePlan(bundle, problem, device, options,
                                                     Policy::Global().snapshot(), *builder));
@@ -161,8 +163,10 @@ Runtime& Runtime::Global() {
   return runtime;
 }
 
-Runtime::Runtime(const DriverApi* driver) : rep_(std::make_unique<Rep>()) {
+Runtime::Runtime(const DriverApi* driver, const CublasLtApi* cublaslt)
+    : rep_(std::make_unique<Rep>()) {
   rep_->given_driver = driver;
+  rep_->cublaslt = std::make_unique<CublasLtHandles>(cublaslt);
 }
 
 Runtime::~Runtime() = default;

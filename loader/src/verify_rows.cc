@@ -59,7 +59,8 @@ Status CheckLaunch(const fb::Kernel& row, Provider provider) {
 
 Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
                       TargetKind target, Provider provider) {
-  if (static_cast<StepKind>(step.kind()) != StepKind::kKernel) {
+  const auto kind = static_cast<StepKind>(step.kind());
+  if (kind != StepKind::kKernel && kind != StepKind::kProduct) {
     return row.blob() == kNone
                ? Status()
                : DataLoss(fmt::format("blob {} for a step without code", row.blob()));
@@ -68,7 +69,8 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
   KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
   KB_RETURN_IF_ERROR(CheckLaunch(row, provider));
   const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(row.blob())->format());
-  return format == FormatFor(target)
+  return format ==
+                 (kind == StepKind::kProduct ? fb::BlobFormat::MatmulAlgorithm : FormatFor(target))
              ? Status()
              : DataLoss(fmt::format("blob {} of format {} for this target", row.blob(),
                                     static_cast<uint32_t>(format)));
@@ -85,9 +87,10 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
   }
   const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
   const bool host = row.provider() == static_cast<int>(Provider::kHost);
-  const bool portable_triton =
-      kind == TargetKind::kCudaPortable && row.provider() == static_cast<int>(Provider::kTriton);
-  if ((kind == TargetKind::kHost) != host || portable_triton) {
+  // Both are for exact GPUs.
+  const bool exact = row.provider() == static_cast<int>(Provider::kTriton) ||
+                     row.provider() == static_cast<int>(Provider::kCublasLt);
+  if ((kind == TargetKind::kHost) != host || (kind == TargetKind::kCudaPortable && exact)) {
     return DataLoss(fmt::format("provider {} cannot make code for target '{}'", row.provider(),
                                 index.targets()->Get(variant.target())->name()->string_view()));
   }

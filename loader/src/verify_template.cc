@@ -173,14 +173,36 @@ Status CheckMemoryStep(const ProgramScope& scope, const fb::Step& step, bool cop
   return Status();
 }
 
+// A product step has its product and nothing else.
+Status CheckProductStep(const ProgramScope& scope, const fb::Step& step) {
+  if (static_cast<Provider>(scope.row->provider()) != Provider::kCublasLt) {
+    return DataLoss("a product step is for provider cublaslt");
+  }
+  if (Count(step.args()) + Count(step.tensor_maps()) + Count(step.grid()) + Count(step.block()) +
+          Count(step.cluster()) !=
+      0) {
+    return DataLoss("only kernels have arguments and a grid");
+  }
+  return VerifyProduct(scope, step.product());
+}
+
 Status CheckStep(const ProgramScope& scope, const fb::Step& step) {
   if (step.when() != nullptr) {
     KB_RETURN_IF_ERROR(CheckText(step.when()->text(), "when text"));
     KB_VERIFY(VerifyProgram(scope, step.when()->program(), true), "when");
   }
-  switch (static_cast<StepKind>(step.kind())) {
+  const auto kind = static_cast<StepKind>(step.kind());
+  if (kind != StepKind::kProduct && step.product() != nullptr) {
+    return DataLoss("only a product step has a product");
+  }
+  switch (kind) {
     case StepKind::kKernel:
+      if (static_cast<Provider>(scope.row->provider()) == Provider::kCublasLt) {
+        return DataLoss("provider cublaslt has no kernels");
+      }
       return CheckKernelStep(scope, step);
+    case StepKind::kProduct:
+      return CheckProductStep(scope, step);
     case StepKind::kMemset:
       return CheckMemoryStep(scope, step, false);
     case StepKind::kCopy:
@@ -236,7 +258,8 @@ Status CheckRegions(const ProgramScope& scope) {
 Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row) {
   if (row.provider() != static_cast<int>(Provider::kCuda) &&
       row.provider() != static_cast<int>(Provider::kHost) &&
-      row.provider() != static_cast<int>(Provider::kTriton)) {
+      row.provider() != static_cast<int>(Provider::kTriton) &&
+      row.provider() != static_cast<int>(Provider::kCublasLt)) {
     return DataLoss(fmt::format("unknown provider {}", row.provider()));
   }
   KB_RETURN_IF_ERROR(CheckText(row.source(), "source"));

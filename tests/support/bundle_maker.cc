@@ -237,6 +237,7 @@ fb::TemplateT& BundleMaker::AddTemplate(const std::string& name, Provider provid
   const bool cuda = provider == Provider::kCuda, host = provider == Provider::kHost;
   row->source = name + (cuda ? ".cu" : host ? "_host.cc" : ".py");
   row->compiler = cuda ? "nvrtc" : host ? "c++" : "triton";
+  if (provider == Provider::kCublasLt) row->source = row->compiler = "";
   row->tunables = std::move(tunables);
   index.templates.push_back(std::move(row));
   ++index.ops.back()->template_count;
