@@ -118,15 +118,17 @@ class BundleBuild {
   }
 
   Result<std::vector<Provider>> Providers() const {
-    const std::vector<std::pair<std::string, Provider>> known = {
-        {"cuda", Provider::kCuda}, {"host", Provider::kHost}, {"triton", Provider::kTriton}};
+    const std::vector<std::pair<std::string, Provider>> known = {{"cuda", Provider::kCuda},
+                                                                 {"host", Provider::kHost},
+                                                                 {"triton", Provider::kTriton},
+                                                                 {"cublaslt", Provider::kCublasLt}};
     std::vector<Provider> providers;
     for (const std::string& name : options_.providers) {
       const auto found = std::find_if(known.begin(), known.end(),
                                       [&](const auto& provider) { return provider.first == name; });
       if (found == known.end()) {
         return InvalidArgument(
-            fmt::format("--provider: '{}' is none; there are cuda, host, triton", name));
+            fmt::format("--provider: '{}' is none; there are cuda, host, triton, cublaslt", name));
       }
       providers.push_back(found->second);
     }

@@ -15,8 +15,20 @@ Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceT
       return CompileForHost(unit, *tree, context);
     case Unit::Compiler::kTriton:
       return CompileWithTriton(unit, tree, context);
+    case Unit::Compiler::kAlgorithm:
+      return ObjectOfAlgorithm(unit);
   }
   return Internal("unknown compiler");
+}
+
+Object ObjectOfAlgorithm(const Unit& unit) {
+  Object object;
+  object.format = ObjectFormat::kAlgorithm;
+  object.code = unit.extra_options;
+  KernelInfo info;
+  info.kernel = info.symbol = kAlgorithmKernel;
+  object.kernels.push_back(std::move(info));
+  return object;
 }
 
 std::vector<std::string> CanonicalOptions(const Unit& unit) {
@@ -28,14 +40,16 @@ std::vector<std::string> CanonicalOptions(const Unit& unit) {
     case Unit::Compiler::kHost:
       return HostOptions(unit);
     case Unit::Compiler::kTriton:
+    case Unit::Compiler::kAlgorithm:
       return {unit.extra_options};
   }
   return {};
 }
 
 std::string ReproduceCommand(const Unit& unit, const Toolchain& tools) {
-  const bool own =
-      unit.compiler == Unit::Compiler::kNvrtc || unit.compiler == Unit::Compiler::kTriton;
+  const bool own = unit.compiler == Unit::Compiler::kNvrtc ||
+                   unit.compiler == Unit::Compiler::kTriton ||
+                   unit.compiler == Unit::Compiler::kAlgorithm;
   if (own) return "";
   const bool host = unit.compiler == Unit::Compiler::kHost;
   std::vector<std::string> words = {host ? tools.host_compiler : tools.nvcc};

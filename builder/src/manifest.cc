@@ -26,9 +26,11 @@ bool IsLowerName(std::string_view name) {
 
 class OpReader {
  public:
-  OpReader(const Field& field, const Family& family, Diagnostics& diagnostics)
+  OpReader(const Field& field, const Family& family, int64_t probe_workspace,
+           Diagnostics& diagnostics)
       : field_(field),
         family_(family),
+        probe_workspace_(probe_workspace),
         diagnostics_(diagnostics),
         fields_(field.value, fmt::format("op '{}'", field.key), diagnostics) {
     op_.name = fmt::format("{}.{}", family.name, field.key);
@@ -109,7 +111,7 @@ class OpReader {
     op_.templates.reserve(variants->items.size());
     for (const Node& node : variants->items) {
       std::optional<Template> variant =
-          ReadVariant(node, op_, names_, family_.directory, diagnostics_);
+          ReadVariant(node, op_, names_, family_.directory, probe_workspace_, diagnostics_);
       if (!variant) continue;
       if (!variant->name.empty() && !taken.insert(variant->name).second) {
         diagnostics_.Error(variant->where, fmt::format("a second variant '{}'", variant->name));
@@ -125,6 +127,7 @@ class OpReader {
 
   const Field& field_;
   const Family& family_;
+  const int64_t probe_workspace_;
   Diagnostics& diagnostics_;
   Fields fields_;
   Op op_;
@@ -182,7 +185,7 @@ Result<std::string> ReadText(const std::string& path) {
 
 }  // namespace
 
-Result<Family> ReadManifest(const std::string& path) {
+Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace) {
   KB_ASSIGN_OR_RETURN(std::string text, ReadText(path));
   Diagnostics diagnostics(path, text);
   std::optional<Node> root = ParseToml(text, diagnostics);
@@ -197,7 +200,7 @@ Result<Family> ReadManifest(const std::string& path) {
     for (const Field& field : ops->fields) {
       if (!WantKind(field.value, Kind::kTable, fmt::format("op '{}'", field.key), diagnostics))
         continue;
-      family.ops.push_back(OpReader(field, family, diagnostics).Read());
+      family.ops.push_back(OpReader(field, family, probe_workspace, diagnostics).Read());
     }
   }
   fields.Finish();

@@ -120,6 +120,12 @@ struct TritonKernel {
   std::vector<Constexpr> constexprs;
   std::vector<Parameter> parameters;
 };
+// A product of matrices by cuBLASLt.
+struct Product {
+  std::vector<std::optional<Arg>> tensors;   // by ProductTensor
+  std::vector<Program> numbers, conditions;  // by ProductNumber, ProductCondition; may be empty
+  std::optional<Arg> alpha, beta;            // kFloat or kInteger
+};
 struct Step {
   StepKind kind = StepKind::kKernel;
   std::string kernel;  // "softmax_rows<{T}, {VEC}>"
@@ -132,6 +138,7 @@ struct Step {
   Arg target, source;
   uint8_t value = 0;
   std::optional<TritonKernel> triton;
+  std::optional<Product> product;
   SourceSpan where;
 };
 struct Region {
@@ -149,8 +156,9 @@ struct NamedProgram {
 struct Template {
   std::string name;
   Provider provider = Provider::kCuda;
-  std::string source;    // as written, relative to the manifest
-  std::string compiler;  // "nvrtc", "nvcc", "c++", "triton"
+  std::string source;      // as written, relative to the manifest
+  std::string compiler;    // "nvrtc", "nvcc", "c++", "triton"
+  std::string algorithms;  // cublaslt: the folder of its algorithms, as written
   std::vector<std::string> flags;
   std::vector<std::string> targets;  // empty: all
   std::vector<std::string> tunables;
@@ -166,6 +174,8 @@ struct Template {
   struct Point {
     std::vector<DType> types;
     std::vector<int64_t> tunables;
+    // cublaslt: the target whose GPU listed it (empty: any), and a StoredAlgorithm.
+    std::string target, algorithm;
   };
   std::vector<Point> points;
 };
@@ -198,7 +208,9 @@ struct Family {
 
 // Every error of the manifest at once (up to 20), each "file:line:col: error: ..." with the source
 // line and a caret; the Status is kInvalidArgument.
-Result<Family> ReadManifest(const std::string& path);
+// probe_workspace: 0, or how much workspace to ask cuBLASLt's heuristic with: variants of provider
+// cublaslt then have a probe in place of their algorithms.
+Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace = 0);
 
 // A *.toml file, or every *.toml file directly in a folder or in a folder of it, sorted by name.
 // kNotFound when there is none.

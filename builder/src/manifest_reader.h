@@ -53,12 +53,18 @@ void ReadProblems(const Node& problems, const Op& op, const Names& names, Diagno
                   std::vector<OpProblem>* read);
 
 // manifest_variant.cc
+// probe_workspace: as of ReadManifest.
 std::optional<Template> ReadVariant(const Node& node, const Op& op, const Names& names,
-                                    const std::string& directory, Diagnostics& diagnostics);
+                                    const std::string& directory, int64_t probe_workspace,
+                                    Diagnostics& diagnostics);
 
 // grid.cc: `types`, `tunables`, `keep`; fills variant.tunables and variant.points.
 void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
               Diagnostics& diagnostics);
+
+// Without `tunables`: those of algorithms are declared, and a point is left for each type.
+void ReadAlgorithmGrid(Fields& fields, const Op& op, Names& names, Template& variant,
+                       Diagnostics& diagnostics);
 
 // manifest_lets.cc: in an order where each uses only earlier ones.
 void ReadLets(const Node& lets, const Op& op, Names& names, Template& variant,
@@ -76,6 +82,9 @@ int64_t ArgumentBytes(const Arg& arg);
 void ReadTritonOptions(Fields& fields, const Context& context, Step& step);
 void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
                      const Node* step_when, Step& step, Template& variant);
+
+// manifest_product.cc: all of a product step but its `when`.
+void ReadProduct(Fields& fields, const Context& context, Step& step);
 
 // manifest_hash.cc
 uint64_t InterfaceHash(const Op& op);

@@ -26,10 +26,11 @@ class StepReader {
     Step step;
     step.where = node.where;
     Fields fields(node, "a step", context_.diagnostics);
-    int kinds = fields.Has("kernel") + fields.Has("memset") + fields.Has("copy");
+    int kinds =
+        fields.Has("kernel") + fields.Has("memset") + fields.Has("copy") + fields.Has("product");
     if (kinds != 1) {
       context_.diagnostics.Error(node.where,
-                                 "a step has exactly one of the keys kernel, memset, copy",
+                                 "a step has exactly one of the keys kernel, memset, copy, product",
                                  "make one step of each");
       return;
     }
@@ -39,6 +40,8 @@ class StepReader {
     if (fields.Has("kernel")) {
       ReadKernel(fields, step);
       if (step.triton) ReadHints(fields, step);
+    } else if (fields.Has("product")) {
+      ReadProduct(fields, context_, step);
     } else if (fields.Has("memset")) {
       ReadMemset(fields, step);
     } else {
@@ -64,6 +67,10 @@ class StepReader {
         break;
       case Provider::kTriton:
         ReadTritonLaunch(fields, step);
+        break;
+      case Provider::kCublasLt:
+        context_.diagnostics.Error(step.where, "a variant of provider cublaslt has no kernels",
+                                   "its steps are product, memset and copy");
         break;
     }
     const Node* args = fields.Require("args", Kind::kArray);

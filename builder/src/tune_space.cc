@@ -43,8 +43,9 @@ std::string LabelOf(const Work& work, const VariantUse& use) {
 // An object that says which kernels a unit would hold, and holds none.
 Object OutlineOf(const Unit& unit) {
   Object object;
-  object.format =
-      unit.compiler == Unit::Compiler::kHost ? ObjectFormat::kHostObject : ObjectFormat::kCubin;
+  object.format = unit.compiler == Unit::Compiler::kHost        ? ObjectFormat::kHostObject
+                  : unit.compiler == Unit::Compiler::kAlgorithm ? ObjectFormat::kAlgorithm
+                                                                : ObjectFormat::kCubin;
   object.code = "outline";
   for (const std::string& kernel : unit.kernels) {
     KernelInfo info;

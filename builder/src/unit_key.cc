@@ -41,6 +41,8 @@ Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
       break;
     case Unit::Compiler::kHost:
       break;
+    case Unit::Compiler::kAlgorithm:
+      return Sha256Digest{};  // the bytes are the result
     case Unit::Compiler::kTriton:
       return Triton();
   }
@@ -78,9 +80,14 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
   std::vector<std::string> folders = unit.include_folders;
   if (!tools_.kernel_includes.empty()) folders.push_back(tools_.kernel_includes);
   const bool triton = unit.compiler == Unit::Compiler::kTriton;
+  const bool algorithm = unit.compiler == Unit::Compiler::kAlgorithm;
   const std::string& folder = unit.family->directory;
-  KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
-                                          : reader_.Read(folder, unit.source, folders));
+  if (algorithm) {
+    inputs.tree = std::make_shared<const SourceTree>();
+  } else {
+    KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
+                                            : reader_.Read(folder, unit.source, folders));
+  }
   for (const SourceFile& file : inputs.tree->files) {
     inputs.named.emplace_back(file.name, ToHex(file.digest));
   }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -257,20 +258,29 @@ Status MatrixProduct::CheckAlgorithm(const ResolvedProduct& product) {
   return CheckAlignment(product);
 }
 
-// cuBLASLt's check leaves this out.
+// cuBLASLt's check leaves this out: what the algorithm needs of addresses and of the bytes between
+// rows and between products of the batch.
 Status MatrixProduct::CheckAlignment(const ResolvedProduct& product) const {
-  for (const int capability :
-       {kLtCapAlignmentA, kLtCapAlignmentB, kLtCapAlignmentC, kLtCapAlignmentD}) {
+  const Matrix& c = Present(product.c.at) ? product.c : product.d;
+  const std::pair<int, const Matrix*> needs[] = {{kLtCapAlignmentA, &product.b},
+                                                 {kLtCapAlignmentB, &product.a},
+                                                 {kLtCapAlignmentC, &c},
+                                                 {kLtCapAlignmentD, &product.d}};
+  for (const auto& [capability, matrix] : needs) {
     uint32_t needed = 0;
     size_t written = 0;
     const int status =
         lt_->AlgorithmCapability(&algorithm_, capability, &needed, sizeof needed, &written);
     KB_RETURN_IF_ERROR(lt_->Check(status, "asking which alignment the algorithm needs"));
-    if (needed <= static_cast<uint64_t>(product.alignment)) continue;
+    if (needed == 0) continue;
+    const int64_t element = SizeOf(matrix->dtype);
+    const int64_t between = product.batch > 1 ? matrix->batch_stride * element : 0;
+    const int64_t least = std::gcd(std::gcd(product.alignment, matrix->leading * element), between);
+    if (least % needed == 0) continue;
     return FailedPrecondition(
-        fmt::format("the algorithm needs addresses aligned to {} bytes, these are to {}: say so in "
-                    "the variant's `when`",
-                    needed, product.alignment));
+        fmt::format("the algorithm needs addresses and rows aligned to {} bytes, here they are to "
+                    "{}: say so in the variant's `when`",
+                    needed, least));
   }
   return Status();
 }

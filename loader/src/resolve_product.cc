@@ -33,6 +33,7 @@ class ProductResolver {
     KB_RETURN_IF_ERROR(Number(ProductNumber::kK, "k", 0, &out_.k));
     KB_RETURN_IF_ERROR(Number(ProductNumber::kBatch, "batch", 1, &out_.batch));
     ReadTensors();
+    KB_RETURN_IF_ERROR(ReadAux());
     KB_RETURN_IF_ERROR(ReadEpilogue());
     KB_RETURN_IF_ERROR(ReadLayouts());
     KB_RETURN_IF_ERROR(Scalar(product_.alpha(), "alpha", 1, &out_.alpha));
@@ -86,7 +87,6 @@ class ProductResolver {
     out_.b = matrix(ProductTensor::kB);
     out_.c = matrix(ProductTensor::kC);
     out_.d = matrix(ProductTensor::kD);
-    out_.aux = matrix(ProductTensor::kAux);
     out_.bias = matrix(ProductTensor::kBias);
     out_.a_scale = At(ProductTensor::kAScale);
     out_.b_scale = At(ProductTensor::kBScale);
@@ -97,6 +97,17 @@ class ProductResolver {
     if (Present(out_.workspace)) {
       out_.workspace_bytes = scope_.region_bytes(Arg(ProductTensor::kWorkspace).index());
     }
+  }
+
+  Status ReadAux() {
+    for (const ProductTensor tensor :
+         {ProductTensor::kAux, ProductTensor::kAux2, ProductTensor::kAux3, ProductTensor::kAux4}) {
+      const Pointer at = At(tensor);
+      if (!Present(at)) continue;
+      if (Present(out_.aux.at)) return NoEpilogue("two aux tensors");
+      out_.aux = {at, scope_.dtype(Arg(tensor)), 0, 0};
+    }
+    return Status();
   }
 
   // The bits of cublasLtEpilogue_t: an activation or its gradient, with what stands beside it.

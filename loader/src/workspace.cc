@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kAlignments[] = {16, 8, 4, 2, 1};
 
 // Of the variants that may be chosen where `target` is the one that fits best: the first legal one
-// in manifest order, and forced ones.
+// in manifest order, those up to it that may not load, and forced ones.
 Result<int64_t> LargestOfTarget(const Bundle& bundle, const Problem& problem,
                                 const RankedTarget& target, const Device& device,
                                 const SelectOptions& options, bool* any) {
@@ -30,7 +30,10 @@ Result<int64_t> LargestOfTarget(const Bundle& bundle, const Problem& problem,
   for (uint32_t i = 0; entry != nullptr && i < entry->count(); ++i) {
     if (!check.Check(entry->first() + i, target, false).legal) continue;
     chosen.push_back(entry->first() + i);
-    break;
+    // An algorithm of cuBLASLt may not pass its check, and any of the others take its place.
+    const fb::Variant& row = *bundle.index().variants()->Get(entry->first() + i);
+    const int provider = bundle.index().templates()->Get(row.template_index())->provider();
+    if (static_cast<Provider>(provider) != Provider::kCublasLt) break;
   }
   int64_t largest = 0;
   for (uint32_t variant : chosen) {

@@ -236,7 +236,7 @@ TEST_F(ProductTest, TheFirstAlgorithmThatPassesServes) {
   const std::string reason = runtime_.stats().chosen.front().reason;
   EXPECT_NE(reason.find("CUBLAS_STATUS_NOT_SUPPORTED"), std::string::npos) << reason;
   EXPECT_NE(reason.find("4097 bytes of workspace"), std::string::npos) << reason;
-  EXPECT_NE(reason.find("aligned to 32 bytes"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("rows aligned to 32 bytes"), std::string::npos) << reason;
   FakeAddresses addresses((*plan)->problem());
   ASSERT_TRUE((*plan)->Launch(nullptr, addresses.args()).ok());
   EXPECT_EQ(lt_.state().last.workspace_at, addresses.workspace);

@@ -113,7 +113,10 @@ enum class ProductTensor : uint8_t {
   kC,
   kBias,
   kBiasGradient,
-  kAux,
+  kAux,  // the one that is present, of up to four
+  kAux2,
+  kAux3,
+  kAux4,
   kAScale,
   kBScale,
   kCScale,
