@@ -17,7 +17,9 @@
 #include "kbundle/bundle.h"
 #include "kbundle/nearest.h"
 #include "manifest.h"
+#include "outline.h"
 #include "pack.h"
+#include "problem_points.h"
 #include "provenance.h"
 
 namespace kbundle::builder {
@@ -69,9 +71,9 @@ class BundleBuild {
 
   Result<BuildReport> Run() {
     const auto start = std::chrono::steady_clock::now();
-    KB_RETURN_IF_ERROR(Plan());
-    KB_RETURN_IF_ERROR(FindTools());
     KB_ASSIGN_OR_RETURN(const ObjectStore store, ObjectStore::Open(options_.cache_dir));
+    KB_RETURN_IF_ERROR(Plan(store));
+    KB_RETURN_IF_ERROR(FindTools());
     ToolDigests digests(store.folder());
     UnitBuilder units(options_, &work_, &context_, &store, &digests, &reporter_);
     KB_RETURN_IF_ERROR(units.LookUp());
@@ -84,6 +86,7 @@ class BundleBuild {
     }
     if (!options_.dry_run) {
       KB_RETURN_IF_ERROR(units.CompileMissing(cancel_, &report_));
+      LeaveOutRefused(units.objects());
       KB_RETURN_IF_ERROR(Check(units.objects()));
       if (options_.only.empty()) KB_RETURN_IF_ERROR(WriteBundle(units.objects(), store, &digests));
     }
@@ -93,7 +96,7 @@ class BundleBuild {
   }
 
  private:
-  Status Plan() {
+  Status Plan(const ObjectStore& store) {
     if (options_.output.empty() && !options_.dry_run && options_.only.empty()) {
       return InvalidArgument("no output file: say where to write the bundle, -o OUT.kb");
     }
@@ -110,6 +113,10 @@ class BundleBuild {
     }
     KB_ASSIGN_OR_RETURN(const std::vector<Provider> providers, Providers());
     KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets, providers));
+    if (!options_.problems.empty()) {
+      KB_RETURN_IF_ERROR(AddListed(store));
+      KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets, providers));
+    }
     if (!options_.only.empty()) return KeepOnly();
     if (!work_.variants.empty()) return Status();
     return InvalidArgument(
@@ -121,14 +128,15 @@ class BundleBuild {
     const std::vector<std::pair<std::string, Provider>> known = {{"cuda", Provider::kCuda},
                                                                  {"host", Provider::kHost},
                                                                  {"triton", Provider::kTriton},
+                                                                 {"cudnn", Provider::kCudnn},
                                                                  {"cublaslt", Provider::kCublasLt}};
     std::vector<Provider> providers;
     for (const std::string& name : options_.providers) {
       const auto found = std::find_if(known.begin(), known.end(),
                                       [&](const auto& provider) { return provider.first == name; });
       if (found == known.end()) {
-        return InvalidArgument(
-            fmt::format("--provider: '{}' is none; there are cuda, host, triton, cublaslt", name));
+        return InvalidArgument(fmt::format(
+            "--provider: '{}' is none; there are cuda, host, triton, cudnn, cublaslt", name));
       }
       providers.push_back(found->second);
     }
@@ -175,6 +183,19 @@ class BundleBuild {
     return FindToolsFor(work_, options_.python, &context_);
   }
 
+  // Variants whose execution plan the library does not make; others take their problems.
+  void LeaveOutRefused(const std::vector<Object>& objects) {
+    std::erase_if(work_.variants, [&](const VariantUse& use) {
+      for (const uint32_t unit : use.units) {
+        if (unit == kNoUnit || !objects[unit].code.empty()) continue;
+        reporter_.Note(fmt::format("leave out {}: {}", work_.units[unit].label, objects[unit].log));
+        return true;
+      }
+      return false;
+    });
+    report_.variants = static_cast<int>(work_.variants.size());
+  }
+
   Status Check(const std::vector<Object>& objects) {
     Status first;
     for (const VariantUse& use : work_.variants) {
@@ -202,10 +223,6 @@ class BundleBuild {
     KB_ASSIGN_OR_RETURN(input.provenance, Provenance(work_, context_, digests));
     KB_ASSIGN_OR_RETURN(input.ran_on, ReadRanOn(families_));
     KB_ASSIGN_OR_RETURN(std::string bytes, Pack(input));
-    if (!options_.problems.empty()) {
-      KB_RETURN_IF_ERROR(AddListed(bytes));
-      KB_ASSIGN_OR_RETURN(bytes, Pack(input));
-    }
     KB_ASSIGN_OR_RETURN(const std::vector<FoundRecords> records, FindRecords(families_));
     if (!records.empty()) {
       KB_ASSIGN_OR_RETURN(const EmbeddedRecords tuned, Embed(records, bytes, objects));
@@ -216,26 +233,26 @@ class BundleBuild {
     return Publish(bytes);
   }
 
-  // What the loader makes of a bundle that gets no name.
-  static Result<std::shared_ptr<const Bundle>> OpenDraft(const TemporaryFolder& folder,
-                                                         const std::string& bytes) {
-    const std::string path = folder.path() + "/draft.kb";
-    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
-    return Bundle::Open(path);
-  }
-
-  // The interfaces that bind the problems of --problems are those of the bundle without them.
-  Status AddListed(const std::string& bytes) {
+  // The loader binds the problems of --problems to the interfaces. Some variants are made for
+  // single problems, so this comes before anything is compiled.
+  Status AddListed(const ObjectStore& store) {
     KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-    KB_ASSIGN_OR_RETURN(const auto bundle, OpenDraft(folder, bytes));
-    return AddProblems(options_.problems, *bundle, &families_);
+    KB_ASSIGN_OR_RETURN(const auto bundle,
+                        OutlineBundle(work_, store, "outline", folder.path() + "/outline.kb"));
+    KB_RETURN_IF_ERROR(AddProblems(options_.problems, *bundle, &families_));
+    for (Family& family : families_) {
+      for (Op& op : family.ops) SetProblemPoints(&op);
+    }
+    return Status();
   }
 
   // What records say is bound to the interfaces by the loader, from the bundle without them.
   Result<EmbeddedRecords> Embed(const std::vector<FoundRecords>& records, const std::string& bytes,
                                 const std::vector<Object>& objects) {
     KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-    KB_ASSIGN_OR_RETURN(const auto bundle, OpenDraft(folder, bytes));
+    const std::string path = folder.path() + "/draft.kb";
+    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path));
     KB_ASSIGN_OR_RETURN(EmbeddedRecords tuned, EmbedRecords(records, *bundle, work_, objects));
     if (options_.explain) {
       for (const std::string& note : tuned.notes) reporter_.Note(note);

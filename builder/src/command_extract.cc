@@ -56,6 +56,8 @@ const char* ReadWith(uint32_t format) {
       return "fatbin with PTX; read it with: cuobjdump -ptx ";
     case fb::BlobFormat::HostObject:
       return "shared object; read it with: objdump -d ";
+    case fb::BlobFormat::ExecutionPlan:
+      return "execution plan of cuDNN; read it with: strings ";
   }
   return "unknown format; file: ";
 }

@@ -1,5 +1,6 @@
 #include "compile.h"
 
+#include "kbundle/execution_plan.h"
 #include "process.h"
 
 namespace kbundle::builder {
@@ -15,6 +16,8 @@ Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceT
       return CompileForHost(unit, *tree, context);
     case Unit::Compiler::kTriton:
       return CompileWithTriton(unit, tree, context);
+    case Unit::Compiler::kCudnn:
+      return CompileWithCudnn(unit, context);
     case Unit::Compiler::kAlgorithm:
       return ObjectOfAlgorithm(unit);
   }
@@ -42,15 +45,16 @@ std::vector<std::string> CanonicalOptions(const Unit& unit) {
     case Unit::Compiler::kTriton:
     case Unit::Compiler::kAlgorithm:
       return {unit.extra_options};
+    case Unit::Compiler::kCudnn:
+      return {unit.extra_options, kExecutionPlanMagic};
   }
   return {};
 }
 
 std::string ReproduceCommand(const Unit& unit, const Toolchain& tools) {
-  const bool own = unit.compiler == Unit::Compiler::kNvrtc ||
-                   unit.compiler == Unit::Compiler::kTriton ||
-                   unit.compiler == Unit::Compiler::kAlgorithm;
-  if (own) return "";
+  const bool command =
+      unit.compiler == Unit::Compiler::kNvcc || unit.compiler == Unit::Compiler::kHost;
+  if (!command) return "";
   const bool host = unit.compiler == Unit::Compiler::kHost;
   std::vector<std::string> words = {host ? tools.host_compiler : tools.nvcc};
   for (const std::string& option : CanonicalOptions(unit)) words.push_back(option);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cudnn_libraries.h"
 #include "object.h"
 #include "source_tree.h"
 #include "toolchain.h"
@@ -19,9 +20,10 @@ namespace kbundle::builder {
 // Shared by all compilations of a build; immutable while they run.
 struct CompileContext {
   Toolchain tools;
-  std::shared_ptr<const Nvrtc> nvrtc;     // null when no unit needs it
-  std::shared_ptr<TritonWorkers> triton;  // likewise; thread-safe in itself
-  std::chrono::seconds limit{600};        // of one child process; $KBUNDLE_COMPILE_TIMEOUT
+  std::shared_ptr<const Nvrtc> nvrtc;           // null when no unit needs it
+  std::shared_ptr<TritonWorkers> triton;        // likewise; thread-safe in itself
+  std::shared_ptr<const CudnnLibraries> cudnn;  // likewise
+  std::chrono::seconds limit{600};              // of one child process; $KBUNDLE_COMPILE_TIMEOUT
 };
 
 // Safe from any thread. kInvalidArgument: the source is wrong; the message is the compiler's log.
@@ -46,6 +48,7 @@ Result<Object> CompileWithNvcc(const Unit& unit, const SourceTree& tree, const s
                                const CompileContext& context);
 Result<Object> CompileWithTriton(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                                  const CompileContext& context);
+Result<Object> CompileWithCudnn(const Unit& unit, const CompileContext& context);
 Result<Object> CompileForHost(const Unit& unit, const SourceTree& tree,
                               const CompileContext& context);
 std::vector<std::string> NvrtcOptions(const Unit& unit);

@@ -18,7 +18,8 @@ UnitBuilder::UnitBuilder(const BuildOptions& options, const Work* work,
       context_(*context),
       store_(*store),
       reporter_(*reporter),
-      keys_(&context->tools, context->triton ? &context->triton->python() : nullptr, digests) {}
+      keys_(&context->tools, context->triton ? &context->triton->python() : nullptr,
+            context->cudnn.get(), digests) {}
 
 Status UnitBuilder::LookUp() {
   objects_.resize(work_.units.size());

@@ -99,6 +99,10 @@ CudnnPlan PlanFrom(const Json& json) {
     plan.scalars.push_back(
         {scalar.at("uid"), scalar.at("dtype").get<std::string>(), NumberOf(scalar.at("value"))});
   }
+  for (const Json& part : json.at("parts")) {
+    plan.parts.push_back({part.at("uid"), part.at("offset")});
+  }
+  plan.own_offset = json.at("own_offset");
   return plan;
 }
 
@@ -144,18 +148,32 @@ Result<CudnnPlannerOptions> CudnnPlanner::Find(const Toolchain& tools, std::stri
   return options;
 }
 
+// Starts the child and hears what it is.
+Result<Json> CudnnPlanner::Greet(const TemporaryFolder& folder, std::unique_ptr<Child>* child,
+                                 Child::Clock::time_point deadline) const {
+  KB_RETURN_IF_ERROR(FillFolder(options_, folder.path()));
+  KB_ASSIGN_OR_RETURN(*child, Child::Start(StartIn(folder.path(), options_)));
+  (*child)->set_limits({0, options_.output_bytes});
+  KB_ASSIGN_OR_RETURN(Json greeting, ReadJson(**child, deadline, options_));
+  if (!greeting.contains("error")) return greeting;
+  return Unavailable(
+      fmt::format("{}; is {} cuDNN 9 for this machine? Name another in KBUNDLE_CUDNN",
+                  greeting["error"].dump(), options_.cudnn));
+}
+
+Result<int64_t> CudnnPlanner::Version() const {
+  KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
+  std::unique_ptr<Child> child;
+  KB_ASSIGN_OR_RETURN(const Json greeting,
+                      Greet(folder, &child, Child::Clock::now() + options_.limit));
+  return greeting.value("cudnn", int64_t{0});
+}
+
 Result<CudnnPlans> CudnnPlanner::PlanOnce(const std::string& request) const {
   KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-  KB_RETURN_IF_ERROR(FillFolder(options_, folder.path()));
-  KB_ASSIGN_OR_RETURN(const auto child, Child::Start(StartIn(folder.path(), options_)));
-  child->set_limits({0, options_.output_bytes});
   const auto deadline = Child::Clock::now() + options_.limit;
-  KB_ASSIGN_OR_RETURN(const Json greeting, ReadJson(*child, deadline, options_));
-  if (greeting.contains("error")) {
-    return Unavailable(
-        fmt::format("{}; is {} cuDNN 9 for this machine? Name another in KBUNDLE_CUDNN",
-                    greeting["error"].dump(), options_.cudnn));
-  }
+  std::unique_ptr<Child> child;
+  KB_ASSIGN_OR_RETURN(const Json greeting, Greet(folder, &child, deadline));
   child->Send(request);  // one that no longer listens has ended, and Read says how
   KB_ASSIGN_OR_RETURN(const Json answer, ReadJson(*child, deadline, options_));
   KB_ASSIGN_OR_RETURN(CudnnPlans plans, PlansFrom(answer));

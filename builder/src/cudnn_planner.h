@@ -25,20 +25,28 @@
 
 namespace kbundle::builder {
 
-// A scalar that the graph fixes and every call must give.
+// A scalar that the graph fixes and every call must give, by the address of it on the host.
 struct CudnnScalar {
   int64_t uid = 0;
-  std::string dtype;
+  std::string dtype;  // "f32" or "i32"
   double value = 0;
 };
 
+// A tensor of the graph that lives in the workspace; its content before a call does not matter.
+struct CudnnPart {
+  int64_t uid = 0;
+  int64_t offset = 0;  // a multiple of 256
+};
+
 struct CudnnPlan {
-  std::string json;  // CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION
-  int64_t workspace_bytes = 0;
+  std::string json;           // CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION
   std::string tag;            // engine and knobs, for people
-  std::vector<int64_t> uids;  // all that a call gives, ascending, scalars too
+  std::vector<int64_t> uids;  // all that a call gives, ascending: tensors, scalars and parts
   std::vector<CudnnScalar> scalars;
-  int64_t zeroed_bytes = 0;  // 0: as cuDNN made it
+  std::vector<CudnnPart> parts;  // ascending by offset
+  int64_t workspace_bytes = 0;   // parts first, then what a call gives cuDNN as its workspace
+  int64_t own_offset = 0;        // where the latter begins, a multiple of 256
+  int64_t zeroed_bytes = 0;      // 0: as cuDNN made it
 };
 
 struct CudnnPlans {
@@ -67,6 +75,9 @@ class CudnnPlanner {
   // missing and how to get it.
   static Result<CudnnPlannerOptions> Find(const Toolchain& tools, std::string profile);
 
+  // Of the library: 91900 for 9.19.0.
+  Result<int64_t> Version() const;
+
   // A request as builder/planner/planner.cc describes it, without "number" and "device".
   // kInvalidArgument: the request is wrong, or cuDNN has no plan for it; kInternal: the child died;
   // kDeadlineExceeded, kResourceExhausted: it took too long, or printed too much. The next request
@@ -74,6 +85,8 @@ class CudnnPlanner {
   Result<CudnnPlans> Plan(nlohmann::json request) const;
 
  private:
+  Result<nlohmann::json> Greet(const TemporaryFolder& folder, std::unique_ptr<Child>* child,
+                               Child::Clock::time_point deadline) const;
   Result<CudnnPlans> PlanOnce(const std::string& request) const;
 
   const CudnnPlannerOptions options_;

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "files.h"
+#include "h200_profile.h"
 #include "kbundle/driver_api.h"
 
 namespace kbundle::builder {
@@ -108,6 +110,25 @@ Result<std::string> ReadDeviceProfile(const std::string& cudnn, int device) {
   profile["pciDeviceId"] = 0;
   if (!profile.contains("memoryBusWidth")) profile["memoryBusWidth"] = bus_width;
   return profile.dump(2) + "\n";
+}
+
+Result<std::string> DeviceProfile(const std::string& name, const std::string& directory) {
+  std::string text = kH200Profile;
+  if (name != "h200") {
+    const std::string path = directory + "/" + name;
+    Result<std::string> read = ReadFile(path, kMaxProfile);
+    if (!read.ok()) {
+      return NotFound(fmt::format(
+          "'{}' is no device profile: kbundle carries \"h200\", and there is no file {}; "
+          "kbundle profile writes one on a machine with the GPU",
+          name, path));
+    }
+    text = std::move(read).value();
+  }
+  const Json profile = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (profile.is_object() && profile.contains("deviceVer")) return text;
+  return InvalidArgument(
+      fmt::format("'{}' is no device profile as kbundle profile writes it", name));
 }
 
 }  // namespace kbundle::builder

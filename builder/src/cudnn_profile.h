@@ -13,6 +13,10 @@ namespace kbundle::builder {
 // (memoryBusWidth). kUnavailable: no driver, no such GPU, no usable cuDNN.
 Result<std::string> ReadDeviceProfile(const std::string& cudnn, int device);
 
+// One that kbundle carries ("h200"), or a file named relative to `directory`. kNotFound: neither;
+// kInvalidArgument: no profile.
+Result<std::string> DeviceProfile(const std::string& name, const std::string& directory);
+
 }  // namespace kbundle::builder
 
 #endif  // KBUNDLE_BUILDER_CUDNN_PROFILE_H_

@@ -57,8 +57,9 @@ uint32_t IndexWriter::InternSymbol(const std::string& symbol) {
 uint32_t IndexWriter::InternKernels(const std::vector<fb::Kernel>& rows) {
   std::vector<uint32_t> key;
   for (const fb::Kernel& row : rows) {
-    key.insert(key.end(), {row.blob(), row.symbol(), row.registers(), row.spill_bytes(),
-                           row.static_shared(), row.dynamic_shared(), row.threads()});
+    key.insert(key.end(),
+               {row.blob(), row.symbol(), row.registers(), row.spill_bytes(), row.static_shared(),
+                row.dynamic_shared(), row.threads(), row.workspace()});
   }
   const auto place = static_cast<uint32_t>(index_.kernels.size());
   const auto [found, fresh] = kernel_runs_.try_emplace(std::move(key), place);
@@ -152,9 +153,8 @@ std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step) {
   row->programmatic = step.programmatic;
   for (const Arg& arg : step.args) row->args.push_back(ArgOf(arg));
   for (const TensorMap& map : step.tensor_maps) row->tensor_maps.push_back(TensorMapOf(map));
-  if (step.product) {
-    row->product = ProductOf(*step.product);
-  } else if (step.kind != StepKind::kKernel) {
+  if (step.product) row->product = ProductOf(*step.product);
+  if (step.kind == StepKind::kMemset || step.kind == StepKind::kCopy) {
     row->target = ArgOf(step.target);
     if (step.kind == StepKind::kCopy) row->source = ArgOf(step.source);
     row->bytes = SpanOf(step.bytes);

@@ -19,6 +19,7 @@ struct KernelInfo {
   std::vector<uint32_t> param_bytes;
   uint32_t registers = 0, spill_bytes = 0, static_shared = 0;  // 0 where unknown (PTX, host)
   uint32_t dynamic_shared = 0, threads = 0;  // of a launch, where the compiler decides (Triton)
+  uint32_t workspace = 0;                    // bytes that an execution plan takes
 };
 
 // Parameter sizes of a kernel, in order. kNotFound: no such kernel, with those that are there.

@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
-#include "compile.h"
 #include "files.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/driver_api.h"
@@ -18,7 +16,7 @@
 #include "listed_problems.h"
 #include "manifest.h"
 #include "object_store.h"
-#include "pack.h"
+#include "outline.h"
 #include "problem_json.h"
 #include "work.h"
 
@@ -141,17 +139,8 @@ class Lister {
   Status OpenOutline() {
     KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
     KB_ASSIGN_OR_RETURN(const ObjectStore store, ObjectStore::Open(folder.path() + "/store"));
-    std::vector<Object> objects;
-    for (const Unit& unit : work_.units) objects.push_back(ObjectOfAlgorithm(unit));
-    PackInput input;
-    input.name = "outline";
-    input.work = &work_;
-    input.objects = &objects;
-    input.store = &store;
-    KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
-    const std::string path = folder.path() + "/outline.kb";
-    KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
-    KB_ASSIGN_OR_RETURN(outline_, Bundle::Open(path));
+    KB_ASSIGN_OR_RETURN(outline_,
+                        OutlineBundle(work_, store, "outline", folder.path() + "/outline.kb"));
     return Status();
   }
 

@@ -100,10 +100,10 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
   verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
   verb.add_option("--provider", options.providers,
-                  "Only variants of these, comma-separated [cuda,host,triton,cublaslt]")
+                  "Only variants of these, comma-separated [cuda,host,triton,cudnn,cublaslt]")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"cuda", "host", "triton", "cublaslt"}));
+      ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn", "cublaslt"}));
   verb.add_option("--python", options.python,
                   "Python that has Triton [$KBUNDLE_PYTHON, .venv/bin/python, python3]");
   verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");

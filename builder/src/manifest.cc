@@ -10,6 +10,7 @@
 #include "fmt/ranges.h"
 #include "kbundle/nearest.h"
 #include "manifest_reader.h"
+#include "problem_points.h"
 
 namespace kbundle::builder {
 namespace {
@@ -51,6 +52,7 @@ class OpReader {
       const Node* problems = fields_.Take(key, Kind::kArray);
       if (problems != nullptr && whole) ReadProblems(*problems, op_, names_, diagnostics_, read);
     }
+    SetProblemPoints(&op_);
     fields_.Finish();
     op_.interface_hash = InterfaceHash(op_);
     return std::move(op_);

@@ -126,9 +126,35 @@ struct Product {
   std::vector<Program> numbers, conditions;  // by ProductNumber, ProductCondition; may be empty
   std::optional<Arg> alpha, beta;            // kFloat or kInteger
 };
+// What cuDNN must know to plan a step: a node of its graph API with tensors, numbers and options by
+// the names that builder/planner gives them. All programs are over a problem.
+struct GraphNode {
+  struct TensorUse {
+    std::string name;
+    int arg = 0;                    // of Step.args; its uid is one more
+    DType dtype = DType::kInvalid;  // of a region; else the tensor's own
+    std::optional<Program> when;    // left out where it does not hold
+    std::vector<Program> dims, strides;
+  };
+  struct ScalarUse {
+    std::string name;
+    int arg = 0;
+  };
+  struct Option {
+    std::string name;
+    bool boolean = false;
+    Program program;
+    int attribute = -1;              // an enum's choice, by its text
+    std::vector<std::string> texts;  // or one of these for each choice
+    std::optional<Program> when;     // left out where it does not hold
+  };
+  std::vector<TensorUse> tensors;
+  std::vector<ScalarUse> scalars;
+  std::vector<Option> options;
+};
 struct Step {
   StepKind kind = StepKind::kKernel;
-  std::string kernel;  // "softmax_rows<{T}, {VEC}>"
+  std::string kernel;  // "softmax_rows<{T}, {VEC}>"; of an execution plan the graph's node
   std::optional<Program> when;
   std::vector<Program> grid, block, cluster;
   Program shared, range, grain, bytes;
@@ -139,6 +165,7 @@ struct Step {
   uint8_t value = 0;
   std::optional<TritonKernel> triton;
   std::optional<Product> product;
+  std::optional<GraphNode> graph;
   SourceSpan where;
 };
 struct Region {
@@ -157,7 +184,7 @@ struct Template {
   std::string name;
   Provider provider = Provider::kCuda;
   std::string source;      // as written, relative to the manifest
-  std::string compiler;    // "nvrtc", "nvcc", "c++", "triton"
+  std::string compiler;    // "nvrtc", "nvcc", "c++", "triton", "cudnn"
   std::string algorithms;  // cublaslt: the folder of its algorithms, as written
   std::vector<std::string> flags;
   std::vector<std::string> targets;  // empty: all
@@ -168,12 +195,16 @@ struct Template {
   std::vector<Step> steps;
   bool portable = false;
   int64_t max_spill = 0;
+  std::string profile;               // cudnn: JSON of the device to plan for
+  std::vector<int64_t> cudnn;        // cudnn: versions to plan with, 91900 for 9.19.0
+  std::vector<Program> author_when;  // cudnn: `when` as written, without what a point fixes
   SourceSpan where;
 
   // Its kept points, in manifest order: types (one per Op.types, free ones too) x tunable values.
   struct Point {
     std::vector<DType> types;
     std::vector<int64_t> tunables;
+    int problem = -1;  // cudnn: of Op.problems
     // cublaslt: the target whose GPU listed it (empty: any), and a StoredAlgorithm.
     std::string target, algorithm;
   };

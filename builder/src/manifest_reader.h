@@ -83,6 +83,10 @@ void ReadTritonOptions(Fields& fields, const Context& context, Step& step);
 void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
                      const Node* step_when, Step& step, Template& variant);
 
+// manifest_graph.cc: a step that cuDNN plans; then, when all steps are read, the tunables and
+// conditions that tie a point to one problem.
+void ReadGraph(Fields& fields, const Context& context, Step& step);
+void TieToProblems(const Op& op, Template& variant);
 // manifest_product.cc: all of a product step but its `when`.
 void ReadProduct(Fields& fields, const Context& context, Step& step);
 

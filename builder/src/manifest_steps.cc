@@ -26,18 +26,27 @@ class StepReader {
     Step step;
     step.where = node.where;
     Fields fields(node, "a step", context_.diagnostics);
-    int kinds =
-        fields.Has("kernel") + fields.Has("memset") + fields.Has("copy") + fields.Has("product");
+    int kinds = fields.Has("kernel") + fields.Has("graph") + fields.Has("product") +
+                fields.Has("memset") + fields.Has("copy");
     if (kinds != 1) {
-      context_.diagnostics.Error(node.where,
-                                 "a step has exactly one of the keys kernel, memset, copy, product",
-                                 "make one step of each");
+      context_.diagnostics.Error(
+          node.where, "a step has exactly one of the keys kernel, graph, product, memset, copy",
+          "make one step of each");
       return;
     }
     if (const Node* when = fields.Take("when")) {
       step.when = ReadCondition(context_, *when, StepPlace("`when` of a step"));
     }
-    if (fields.Has("kernel")) {
+    const bool plans = variant_.provider == Provider::kCudnn;
+    if (fields.Has(plans ? "kernel" : "graph")) {
+      context_.diagnostics.Error(
+          node.where, plans ? "a variant of cudnn has no kernels" : "only cudnn plans graphs",
+          plans ? "describe a node of cuDNN's: graph = .." : "give the step a kernel");
+      return;
+    }
+    if (fields.Has("graph")) {
+      ReadGraph(fields, context_, step);
+    } else if (fields.Has("kernel")) {
       ReadKernel(fields, step);
       if (step.triton) ReadHints(fields, step);
     } else if (fields.Has("product")) {
@@ -68,6 +77,8 @@ class StepReader {
       case Provider::kTriton:
         ReadTritonLaunch(fields, step);
         break;
+      case Provider::kCudnn:
+        break;  // refused before
       case Provider::kCublasLt:
         context_.diagnostics.Error(step.where, "a variant of provider cublaslt has no kernels",
                                    "its steps are product, memset and copy");

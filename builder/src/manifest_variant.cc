@@ -2,6 +2,7 @@
 #include <set>
 
 #include "algorithm_points.h"
+#include "cudnn_profile.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "kbundle/target.h"
@@ -32,7 +33,7 @@ class VariantReader {
     ReadIdentity();
     if (variant_.provider == Provider::kCublasLt) {
       ReadAlgorithmGrid(fields_, op_, names_, variant_, diagnostics_);
-    } else {
+    } else if (variant_.provider != Provider::kCudnn) {
       ReadGrid(fields_, op_, names_, variant_, diagnostics_);
     }
     if (const Node* lets = fields_.Take("let", Kind::kTable)) {
@@ -47,6 +48,7 @@ class VariantReader {
     if (const Node* steps = fields_.Require("steps", Kind::kArray)) {
       ReadSteps(*steps, context_, variant_);
     }
+    if (variant_.provider == Provider::kCudnn) TieToProblems(op_, variant_);
     fields_.Finish();
     if (variant_.provider == Provider::kCublasLt) AddPoints();
     return std::move(variant_);
@@ -65,9 +67,11 @@ class VariantReader {
     }
     fields_.Require("provider", Kind::kString);
     constexpr Provider kProviders[] = {Provider::kCuda, Provider::kHost, Provider::kTriton,
-                                       Provider::kCublasLt};
-    variant_.provider =
-        kProviders[fields_.TakeWord("provider", {"cuda", "host", "triton", "cublaslt"})];
+                                       Provider::kCudnn, Provider::kCublasLt};
+    const size_t provider =
+        fields_.TakeWord("provider", {"cuda", "host", "triton", "cudnn", "cublaslt"});
+    variant_.provider = kProviders[provider];
+    if (variant_.provider == Provider::kCudnn) return ReadCudnn();
     if (variant_.provider == Provider::kCublasLt) return ReadAlgorithmsKey();
     if (const Node* source = fields_.Require("source", Kind::kString)) CheckSource(*source);
     if (variant_.provider == Provider::kTriton) {
@@ -118,6 +122,43 @@ class VariantReader {
     const auto listed = ReadAlgorithms(folder.lexically_normal().string());
     Status status = listed.ok() ? AddAlgorithmPoints(op_, *listed, &variant_) : listed.status();
     if (!status.ok()) diagnostics_.Error(variant_.where, status.message());
+  }
+
+  // No source: the graph is in the steps. What it is planned with and for stands here.
+  void ReadCudnn() {
+    variant_.compiler = "cudnn";
+    for (const char* key : {"source", "compiler", "portable", "flags", "max_spill"}) {
+      fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
+                     "cuDNN makes the code; its graph is in the steps");
+    }
+    for (const char* key : {"tunables", "keep"}) {
+      fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
+                     "it has a point for each listed problem");
+    }
+    fields_.Require("targets", Kind::kArray);
+    for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
+    if (const Node* profile = fields_.Require("profile", Kind::kString)) {
+      Result<std::string> text = DeviceProfile(profile->text, directory_);
+      if (text.ok()) {
+        variant_.profile = std::move(text).value();
+      } else {
+        diagnostics_.Error(profile->where, text.status().message());
+      }
+    }
+    fields_.Require("cudnn", Kind::kArray);
+    for (const Node* version : fields_.TakeTexts("cudnn")) ReadCudnnVersion(*version);
+  }
+
+  void ReadCudnnVersion(const Node& node) {
+    int major = 0, minor = 0, patch = 0, end = 0;
+    const bool three =
+        std::sscanf(node.text.c_str(), "%2d.%2d.%2d%n", &major, &minor, &patch, &end) == 3;
+    if (three && static_cast<size_t>(end) == node.text.size() && major == 9) {
+      variant_.cudnn.push_back(major * 10000 + minor * 100 + patch);
+      return;
+    }
+    diagnostics_.Error(node.where, fmt::format("'{}' is no version of cuDNN 9", node.text),
+                       "three numbers, as in \"9.19.0\": a plan runs on that version alone");
   }
 
   void CheckSource(const Node& source) {

@@ -21,7 +21,8 @@ Json KernelsJson(const std::vector<KernelInfo>& kernels) {
                     {"spill", kernel.spill_bytes},
                     {"shared", kernel.static_shared},
                     {"dynamic_shared", kernel.dynamic_shared},
-                    {"threads", kernel.threads}});
+                    {"threads", kernel.threads},
+                    {"workspace", kernel.workspace}});
   }
   return rows;
 }
@@ -34,7 +35,7 @@ Object FromJson(const Json& facts) {
     object.kernels.push_back({row.at("kernel"), row.at("symbol"),
                               row.at("params").get<std::vector<uint32_t>>(), row.at("registers"),
                               row.at("spill"), row.at("shared"), row.value("dynamic_shared", 0u),
-                              row.value("threads", 0u)});
+                              row.value("threads", 0u), row.value("workspace", 0u)});
   }
   for (const Json& row : facts.at("reads")) object.reads.push_back({row.at(0), row.at(1)});
   return object;

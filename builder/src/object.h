@@ -13,11 +13,17 @@
 namespace kbundle::builder {
 
 // As BlobFormat in bundle.fbs.
-enum class ObjectFormat : uint32_t { kCubin = 1, kFatbin = 2, kHostObject = 3, kAlgorithm = 5 };
+enum class ObjectFormat : uint32_t {
+  kCubin = 1,
+  kFatbin = 2,
+  kHostObject = 3,
+  kExecutionPlan = 4,
+  kAlgorithm = 5
+};
 
 struct Object {
   ObjectFormat format = ObjectFormat::kCubin;
-  std::string code;
+  std::string code;       // empty: refused, for the reason in `log` (an execution plan)
   Sha256Digest sha256{};  // of code; not stored, UnitBuilder takes it once
   std::vector<KernelInfo> kernels;
   std::string log;  // warnings

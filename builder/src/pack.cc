@@ -107,7 +107,7 @@ class Packer {
     for (size_t step = 0; step < use.kernels.size(); ++step) {
       const std::string& kernel = use.kernels[step];
       if (kernel.empty()) {
-        rows.emplace_back(kNone, 0, 0, 0, 0, 0, 0);
+        rows.emplace_back(kNone, 0, 0, 0, 0, 0, 0, 0);
         continue;
       }
       const uint32_t unit = use.units[step];
@@ -119,7 +119,7 @@ class Packer {
       }
       rows.emplace_back(BlobOf(use, unit, object), writer_.InternSymbol(info->symbol),
                         info->registers, info->spill_bytes, info->static_shared,
-                        info->dynamic_shared, info->threads);
+                        info->dynamic_shared, info->threads, info->workspace);
     }
     return writer_.InternKernels(rows);
   }

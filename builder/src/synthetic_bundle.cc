@@ -193,7 +193,7 @@ void Synthesis::AddVariants(uint32_t op) {
       const auto first = static_cast<uint32_t>(index_.variants.size());
       for (uint32_t rank = 0; rank < kTemplates * kPoints; ++rank) {
         const auto kernel = static_cast<uint32_t>(index_.kernels.size());
-        index_.kernels.emplace_back(kernel, kernel, 32u, 0u, 0u, 0u, 0u);
+        index_.kernels.emplace_back(kernel, kernel, 32u, 0u, 0u, 0u, 0u, 0u);
         index_.symbols.push_back("_Z9synthetic_" + std::to_string(kernel) +
                                  "IfLi8ELi128EEvPT_PKS0_flj");
         index_.variants.emplace_back(types, op, first_template + rank / kPoints, rank,

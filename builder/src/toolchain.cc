@@ -108,11 +108,16 @@ void FindIncludes(const std::vector<std::string>& roots, Toolchain* tools) {
 }
 
 // The wheels nvidia-cudnn-cu13 and nvidia/cu13 are neighbours.
-std::string FindCudnn(std::vector<std::string> roots) {
-  if (const std::string set = Environment("KBUNDLE_CUDNN"); !set.empty()) return set;
+void FindCudnn(std::vector<std::string> roots, Toolchain* tools) {
+  std::istringstream set(Environment("KBUNDLE_CUDNN"));
+  for (std::string library; std::getline(set, library, ':');) {
+    if (library.empty()) continue;
+    tools->cudnn.empty() ? tools->cudnn = library : tools->other_cudnn.emplace_back(library);
+  }
+  if (!tools->cudnn.empty()) return;
   roots.push_back("/usr");
-  return FirstFile(roots, {"../cudnn/lib", "lib", "lib64", "lib/x86_64-linux-gnu"},
-                   "libcudnn.so.9");
+  tools->cudnn =
+      FirstFile(roots, {"../cudnn/lib", "lib", "lib64", "lib/x86_64-linux-gnu"}, "libcudnn.so.9");
 }
 
 std::string FindKernelIncludes() {
@@ -160,7 +165,7 @@ Toolchain Toolchain::Find() {
   FindNvcc(roots, &tools);
   FindIncludes(roots, &tools);
   tools.nvfatbin = FirstFile(fatbin_roots, {"lib", "lib64"}, "libnvfatbin.so.13");
-  tools.cudnn = FindCudnn(fatbin_roots);
+  FindCudnn(fatbin_roots, &tools);
   tools.kernel_includes = FindKernelIncludes();
 
   const std::string set = Environment("KBUNDLE_CXX");

@@ -4,8 +4,8 @@
 // $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environment
 // ($VIRTUAL_ENV, or .venv near the executable or the working folder), /usr/local/cuda, nvcc in
 // PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. cuDNN:
-// $KBUNDLE_CUDNN (the library), else beside those wheels, in those toolkits, where distributions
-// put it. Host compiler: $KBUNDLE_CXX, else c++, else g++.
+// $KBUNDLE_CUDNN (the library, or several joined by ":"), else beside those wheels, in those
+// toolkits, where distributions put it. Host compiler: $KBUNDLE_CXX, else c++, else g++.
 #ifndef KBUNDLE_BUILDER_TOOLCHAIN_H_
 #define KBUNDLE_BUILDER_TOOLCHAIN_H_
 
@@ -27,6 +27,7 @@ struct Toolchain {
   std::vector<std::string> nvcc_parts;     // binaries that decide what nvcc makes
   std::vector<std::string> cuda_includes;  // the toolkit's include folder and its CCCL
   std::string cudnn;                       // libcudnn.so.9
+  std::vector<std::string> other_cudnn;    // further ones, of other versions
   std::string host_compiler;
   std::vector<std::string> host_parts;
   std::string kernel_includes;        // folder that holds kbundle/host_kernel.h

@@ -13,6 +13,7 @@
 #include "kbundle/nearest.h"
 #include "kbundle/select.h"
 #include "listed_problems.h"
+#include "outline.h"
 #include "pack.h"
 #include "process.h"
 #include "schedule.h"
@@ -38,22 +39,6 @@ std::string LabelOf(const Work& work, const VariantUse& use) {
   const Template& variant = TemplateOf(work, use);
   return VariantLabel(*work.ops[use.op].op, variant, variant.points[use.point],
                       work.targets[use.target]);
-}
-
-// An object that says which kernels a unit would hold, and holds none.
-Object OutlineOf(const Unit& unit) {
-  Object object;
-  object.format = unit.compiler == Unit::Compiler::kHost        ? ObjectFormat::kHostObject
-                  : unit.compiler == Unit::Compiler::kAlgorithm ? ObjectFormat::kAlgorithm
-                                                                : ObjectFormat::kCubin;
-  object.code = "outline";
-  for (const std::string& kernel : unit.kernels) {
-    KernelInfo info;
-    info.kernel = info.symbol = kernel;
-    if (unit.compiler == Unit::Compiler::kTriton) info.threads = 32;  // the index wants some
-    object.kernels.push_back(std::move(info));
-  }
-  return object;
 }
 
 // The units that hold its code.
@@ -110,23 +95,9 @@ Status TuneSpace::ReadFamilies(const SpaceOptions& options) {
 }
 
 Status TuneSpace::PackOutline() {
-  KB_ASSIGN_OR_RETURN(outline_, OutlineBundle(work_, "outline"));
+  KB_ASSIGN_OR_RETURN(outline_,
+                      OutlineBundle(work_, *store_, "outline", folder_->path() + "/outline.kb"));
   return Status();
-}
-
-Result<std::shared_ptr<const Bundle>> TuneSpace::OutlineBundle(const Work& work,
-                                                               const std::string& name) const {
-  std::vector<Object> objects;
-  for (const Unit& unit : work.units) objects.push_back(OutlineOf(unit));
-  PackInput input;
-  input.name = name;
-  input.work = &work;
-  input.objects = &objects;
-  input.store = store_.get();
-  KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
-  const std::string path = folder_->path() + "/" + name + ".kb";
-  KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
-  return Bundle::Open(path);
 }
 
 Result<std::vector<SpaceProblem>> TuneSpace::ListedProblems() const {
@@ -142,7 +113,8 @@ Result<std::vector<SpaceProblem>> TuneSpace::HeldOutProblems() const {
     ops.back().problems = row.op->held_out;
   }
   for (size_t i = 0; i < ops.size(); ++i) work.ops[i].op = &ops[i];
-  KB_ASSIGN_OR_RETURN(const auto bundle, OutlineBundle(work, "held_out"));
+  KB_ASSIGN_OR_RETURN(const auto bundle,
+                      OutlineBundle(work, *store_, "held_out", folder_->path() + "/held_out.kb"));
   return ProblemsListedBy(*bundle);
 }
 
@@ -241,7 +213,8 @@ Status TuneSpace::StartCompiling(const std::vector<uint32_t>& uses) {
     }
   }
   ToolDigests digests(store_->folder());
-  KeyMaker keys(&context_.tools, context_.triton ? &context_.triton->python() : nullptr, &digests);
+  KeyMaker keys(&context_.tools, context_.triton ? &context_.triton->python() : nullptr,
+                context_.cudnn.get(), &digests);
   std::vector<uint32_t> missing;
   for (uint32_t unit : units) {
     KB_ASSIGN_OR_RETURN(const UnitInputs inputs, keys.Make(work_.units[unit]));

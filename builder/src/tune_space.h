@@ -83,8 +83,6 @@ class TuneSpace {
   TuneSpace() = default;
   Status ReadFamilies(const SpaceOptions& options);
   Status PackOutline();
-  Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work,
-                                                      const std::string& name) const;
   Result<std::vector<SpaceProblem>> ProblemsListedBy(const Bundle& bundle) const;
   std::vector<std::string> CompileWords(const std::string& program, uint32_t unit) const;
   void CompileUnit(uint32_t unit);

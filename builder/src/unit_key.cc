@@ -1,5 +1,6 @@
 #include "unit_key.h"
 
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "assemble.h"
@@ -9,6 +10,8 @@
 
 namespace kbundle::builder {
 namespace {
+
+using Json = nlohmann::json;
 
 // Grows when what is stored for a key changes its meaning.
 constexpr uint32_t kObjectSchema = 1;
@@ -45,6 +48,8 @@ Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
       return Sha256Digest{};  // the bytes are the result
     case Unit::Compiler::kTriton:
       return Triton();
+    case Unit::Compiler::kCudnn:
+      return digests_.Of(cudnn_->PartsOf(Json::parse(unit.extra_options).at("cudnn")));
   }
   std::erase(parts, "");
   if (unit.compiler != Unit::Compiler::kNvrtc) {
@@ -80,14 +85,13 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
   std::vector<std::string> folders = unit.include_folders;
   if (!tools_.kernel_includes.empty()) folders.push_back(tools_.kernel_includes);
   const bool triton = unit.compiler == Unit::Compiler::kTriton;
-  const bool algorithm = unit.compiler == Unit::Compiler::kAlgorithm;
   const std::string& folder = unit.family->directory;
-  if (algorithm) {
+  if (unit.source.empty()) {
     inputs.tree = std::make_shared<const SourceTree>();
-  } else {
-    KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
-                                            : reader_.Read(folder, unit.source, folders));
+    return Finish(unit, std::move(inputs));
   }
+  KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
+                                          : reader_.Read(folder, unit.source, folders));
   for (const SourceFile& file : inputs.tree->files) {
     inputs.named.emplace_back(file.name, ToHex(file.digest));
   }
@@ -100,6 +104,10 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
       }
     }
   }
+  return Finish(unit, std::move(inputs));
+}
+
+Result<UnitInputs> KeyMaker::Finish(const Unit& unit, UnitInputs inputs) {
   inputs.named.emplace_back("the list of kernels", DigestOf(unit.kernels));
   inputs.named.emplace_back("flags", DigestOf(CanonicalOptions(unit)));
   KB_ASSIGN_OR_RETURN(const Sha256Digest compiler, Compiler(unit));

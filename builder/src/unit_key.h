@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cudnn_libraries.h"
 #include "object.h"
 #include "source_tree.h"
 #include "toolchain.h"
@@ -28,21 +29,24 @@ struct UnitInputs {
 // Remembers digests for one build. Not thread-safe.
 class KeyMaker {
  public:
-  // triton: null when no unit needs it.
-  KeyMaker(const Toolchain* tools, const TritonPython* triton, ToolDigests* digests)
-      : tools_(*tools), triton_(triton), digests_(*digests) {}
+  // triton, cudnn: null when no unit needs it.
+  KeyMaker(const Toolchain* tools, const TritonPython* triton, const CudnnLibraries* cudnn,
+           ToolDigests* digests)
+      : tools_(*tools), triton_(triton), cudnn_(cudnn), digests_(*digests) {}
 
   Result<UnitInputs> Make(const Unit& unit);
   // "" while every file outside the tree is as the object's compiler read it; else which is not.
   std::string ChangedRead(const Object& object);
 
  private:
+  Result<UnitInputs> Finish(const Unit& unit, UnitInputs inputs);
   Result<Sha256Digest> Compiler(const Unit& unit);
   Result<Sha256Digest> Triton();
   const std::string& FileDigest(const std::string& path);  // "" when it cannot be read
 
   const Toolchain& tools_;
   const TritonPython* triton_;
+  const CudnnLibraries* cudnn_;
   ToolDigests& digests_;
   SourceReader reader_;
   std::map<std::string, std::string> files_;

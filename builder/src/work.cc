@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "graph_request.h"
 #include "kbundle/key.h"
 #include "triton_request.h"
 
@@ -39,7 +40,9 @@ bool Serves(const Template& variant, const Target& target) {
   if (host != (variant.provider == Provider::kHost)) return false;
   if (target.kind == TargetKind::kCudaPortable) return variant.portable;
   if (variant.provider == Provider::kTriton && !TritonMakes(target)) return false;
-  if (variant.provider == Provider::kCublasLt && target.kind != TargetKind::kCuda) return false;
+  const bool exact =
+      variant.provider == Provider::kCudnn || variant.provider == Provider::kCublasLt;
+  if (exact && target.kind != TargetKind::kCuda) return false;
   return variant.targets.empty() || std::find(variant.targets.begin(), variant.targets.end(),
                                               target.ToString()) != variant.targets.end();
 }
@@ -116,14 +119,15 @@ class Planner {
     VariantUse use{op_index, t, p, target, rank, {}, {}};
     std::vector<std::string> kernels;
     for (const Step& step : variant.steps) {
-      use.kernels.push_back(step.kind == StepKind::kProduct ? kAlgorithmKernel
-                            : step.kind == StepKind::kKernel
+      const bool plan = step.kind == StepKind::kExecutionPlan;
+      const bool product = step.kind == StepKind::kProduct;
+      use.kernels.push_back(step.kind == StepKind::kKernel
                                 ? SubstituteKernel(op, variant, variant.points[p], step.kernel)
-                                : "");
-      if (!use.kernels.back().empty()) AddOnce(use.kernels.back(), &kernels);
+                                : (plan ? step.kernel : (product ? kAlgorithmKernel : "")));
+      if (step.kind == StepKind::kKernel || product) AddOnce(use.kernels.back(), &kernels);
     }
-    if (variant.provider == Provider::kTriton) {
-      KB_RETURN_IF_ERROR(AddTritonUnits(&use));
+    if (variant.provider == Provider::kTriton || variant.provider == Provider::kCudnn) {
+      KB_RETURN_IF_ERROR(AddStepUnits(&use));
     } else {
       const uint32_t unit = UnitFor(use, std::move(kernels));
       for (const std::string& kernel : use.kernels) {
@@ -133,23 +137,26 @@ class Planner {
     return use;
   }
 
-  Status AddTritonUnits(VariantUse* use) {
+  // Of providers that make one step at a time.
+  Status AddStepUnits(VariantUse* use) {
     const Op& op = *work_.ops[use->op].op;
     const Template& variant = op.templates[use->template_index];
     const Template::Point& point = variant.points[use->point];
     const std::string id = VariantLabel(op, variant, point, work_.targets[use->target]);
     for (size_t i = 0; i < variant.steps.size(); ++i) {
       use->units.push_back(kNoUnit);
-      if (variant.steps[i].kind != StepKind::kKernel) continue;
+      const bool plan = variant.steps[i].kind == StepKind::kExecutionPlan;
+      if (variant.steps[i].kind != StepKind::kKernel && !plan) continue;
       Unit unit;
-      unit.compiler = Unit::Compiler::kTriton;
+      unit.compiler = plan ? Unit::Compiler::kCudnn : Unit::Compiler::kTriton;
       unit.target = work_.targets[use->target];
       unit.family = work_.ops[use->op].family;
       unit.source = variant.source;
       unit.step = &variant.steps[i];
       unit.label = variant.steps.size() == 1 ? id : fmt::format("{} step {}", id, i + 1);
+      const auto request = plan ? GraphRequest : TritonRequest;
       KB_ASSIGN_OR_RETURN(unit.extra_options,
-                          TritonRequest(op, variant, point, variant.steps[i], unit.target));
+                          request(op, variant, point, variant.steps[i], unit.target));
       use->units[i] = Intern(std::move(unit), {use->kernels[i]});
       work_.units[use->units[i]].kernels = {use->kernels[i]};
     }

@@ -7,6 +7,7 @@
 //   host            a unit per source, with all its kernels
 //   cublaslt        a unit per algorithm, which is decoded, not compiled
 //   triton          a unit per kernel: Triton compiles one at a time
+//   cudnn           a unit per execution plan
 //   portable        a unit per op (nvrtc) with all its kernels as PTX
 #ifndef KBUNDLE_BUILDER_WORK_H_
 #define KBUNDLE_BUILDER_WORK_H_
@@ -21,7 +22,7 @@
 namespace kbundle::builder {
 
 struct Unit {
-  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton, kAlgorithm };
+  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton, kCudnn, kAlgorithm };
 
   Compiler compiler = Compiler::kNvrtc;
   Target target;
@@ -33,8 +34,8 @@ struct Unit {
   std::vector<std::string> include_folders;  // of -I flags, absolute
   std::vector<std::string> kernels;          // name expressions, or symbols (nvcc, host)
   std::vector<std::pair<std::string, std::string>> macros;  // nvcc
-  // A unit differs from others that agree in everything above. Triton: its whole request;
-  // cublaslt: its algorithm.
+  // A unit differs from others that agree in everything above. Triton, cuDNN: the whole request;
+  // cuBLASLt: its algorithm.
   std::string extra_options;
   const Step* step = nullptr;  // triton: the first that wants it, to point at in messages
 

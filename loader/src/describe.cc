@@ -48,6 +48,8 @@ const char* ProviderName(uint8_t provider) {
       return "host";
     case Provider::kTriton:
       return "triton";
+    case Provider::kCudnn:
+      return "cudnn";
     case Provider::kCublasLt:
       return "cublaslt";
   }
@@ -74,6 +76,8 @@ const char* BlobFormatName(uint32_t format) {
       return "fatbin";
     case fb::BlobFormat::HostObject:
       return "host object";
+    case fb::BlobFormat::ExecutionPlan:
+      return "execution plan";
     case fb::BlobFormat::MatmulAlgorithm:
       return "algorithm";
   }

@@ -8,8 +8,9 @@
 //   tensor maps for an address of no matter  ---> copied to the stack, their address replaced
 //
 // A launch makes only these driver calls: cuLaunchKernelEx, cuMemsetD8Async, cuMemcpyDtoDAsync, and
-// cuTensorMapReplaceAddress, which runs on the host; and cublasLtMatmul for a product, whose
-// kernels are loaded when the plan is made. All of them are legal inside a capture.
+// cuTensorMapReplaceAddress, which runs on the host. All of them are legal inside a capture. What
+// an execution plan enqueues is cuDNN's business (cudnn_plan.h), what a product does cuBLASLt's
+// (matrix_product.h); the kernels of both are loaded when the plan is made.
 //
 // Parameters go as an array of addresses, not as one packed buffer (CU_LAUNCH_PARAM_BUFFER):
 // nothing has to be packed, and whoever walks a captured graph finds kernelParams, where everybody
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "addresses.h"
+#include "cudnn_plan.h"
 #include "load_by_capture.h"
 #include "matrix_product.h"
 #include "parameters.h"
@@ -74,6 +76,7 @@ struct KernelLaunch {
 struct Step {
   StepKind kind = StepKind::kKernel;
   KernelLaunch kernel;
+  CudnnLaunch execution_plan;
   Pointer target, source;  // memset and copy
   size_t bytes = 0;
   uint8_t value = 0;
@@ -90,6 +93,8 @@ struct Step {
       case StepKind::kCopy:
         return driver.MemcpyDtoDAsync(DevicePointer(target, args), DevicePointer(source, args),
                                       bytes, stream);
+      case StepKind::kExecutionPlan:
+        break;  // fails in its own way
       case StepKind::kProduct:
         return product->Enqueue(stream, args);
     }
@@ -116,6 +121,12 @@ class CudaPlan final : public Plan {
     if (alignment_class < 0) [[unlikely]]
       return Refuse(args);
     for (const Step& step : resolutions_[alignment_class]) {
+      if (step.kind == StepKind::kExecutionPlan) {
+        Status status = step.execution_plan.Enqueue(static_cast<CUstream>(stream), args);
+        if (!status.ok()) [[unlikely]]
+          return std::move(status).Annotate("launching " + problem_.ToString());
+        continue;
+      }
       const int error = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
       if (error != 0) [[unlikely]]
         return Fail(error, step);
@@ -251,12 +262,14 @@ class OutsideCaptures {
 class CudaPlanBuilder final : public PlanBuilder {
  public:
   CudaPlanBuilder(const DriverApi& driver, const CudaDevice& device, uint64_t context,
-                  const Bundle& bundle, CodeCache& code, CublasLtHandles& cublaslt)
+                  const Bundle& bundle, CodeCache& code, CudnnPlans& execution_plans,
+                  CublasLtHandles& cublaslt)
       : driver_(driver),
         device_(device),
         context_(context),
         bundle_(bundle),
         code_(code),
+        execution_plans_(execution_plans),
         cublaslt_(cublaslt),
         outside_captures_(driver) {}
 
@@ -283,6 +296,13 @@ class CudaPlanBuilder final : public PlanBuilder {
     step.source = resolved.source;
     step.bytes = static_cast<size_t>(resolved.bytes);
     step.value = resolved.value;
+    if (step.kind == StepKind::kExecutionPlan) {
+      KB_ASSIGN_OR_RETURN(
+          const CudnnPlan* plan,
+          execution_plans_.Load(driver_, context_, device_, bundle_, resolved.blob, &bases_));
+      KB_ASSIGN_OR_RETURN(step.execution_plan, CudnnLaunch::Make(plan, resolved));
+      return step;
+    }
     if (step.kind == StepKind::kProduct) {
       step.name = "a matrix product";
       KB_ASSIGN_OR_RETURN(step.product, MakeProduct(resolved));
@@ -342,6 +362,7 @@ class CudaPlanBuilder final : public PlanBuilder {
   const uint64_t context_;
   const Bundle& bundle_;
   CodeCache& code_;
+  CudnnPlans& execution_plans_;
   CublasLtHandles& cublaslt_;
   OutsideCaptures outside_captures_;
   Bundle::BaseCache bases_;  // one for the burst of reads that makes this plan
@@ -352,8 +373,10 @@ class CudaPlanBuilder final : public PlanBuilder {
 
 std::unique_ptr<PlanBuilder> NewCudaPlanBuilder(const DriverApi& driver, const CudaDevice& device,
                                                 uint64_t context, const Bundle& bundle,
-                                                CodeCache& code, CublasLtHandles& cublaslt) {
-  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, cublaslt);
+                                                CodeCache& code, CudnnPlans& execution_plans,
+                                                CublasLtHandles& cublaslt) {
+  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, execution_plans,
+                                           cublaslt);
 }
 
 }  // namespace kbundle

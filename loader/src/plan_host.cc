@@ -41,8 +41,9 @@ struct Step {
       case StepKind::kCopy:
         std::memmove(target.At(args), source.At(args), bytes);
         break;
-      case StepKind::kProduct:  // refused when the plan was made
-        break;
+      case StepKind::kExecutionPlan:
+      case StepKind::kProduct:
+        break;  // for GPUs: verification refuses them here
     }
   }
 
@@ -154,7 +155,6 @@ class HostPlanBuilder final : public PlanBuilder {
     step.source = resolved.source;
     step.bytes = static_cast<size_t>(resolved.bytes);
     step.value = resolved.value;
-    if (step.kind == StepKind::kProduct) return Internal("products by cuBLASLt are for GPUs");
     if (step.kind != StepKind::kKernel) return step;
     if (!resolved.tensor_maps.empty()) {
       return Internal(fmt::format("kernel {}: tensor maps are for GPUs", resolved.symbol));

@@ -10,6 +10,7 @@
 #include "kbundle/bundle_generated.h"
 #include "kbundle/key.h"
 #include "resolve_product.h"
+#include "variant_rows.h"
 
 namespace kbundle {
 namespace {
@@ -113,6 +114,7 @@ class Resolver {
   Status LayOutWorkspace();
   Status AddStep(const fb::Step& step, uint32_t number);
   Status FillKernel(const fb::Step& step, uint32_t number, ResolvedStep& out) const;
+  Status FillExecutionPlan(const fb::Step& step, uint32_t number, ResolvedStep& out);
   Status FillTransfer(const fb::Step& step, ResolvedStep& out) const;
   Status FillProduct(const fb::Step& step, uint32_t number, ResolvedStep& out) const;
   DType DTypeOf(const fb::Arg& arg) const;
@@ -164,6 +166,8 @@ Status Resolver::AddStep(const fb::Step& step, uint32_t number) {
     KB_RETURN_IF_ERROR(FillKernel(step, number, out));
     const bool empty = out.grid[0] == 0 || out.grid[1] == 0 || out.grid[2] == 0 || out.range == 0;
     if (empty) return Status();
+  } else if (out.kind == StepKind::kExecutionPlan) {
+    KB_RETURN_IF_ERROR(FillExecutionPlan(step, number, out));
   } else if (out.kind == StepKind::kProduct) {
     KB_RETURN_IF_ERROR(FillProduct(step, number, out));
     if (out.product->m == 0 || out.product->n == 0 || out.product->batch == 0) return Status();
@@ -196,6 +200,19 @@ Status Resolver::FillKernel(const fb::Step& step, uint32_t number, ResolvedStep&
   for (uint32_t i = 0; step.tensor_maps() != nullptr && i < step.tensor_maps()->size(); ++i) {
     KB_RETURN_IF_ERROR(AddTensorMap(*step.tensor_maps()->Get(i), out));
   }
+  for (uint32_t i = 0; step.args() != nullptr && i < step.args()->size(); ++i) {
+    KB_RETURN_IF_ERROR(AddArg(*step.args()->Get(i), out));
+  }
+  return Status();
+}
+
+// Its workspace follows the regions; the builder knows it, not the manifest.
+Status Resolver::FillExecutionPlan(const fb::Step& step, uint32_t number, ResolvedStep& out) {
+  const fb::Kernel& row = *bundle_.index().kernels()->Get(row_.kernels() + number);
+  out.blob = row.blob();
+  out.symbol = bundle_.index().symbols()->Get(row.symbol())->str();
+  out.workspace = {Pointer::From::kWorkspace, resolution_.workspace_bytes};
+  resolution_.workspace_bytes += PlanWorkspace(row);
   for (uint32_t i = 0; step.args() != nullptr && i < step.args()->size(); ++i) {
     KB_RETURN_IF_ERROR(AddArg(*step.args()->Get(i), out));
   }

@@ -93,9 +93,9 @@ using Extent = std::array<int64_t, 3>;
 
 struct ResolvedStep {
   StepKind kind = StepKind::kKernel;
-  // kKernel
+  // kKernel, kExecutionPlan
   uint32_t blob = 0;
-  std::string symbol;                                      // name in the code object
+  std::string symbol;  // name in the code object; engine and knobs
   Extent grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};  // as asked: limits are the provider's
   int64_t shared = 0;                                      // dynamic shared memory, bytes
   bool has_range = false;  // host: called for parts of [0, range), else once
@@ -104,6 +104,7 @@ struct ResolvedStep {
   std::vector<ResolvedArg> args;
   std::vector<std::byte> constants;  // values of the constant arguments, 8-byte aligned each
   std::vector<ResolvedTensorMap> tensor_maps;
+  Pointer workspace;  // kExecutionPlan: its own part
   // kMemset, kCopy
   Pointer target, source;
   int64_t bytes = 0;

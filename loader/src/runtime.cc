@@ -15,6 +15,7 @@
 #include "code_cache.h"
 #include "cublaslt_handles.h"
 #include "cuda_device.h"
+#include "cudnn_plan.h"
 #include "host_object.h"
 #include "kbundle/driver_api.h"
 #include "kbundle/key.h"
@@ -121,6 +122,7 @@ struct Runtime::Rep {
   HostObjects host_objects;
   CudaDevices cuda_devices;
   CodeCache code;
+  CudnnPlans execution_plans;
   std::unique_ptr<CublasLtHandles> cublaslt;
   ChoiceLog choices;
   std::atomic<uint64_t> plans_made{0}, plans_shared{0};
@@ -149,7 +151,8 @@ Result<std::shared_ptr<const Plan>> Runtime::Rep::Make(const Bundle& bundle, con
   } else {
     KB_ASSIGN_OR_RETURN(const CudaDevice* gpu, cuda_devices.Current(*place.driver));
     device = gpu->device;
-    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, *cublaslt);
+    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, execution_plans,
+                                 *cublaslt);
   }
   KB_ASSIGN_OR_RETURN(ChosenPlan chosen, ChoosePlan(bundle, problem, device, options,
                                                     Policy::Global().snapshot(), *builder));

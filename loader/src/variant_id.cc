@@ -37,6 +37,11 @@ std::string_view TargetName(const fb::Index& index, const fb::Variant& variant) 
 
 }  // namespace
 
+int64_t PlanWorkspace(const fb::Kernel& row) {
+  constexpr int64_t kStep = kWorkspaceAlignment;
+  return (int64_t{row.workspace()} + kStep - 1) / kStep * kStep;
+}
+
 VariantRange VariantsOf(const fb::Index& index, uint32_t op) {
   const auto* variants = index.variants();
   const auto bound = [&](uint64_t wanted) {

@@ -31,7 +31,9 @@ Status CheckBlob(const fb::Index& index, uint32_t number) {
   return Status();
 }
 
-fb::BlobFormat FormatFor(TargetKind kind) {
+fb::BlobFormat FormatFor(TargetKind kind, StepKind step) {
+  if (step == StepKind::kExecutionPlan) return fb::BlobFormat::ExecutionPlan;
+  if (step == StepKind::kProduct) return fb::BlobFormat::MatmulAlgorithm;
   switch (kind) {
     case TargetKind::kCuda:
       return fb::BlobFormat::Cubin;
@@ -60,7 +62,10 @@ Status CheckLaunch(const fb::Kernel& row, Provider provider) {
 Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
                       TargetKind target, Provider provider) {
   const auto kind = static_cast<StepKind>(step.kind());
-  if (kind != StepKind::kKernel && kind != StepKind::kProduct) {
+  if (row.workspace() != 0 && kind != StepKind::kExecutionPlan) {
+    return DataLoss("a workspace of its own is for execution plans");
+  }
+  if (kind != StepKind::kKernel && kind != StepKind::kExecutionPlan && kind != StepKind::kProduct) {
     return row.blob() == kNone
                ? Status()
                : DataLoss(fmt::format("blob {} for a step without code", row.blob()));
@@ -69,8 +74,7 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
   KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
   KB_RETURN_IF_ERROR(CheckLaunch(row, provider));
   const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(row.blob())->format());
-  return format ==
-                 (kind == StepKind::kProduct ? fb::BlobFormat::MatmulAlgorithm : FormatFor(target))
+  return format == FormatFor(target, kind)
              ? Status()
              : DataLoss(fmt::format("blob {} of format {} for this target", row.blob(),
                                     static_cast<uint32_t>(format)));
@@ -87,8 +91,8 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
   }
   const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
   const bool host = row.provider() == static_cast<int>(Provider::kHost);
-  // Both are for exact GPUs.
   const bool exact = row.provider() == static_cast<int>(Provider::kTriton) ||
+                     row.provider() == static_cast<int>(Provider::kCudnn) ||
                      row.provider() == static_cast<int>(Provider::kCublasLt);
   if ((kind == TargetKind::kHost) != host || (kind == TargetKind::kCudaPortable && exact)) {
     return DataLoss(fmt::format("provider {} cannot make code for target '{}'", row.provider(),

@@ -186,21 +186,51 @@ Status CheckProductStep(const ProgramScope& scope, const fb::Step& step) {
   return VerifyProduct(scope, step.product());
 }
 
+// Everything but its arguments is in the blob.
+Status CheckExecutionPlan(const ProgramScope& scope, const fb::Step& step) {
+  if (Count(step.tensor_maps()) + Count(step.grid()) + Count(step.block()) +
+              Count(step.cluster()) !=
+          0 ||
+      !Absent(step.shared()) || !Absent(step.range()) || !Absent(step.grain()) ||
+      step.programmatic()) {
+    return DataLoss("an execution plan has arguments and nothing that kernels have");
+  }
+  KB_RETURN_IF_ERROR(CheckCount(Count(step.args()), kMaxArgs, "arguments"));
+  for (uint32_t i = 0; i < Count(step.args()); ++i) {
+    const fb::Arg& arg = *step.args()->Get(i);
+    const auto kind = static_cast<ArgKind>(arg.kind());
+    if (kind == ArgKind::kArray || kind == ArgKind::kTensorMap) {
+      return DataLoss(
+          fmt::format("argument {} of kind {}, which no execution plan takes", i, arg.kind()));
+    }
+    ArgSize size;
+    KB_VERIFY(CheckArg(scope, step, arg, &size), "argument {}", i);
+  }
+  return Status();
+}
+
 Status CheckStep(const ProgramScope& scope, const fb::Step& step) {
   if (step.when() != nullptr) {
     KB_RETURN_IF_ERROR(CheckText(step.when()->text(), "when text"));
     KB_VERIFY(VerifyProgram(scope, step.when()->program(), true), "when");
   }
+  const auto provider = static_cast<Provider>(scope.row->provider());
+  const bool plans = provider == Provider::kCudnn;
   const auto kind = static_cast<StepKind>(step.kind());
+  if (kind == (plans ? StepKind::kKernel : StepKind::kExecutionPlan)) {
+    return DataLoss("execution plans are for the provider cudnn, kernels for the others");
+  }
   if (kind != StepKind::kProduct && step.product() != nullptr) {
     return DataLoss("only a product step has a product");
   }
   switch (kind) {
     case StepKind::kKernel:
-      if (static_cast<Provider>(scope.row->provider()) == Provider::kCublasLt) {
+      if (provider == Provider::kCublasLt) {
         return DataLoss("provider cublaslt has no kernels");
       }
       return CheckKernelStep(scope, step);
+    case StepKind::kExecutionPlan:
+      return CheckExecutionPlan(scope, step);
     case StepKind::kProduct:
       return CheckProductStep(scope, step);
     case StepKind::kMemset:
@@ -259,6 +289,7 @@ Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Templa
   if (row.provider() != static_cast<int>(Provider::kCuda) &&
       row.provider() != static_cast<int>(Provider::kHost) &&
       row.provider() != static_cast<int>(Provider::kTriton) &&
+      row.provider() != static_cast<int>(Provider::kCudnn) &&
       row.provider() != static_cast<int>(Provider::kCublasLt)) {
     return DataLoss(fmt::format("unknown provider {}", row.provider()));
   }

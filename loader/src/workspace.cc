@@ -5,6 +5,7 @@
 
 #include "candidates.h"
 #include "kbundle/select.h"
+#include "variant_rows.h"
 #include "verify.h"
 
 namespace kbundle {
@@ -13,8 +14,14 @@ namespace {
 // Every class a plan may be asked for: bytes that all addresses are a multiple of.
 constexpr int64_t kAlignments[] = {16, 8, 4, 2, 1};
 
+bool MayBePassedOver(const fb::Index& index, uint32_t variant) {
+  const uint32_t row = index.variants()->Get(variant)->template_index();
+  const auto provider = static_cast<Provider>(index.templates()->Get(row)->provider());
+  return provider == Provider::kCudnn || provider == Provider::kCublasLt;
+}
+
 // Of the variants that may be chosen where `target` is the one that fits best: the first legal one
-// in manifest order, those up to it that may not load, and forced ones.
+// in manifest order that needs no library, those before it, and forced ones.
 Result<int64_t> LargestOfTarget(const Bundle& bundle, const Problem& problem,
                                 const RankedTarget& target, const Device& device,
                                 const SelectOptions& options, bool* any) {
@@ -30,10 +37,8 @@ Result<int64_t> LargestOfTarget(const Bundle& bundle, const Problem& problem,
   for (uint32_t i = 0; entry != nullptr && i < entry->count(); ++i) {
     if (!check.Check(entry->first() + i, target, false).legal) continue;
     chosen.push_back(entry->first() + i);
-    // An algorithm of cuBLASLt may not pass its check, and any of the others take its place.
-    const fb::Variant& row = *bundle.index().variants()->Get(entry->first() + i);
-    const int provider = bundle.index().templates()->Get(row.template_index())->provider();
-    if (static_cast<Provider>(provider) != Provider::kCublasLt) break;
+    // That a library is missing, or has another version, shows only where the plan is made.
+    if (!MayBePassedOver(bundle.index(), entry->first() + i)) break;
   }
   int64_t largest = 0;
   for (uint32_t variant : chosen) {
@@ -50,9 +55,14 @@ Result<int64_t> LargestOfTarget(const Bundle& bundle, const Problem& problem,
 Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uint32_t variant,
                                int64_t alignment) {
   const fb::Index& index = bundle.index();
-  const auto* regions =
-      index.templates()->Get(index.variants()->Get(variant)->template_index())->regions();
-  if (Count(regions) == 0) return 0;
+  const fb::Variant& row = *index.variants()->Get(variant);
+  const fb::Template& shape = *index.templates()->Get(row.template_index());
+  int64_t total = 0;
+  for (uint32_t i = 0; i < Count(shape.steps()); ++i) {
+    total += PlanWorkspace(*index.kernels()->Get(row.kernels() + i));
+  }
+  const auto* regions = shape.regions();
+  if (Count(regions) == 0) return total;
   EvalContext context;
   context.bundle = &bundle;
   context.problem = &problem;
@@ -61,7 +71,6 @@ Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uin
   context.tunables = Tunables(bundle, variant);
   context.lets = lets.view();
   context.let_errors = lets.errors;
-  int64_t total = 0;
   for (uint32_t i = 0; i < regions->size(); ++i) {
     const fb::Region& region = *regions->Get(i);
     const std::string_view text = region.text() ? region.text()->string_view() : "";

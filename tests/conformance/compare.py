@@ -16,7 +16,8 @@ def spacing(wanted, dtype):
 def worst(found, wanted, ulps=0.0, relative=0.0):
     """The largest error as a multiple of what is allowed (so up to 1 is fine), and a sentence.
 
-    ulps are of the result's dtype; relative is to the largest finite magnitude of the row (last axis).
+    ulps are of the result's dtype; relative is to the largest finite magnitude of the row (last axis), and never less
+    than an ulp: of a row of subnormal numbers nothing is nearer.
     """
     if found.dtype.kind in "iub":
         different = int(np.sum(found.astype(np.int64) != wanted.astype(np.int64)))
@@ -42,6 +43,7 @@ def worst(found, wanted, ulps=0.0, relative=0.0):
         rows = exact if exact.ndim else exact.reshape(1)
         row_max = np.maximum(np.max(np.abs(rows), axis=-1, keepdims=True), np.finfo(np.float32).tiny)
         allowed = np.maximum(allowed, relative * np.broadcast_to(row_max, rows.shape).reshape(found.shape))
+        allowed = np.maximum(allowed, spacing(exact, found.dtype))
     error = np.abs(value - exact)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(error == 0, 0.0, error / allowed)

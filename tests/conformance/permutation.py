@@ -3,7 +3,7 @@ token, tokens that are dropped, and maps and sizes of any bytes, whose result is
 
 import numpy as np
 
-from conformance import capi, compare, devices, runner
+from conformance import family
 
 INT32 = np.iinfo(np.int32)
 #           tokens, hidden, experts, top-k
@@ -89,89 +89,8 @@ def chunk_cases():
                    {"is_forward": forward})
 
 
-def operands_of(op, types, given):
-    """Arrays in the op's order and in the dtypes of one variant, and the same as (dtype, dims)."""
-    arrays, described = [], []
-    for operand in op["operands"]:
-        array = given.get(operand["name"])
-        if array is None:
-            arrays.append(None)
-            described.append(None)
-            continue
-        dtype = operand["shape"].split("[")[0]
-        dtype = types.get(dtype, dtype)
-        arrays.append(array.astype(devices.NUMPY[dtype]))
-        described.append((dtype, array.shape))
-    return arrays, described
-
-
-class Cases:
+class Cases(family.Cases):
     """Each variant of the family on each case that it is legal for."""
 
     def __init__(self, bundle_path, device, roots):
-        self.bundle, self.device = capi.Bundle(bundle_path), device
-        self.conformance = runner.Conformance(bundle_path, device, roots)
-        self.ops = {op["name"]: op for op in self.conformance.ops() if op["name"].startswith("permutation.")}
-        self.reference = runner.load_reference("permutation", roots)
-        self.cases = list(cases(self.reference))
-        self._prepared = None, None
-
-    def variants(self):
-        """(op, variant) of all that this device can run, those of the same dtypes together."""
-        for op in self.ops.values():
-            for variant, reason in sorted(self.conformance.variants(op), key=lambda v: sorted(v[0]["types"].items())):
-                if not reason:
-                    yield op, variant
-
-    def prepared(self, op, types):
-        """[(name, problem, inferred, arrays, what is wanted, ids of the legal variants)] for one choice of dtypes."""
-        key = op["name"], tuple(sorted(types.items()))
-        if self._prepared[0] != key:
-            self.bundle.clear_policy()
-            self._prepared = key, [self.prepare(op, types, *case) for case in self.cases if op["name"] == "permutation." + case[1]]
-        return self._prepared[1]
-
-    def prepare(self, op, types, name, _, given, attributes):
-        attributes = attributes | {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
-        arrays, described = operands_of(op, types, given)
-        problem = capi.Problem(op["name"], described, attributes)
-        candidates = self.bundle.explain(problem, self.device.kind)["candidates"]
-        return (name, problem, self.bundle.infer(problem, self.device.kind), arrays,
-                runner.wanted_results(self.reference, op, problem, arrays), {c["id"] for c in candidates if c["legal"]})
-
-    def run(self, op, variant):
-        """An outcome of the variant; cases that it is not legal for are left out."""
-        outcome = runner.Outcome(variant["id"])
-        prepared = self.prepared(op, variant["types"])
-        self.bundle.force(variant["id"])
-        try:
-            for name, problem, inferred, arrays, wanted, legal in prepared:
-                if variant["id"] in legal:
-                    self.run_one(outcome, op, name, problem, inferred, arrays, wanted)
-        finally:
-            self.bundle.clear_policy()
-        return outcome
-
-    def run_one(self, outcome, op, name, problem, inferred, arrays, wanted):
-        launch = runner.Launch(self.device, op, problem, inferred, arrays, 0)
-        try:
-            plan = capi.Plan(self.bundle, problem, self.device.kind)
-            assert plan.variant == outcome.variant, f"forced, yet {plan.variant} was planned"
-            found, again = launch.run(plan), launch.run(plan)
-            assert all(a is None or a.tobytes() == b.tobytes() for a, b in zip(found, again)), "another result again"
-            self.judge(outcome, op, name, found, wanted)
-            outcome.launches += 1
-        except (capi.KbError, AssertionError, devices.CudaError) as error:
-            outcome.failures.append(f"{name}: {error}")
-        finally:
-            launch.free()
-
-    def judge(self, outcome, op, name, found, wanted):
-        for number, array in enumerate(found):
-            if array is None:
-                continue
-            dtype = next(n for n, t in devices.NUMPY.items() if array.dtype == t)
-            ratio, sentence = compare.worst(array, wanted[number], **runner.tolerance_of(op, number, dtype))
-            outcome.worst = max(outcome.worst, ratio)
-            if not ratio <= 1:
-                outcome.failures.append(f"{name}, {op['results'][number]['name']}: {ratio:.3g} times the tolerance, {sentence}")
+        super().__init__("permutation", cases, bundle_path, device, roots)

@@ -5,6 +5,7 @@ groups of equal values (so that Q == K or "mask batch = batch" survive) and one 
 kb_infer then says which of the results are problems of the op at all.
 """
 
+import functools
 import math
 import re
 
@@ -19,8 +20,9 @@ MAX_LARGE_ELEMENTS = 1 << 27
 SMALL = 3
 
 
+@functools.lru_cache(maxsize=None)
 def split_shape(text):
-    """"T[rows.., Q, K]" -> ("T", ["rows..", "Q", "K"])."""
+    """"T[rows.., Q, K]" -> ("T", ("rows..", "Q", "K"))."""
     dtype, dims = re.fullmatch(r"\s*(\w+)\s*\[(.*)\]\s*", text).groups()
     parts, depth, start = [], 0, 0
     for i, c in enumerate(dims + ","):
@@ -28,7 +30,7 @@ def split_shape(text):
         if c == "," and depth == 0:
             parts.append(dims[start:i].strip())
             start = i + 1
-    return dtype, [p for p in parts if p]
+    return dtype, tuple(p for p in parts if p)
 
 
 def bind(op, problem):
@@ -50,7 +52,18 @@ def bind(op, problem):
     return symbols
 
 
-def shape_of(terms, symbols):
+@functools.lru_cache(maxsize=None)
+def python_of(term):
+    """A dim written in the manifest's language: C's operators, of which / divides integers and c ? a : b chooses."""
+    text = term.replace("/", "//").replace("&&", " and ").replace("||", " or ")
+    parts = re.fullmatch(r"([^?]*)\?(.*):([^:]*)", text)
+    if parts:
+        condition, yes, no = parts.groups()
+        text = f"({yes}) if ({condition}) else ({no})"
+    return compile(text.strip(), term, "eval")
+
+
+def shape_of(terms, symbols, attributes):
     dims = []
     for term in terms:
         if term.endswith(".."):
@@ -59,7 +72,7 @@ def shape_of(terms, symbols):
             dims.append(symbols[term])
         else:
             names = {k: v for k, v in symbols.items() if not k.endswith("..")}
-            dims.append(int(eval(term.replace("/", "//"), {"min": min, "max": max}, names)))
+            dims.append(int(eval(python_of(term), {"min": min, "max": max}, attributes | names)))
     return dims
 
 
@@ -98,6 +111,7 @@ def of_types(op, types, elements_from, elements_to):
     for given in op["problems"]:
         attributes = attribute_values(op, given["attributes"])
         attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
+        defaults = attribute_values(op, {a["name"]: a["default"] for a in op["attributes"] if a.get("default") is not None})
         symbols = bind(op, given)
         structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
                          [operand["present"] for operand in given["operands"]]))
@@ -107,7 +121,7 @@ def of_types(op, types, elements_from, elements_to):
             operands = []
             for operand, was in zip(op["operands"], given["operands"]):
                 dtype, terms = split_shape(operand["shape"])
-                operands.append((types.get(dtype, dtype), shape_of(terms, changed)) if was["present"] else None)
+                operands.append((types.get(dtype, dtype), shape_of(terms, changed, defaults | attributes)) if was["present"] else None)
             elements = max([math.prod(o[1]) for o in operands if o], default=0)
             if elements_from < elements <= elements_to or not op["operands"]:
                 problem = capi.Problem(op["name"], operands, attributes)

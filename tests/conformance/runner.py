@@ -53,14 +53,17 @@ def random_operand(rng, dtype, dims):
     return rng.standard_normal(dims) * 2
 
 
+def shapes_of(op, problem):
+    return {o["name"]: tuple(given[1]) for o, given in zip(op["operands"], problem.operands) if given}
+
+
 def make_operands(reference, op, problem, seed):
     """Arrays of each operand's own dtype (None where absent), in the op's order."""
     rng = np.random.default_rng(seed)
     names = [o["name"] for o in op["operands"]]
     made = {}
     if hasattr(reference, "make_inputs"):
-        shapes = {n: tuple(o[1]) for n, o in zip(names, problem.operands) if o}
-        made = reference.make_inputs(op["name"].split(".")[1], shapes | problem.attributes, seed) or {}
+        made = reference.make_inputs(op["name"].split(".")[1], shapes_of(op, problem) | problem.attributes, seed) or {}
     return [None if o is None else
             np.asarray(made.get(name, random_operand(rng, *o) if name not in made else 0)).astype(devices.NUMPY[o[0]])
             for name, o in zip(names, problem.operands)]
@@ -168,8 +171,15 @@ class Conformance:
     def legal(self, op, types, large=False):
         key = op["name"], tuple(sorted(types.items())), large
         if key not in self._legal:
-            self._legal[key] = problems.legal(self.bundle, op, types, self.device.kind, large)
+            found = problems.legal(self.bundle, op, types, self.device.kind, large)
+            most = problems.MAX_LARGE_ELEMENTS if large else problems.MAX_ELEMENTS
+            self._legal[key] = [(problem, inferred) for problem, inferred in found if self.work(op, problem) <= most]
         return self._legal[key]
+
+    def work(self, op, problem):
+        """How many numbers the reference makes, where it says that they are more than the operands hold."""
+        work = getattr(self.reference(op), "work", None)
+        return work(op["name"].split(".")[1], shapes_of(op, problem) | problem.attributes) if work else 0
 
     def reference(self, op):
         family = op["name"].split(".")[0]

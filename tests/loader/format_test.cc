@@ -33,6 +33,7 @@ const std::map<std::string, uint64_t> kConstants = {
     {"kMaxSymbols", kMaxSymbols},
     {"kMaxRules", kMaxRules},
     {"kMaxTunables", kMaxTunables},
+    {"kMaxPlanWorkspace", kMaxPlanWorkspace},
     {"kMaxTuned", kMaxTuned},
     {"kMaxLets", kMaxLets},
     {"kMaxRegions", kMaxRegions},

@@ -188,15 +188,15 @@ const Lie kLies[] = {
      "last variant"},
     {"VariantsWithoutAnEntry", [](auto& i) { i.entries.pop_back(); }, "entries cover"},
     {"KernelOfABlobThatDoesNotExist",
-     [](auto& i) { i.kernels[0] = fb::Kernel(1000, 0, 0, 0, 0, 0, 0); },
+     [](auto& i) { i.kernels[0] = fb::Kernel(1000, 0, 0, 0, 0, 0, 0, 0); },
      "blob 1000 does not exist"},
     {"ThreadsWhereTheManifestSaysThem",
-     [](auto& i) { i.kernels[0] = fb::Kernel(0, 0, 0, 0, 0, 0, 128); },
+     [](auto& i) { i.kernels[0] = fb::Kernel(0, 0, 0, 0, 0, 0, 128, 0); },
      "threads and dynamic shared memory are for triton kernels"},
     {"TritonWithoutThreads",
      [](auto& i) {
        BecomeTriton(i);
-       i.kernels[i.variants[0].kernels()] = fb::Kernel(0, 0, 0, 0, 0, 0, 0);
+       i.kernels[i.variants[0].kernels()] = fb::Kernel(0, 0, 0, 0, 0, 0, 0, 0);
      },
      "0 threads, allowed are multiples of 32"},
     {"TritonWithABlock", [](auto& i) { i.templates[0]->provider = 3; },

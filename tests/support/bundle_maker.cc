@@ -331,7 +331,7 @@ void BundleMaker::AddVariant(const fb::TemplateT& row, const std::string& target
     const bool code = blobs[i] != kNoBlob;
     const bool decided = code && triton;
     index.kernels.emplace_back(blobs[i], code ? Symbol(symbols[i]) : 0, code ? 32 : 0, 0, 0,
-                               decided ? kTritonShared : 0, decided ? kTritonThreads : 0);
+                               decided ? kTritonShared : 0, decided ? kTritonThreads : 0, 0);
   }
   const auto rank = static_cast<uint32_t>(index.variants.size());  // order of adding
   index.variants.emplace_back(PackTypes(types), row.op, number, rank, values, kernels,

@@ -22,8 +22,9 @@ FOREIGN = {
 }
 UNFINISHED = r"\b(TODO|FIXME|XXX|HACK)\b|^(//|/\*|#) CONTRACT\b"
 BANNED_NAMES = re.compile(r"\b(class|struct)\s+\w*(Manager|Helper|Utils?)\b")
-# Functions of these names by design: conveniences over call(), with gradients.
-NAMES_OPS_BY_DESIGN = "ffi/python/kbundle/jax/"
+# By design: functions of these names, conveniences over call() with gradients; and the planner's nodes, whose names are
+# cuDNN's own, which some ops share.
+NAMES_OPS_BY_DESIGN = ("ffi/python/kbundle/jax/", "builder/planner/")
 
 
 def tree():

@@ -57,7 +57,7 @@ inline constexpr uint32_t kMaxAttributeElements = 64;  // of an array attribute
 inline constexpr uint32_t kMaxTypeParams = 8;
 inline constexpr uint32_t kMaxSymbols = 256;  // dim symbols of an op
 inline constexpr uint32_t kMaxRules = 64;     // of one require or when list
-inline constexpr uint32_t kMaxTunables = 12;
+inline constexpr uint32_t kMaxTunables = 32;
 inline constexpr uint32_t kMaxLets = 32;
 inline constexpr uint32_t kMaxRegions = 16;
 inline constexpr uint32_t kMaxSteps = 16;
@@ -67,12 +67,19 @@ inline constexpr uint32_t kMaxProgramLength = 256;  // instructions
 inline constexpr uint32_t kMaxStackDepth = 32;
 inline constexpr int kZstdWindowLogMax = 27;  // bounds the decoder's memory
 inline constexpr uint64_t kBlobAlignment = 64;
-inline constexpr uint64_t kWorkspaceAlignment = 256;  // of every region
+inline constexpr uint64_t kWorkspaceAlignment = 256;               // of every region
+inline constexpr uint64_t kMaxPlanWorkspace = (1ull << 32) - 256;  // of one execution plan
 
 // What a target is (Target.kind in bundle.fbs). Values are stored: never renumber.
 enum class TargetKind : uint8_t { kCuda = 1, kCudaPortable = 2, kHost = 3 };
-enum class Provider : uint8_t { kCuda = 1, kHost = 2, kTriton = 3, kCublasLt = 5 };
-enum class StepKind : uint8_t { kKernel = 1, kMemset = 2, kCopy = 3, kProduct = 5 };
+enum class Provider : uint8_t { kCuda = 1, kHost = 2, kTriton = 3, kCudnn = 4, kCublasLt = 5 };
+enum class StepKind : uint8_t {
+  kKernel = 1,
+  kMemset = 2,
+  kCopy = 3,
+  kExecutionPlan = 4,
+  kProduct = 5
+};
 enum class AttributeType : uint8_t {
   kBool = 1,
   kInt = 2,

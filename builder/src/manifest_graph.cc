@@ -1,0 +1,220 @@
+// A step that cuDNN plans, and what ties its plans to problems: an execution plan is for one
+// problem, so each listed problem is a point of the variant, and the point's tunables are all that
+// makes the problem what it is.
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "manifest_reader.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Kind = Node::Kind;
+
+class GraphReader {
+ public:
+  GraphReader(const Context& context, Step& step) : context_(context), step_(step) {}
+
+  void Read(Fields& fields) {
+    step_.kind = StepKind::kExecutionPlan;
+    step_.graph.emplace();
+    if (const Node* node = fields.Take("graph", Kind::kString)) step_.kernel = node->text;
+    if (const Node* tensors = fields.Require("tensors", Kind::kTable)) {
+      for (const Field& field : tensors->fields) ReadTensor(field);
+    }
+    if (const Node* scalars = fields.Take("scalars", Kind::kTable)) {
+      for (const Field& field : scalars->fields) ReadScalar(field);
+    }
+    if (const Node* options = fields.Take("options", Kind::kTable)) {
+      for (const Field& field : options->fields) ReadOption(field);
+    }
+    if (step_.args.size() > kMaxArgs) {
+      context_.diagnostics.Error(step_.where, fmt::format("{} tensors and scalars, allowed are {}",
+                                                          step_.args.size(), kMaxArgs));
+    }
+  }
+
+ private:
+  int AddArg(Arg arg, const SourceSpan& where) {
+    arg.where = where;
+    step_.args.push_back(std::move(arg));
+    return static_cast<int>(step_.args.size()) - 1;
+  }
+
+  std::vector<Program> ReadSizes(Fields& fields, const char* key) {
+    std::vector<Program> sizes;
+    const Node* node = fields.Require(key, Kind::kArray);
+    for (size_t i = 0; node != nullptr && i < node->items.size(); ++i) {
+      auto size = ReadInteger(context_, node->items[i], StepPlace(fmt::format("`{}`", key)));
+      if (size) sizes.push_back(std::move(*size));
+    }
+    return sizes;
+  }
+
+  void ReadTensor(const Field& field) {
+    if (!WantKind(field.value, Kind::kTable, "a tensor of a graph", context_.diagnostics)) return;
+    Fields fields(field.value, "a tensor of a graph", context_.diagnostics);
+    GraphNode::TensorUse use;
+    use.name = field.key;
+    use.dims = ReadSizes(fields, "dims");
+    use.strides = ReadSizes(fields, "strides");
+    if (const Node* when = fields.Take("when")) {
+      use.when = ReadCondition(context_, *when, StepPlace("`when` of a tensor"));
+    }
+    const Node* name = fields.Require("tensor", Kind::kString);
+    fields.Finish();
+    if (name == nullptr) return;
+    std::optional<Arg> arg = ReadPointer(context_, *name);
+    if (!arg) return;
+    if (use.dims.size() != use.strides.size()) {
+      context_.diagnostics.Error(field.where,
+                                 fmt::format("tensor '{}' has {} dims and {} strides", field.key,
+                                             use.dims.size(), use.strides.size()),
+                                 "one stride for each dim, in elements");
+    }
+    use.arg = AddArg(std::move(*arg), name->where);
+    step_.graph->tensors.push_back(std::move(use));
+  }
+
+  void ReadScalar(const Field& field) {
+    std::optional<Arg> arg = ReadArgument(context_, field.value, step_);
+    if (!arg) return;
+    if (arg->kind != ArgKind::kFloat || arg->ctype != DType::kF32) {
+      return context_.diagnostics.Error(
+          field.value.where,
+          fmt::format("'{}' is no number that a call gives by value", field.value.text),
+          "a float attribute, as in f32(scale)");
+    }
+    step_.graph->scalars.push_back({field.key, AddArg(std::move(*arg), field.value.where)});
+  }
+
+  // An int, bool or enum expression; or a table that says where it counts, or translates choices.
+  void ReadOption(const Field& field) {
+    GraphNode::Option option;
+    option.name = field.key;
+    const std::string what = fmt::format("option '{}'", field.key);
+    if (!field.value.Is(Kind::kTable)) {
+      if (ReadValue(field.value, what, option)) step_.graph->options.push_back(std::move(option));
+      return;
+    }
+    Fields fields(field.value, what, context_.diagnostics);
+    const Node* value = fields.Require("value", Kind::kString);
+    if (value == nullptr || !ReadValue(*value, what, option)) return;
+    if (const Node* when = fields.Take("when")) {
+      option.when = ReadCondition(context_, *when, StepPlace("`when` of an option"));
+    }
+    const Node* texts = fields.Take("texts", Kind::kTable);
+    if (texts != nullptr && !ReadTexts(*texts, option)) return;
+    fields.Finish();
+    step_.graph->options.push_back(std::move(option));
+  }
+
+  bool ReadValue(const Node& node, const std::string& what, GraphNode::Option& option) {
+    std::optional<Compiled> compiled = ReadExpression(context_, node, StepPlace(what));
+    if (!compiled) return false;
+    option.boolean = compiled->type.kind == ValueType::Kind::kBool;
+    const bool choice = compiled->type.kind == ValueType::Kind::kEnum;
+    option.attribute = choice ? compiled->type.attribute : -1;
+    option.program = std::move(compiled->program);
+    return true;
+  }
+
+  // One for each choice of the enum, by its name.
+  bool ReadTexts(const Node& table, GraphNode::Option& option) {
+    if (option.attribute < 0) {
+      context_.diagnostics.Error(table.where, "`texts` translate an enum's choices",
+                                 "the option's value is no enum attribute");
+      return false;
+    }
+    Fields fields(table, "`texts`", context_.diagnostics);
+    for (const std::string& choice : context_.op.attributes[option.attribute].choices) {
+      const Node* text = fields.Require(choice, Kind::kString);
+      if (text == nullptr) return false;
+      option.texts.push_back(text->text);
+    }
+    fields.Finish();
+    return true;
+  }
+
+  const Context& context_;
+  Step& step_;
+};
+
+// ---- Points
+// --------------------------------------------------------------------------------------
+
+bool Uses(const Template& variant, ArgKind kind, int index) {
+  for (const Step& step : variant.steps) {
+    for (const Arg& arg : step.args) {
+      if (arg.kind == kind && arg.index == index) return true;
+    }
+  }
+  return false;
+}
+
+Program Condition(std::string text, std::vector<Instruction> code) {
+  Program program;
+  program.text = std::move(text);
+  program.code = std::move(code);
+  return program;
+}
+
+class Tie {
+ public:
+  explicit Tie(Template& variant) : variant_(variant) {}
+
+  // The point's value of a name, which a problem must have too.
+  void Equal(const std::string& name, Instruction value) {
+    const auto tunable = static_cast<int64_t>(variant_.tunables.size());
+    variant_.tunables.push_back(name);
+    variant_.when.push_back(
+        Condition(fmt::format("{} as planned", name),
+                  CombineCode(Opcode::kEq, {value}, {{Opcode::kTunable, tunable}})));
+  }
+
+ private:
+  Template& variant_;
+};
+
+}  // namespace
+
+void ReadGraph(Fields& fields, const Context& context, Step& step) {
+  GraphReader(context, step).Read(fields);
+}
+
+// In this order, which problem_points.cc follows: dims, attributes, presence, cuDNN's version.
+void TieToProblems(const Op& op, Template& variant) {
+  variant.author_when = variant.when;
+  Tie tie(variant);
+  std::vector<bool> bound(op.symbols.size(), false);
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    const Tensor& operand = op.operands[i];
+    if (operand.optional && !Uses(variant, ArgKind::kOperand, static_cast<int>(i))) {
+      variant.when.push_back(
+          Condition(fmt::format("!present({})", operand.name),
+                    {{Opcode::kPresent, static_cast<int64_t>(i)}, {Opcode::kNot, 0}}));
+      variant.author_when.push_back(variant.when.back());
+      continue;
+    }
+    for (const Dim& dim : operand.dims) {
+      if (dim.symbol >= 0) bound[static_cast<size_t>(dim.symbol)] = true;
+    }
+  }
+  for (size_t i = 0; i < op.symbols.size(); ++i) {
+    if (bound[i]) tie.Equal(op.symbols[i], {Opcode::kDim, static_cast<int64_t>(i)});
+  }
+  for (size_t i = 0; i < op.attributes.size(); ++i) {
+    const AttributeType type = op.attributes[i].type;
+    const bool number = type == AttributeType::kBool || type == AttributeType::kInt ||
+                        type == AttributeType::kEnum || type == AttributeType::kDType;
+    if (number) tie.Equal(op.attributes[i].name, {Opcode::kAttribute, static_cast<int64_t>(i)});
+  }
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    if (op.operands[i].optional && Uses(variant, ArgKind::kOperand, static_cast<int>(i))) {
+      tie.Equal(op.operands[i].name, {Opcode::kPresent, static_cast<int64_t>(i)});
+    }
+  }
+  variant.tunables.push_back("CUDNN");
+}
+
+}  // namespace kbundle::builder

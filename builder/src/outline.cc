@@ -1,0 +1,45 @@
+#include "outline.h"
+
+#include <vector>
+
+#include "files.h"
+#include "pack.h"
+
+namespace kbundle::builder {
+namespace {
+
+// An object that says which kernels a unit would hold, and holds none.
+Object OutlineOf(const Unit& unit) {
+  Object object;
+  object.format = unit.compiler == Unit::Compiler::kHost        ? ObjectFormat::kHostObject
+                  : unit.compiler == Unit::Compiler::kCudnn     ? ObjectFormat::kExecutionPlan
+                  : unit.compiler == Unit::Compiler::kAlgorithm ? ObjectFormat::kAlgorithm
+                                                                : ObjectFormat::kCubin;
+  object.code = "outline";
+  for (const std::string& kernel : unit.kernels) {
+    KernelInfo info;
+    info.kernel = info.symbol = kernel;
+    if (unit.compiler == Unit::Compiler::kTriton) info.threads = 32;  // the index wants some
+    object.kernels.push_back(std::move(info));
+  }
+  return object;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work, const ObjectStore& store,
+                                                    const std::string& name,
+                                                    const std::string& path) {
+  std::vector<Object> objects;
+  for (const Unit& unit : work.units) objects.push_back(OutlineOf(unit));
+  PackInput input;
+  input.name = name;
+  input.work = &work;
+  input.objects = &objects;
+  input.store = &store;
+  KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
+  KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
+  return Bundle::Open(path);
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,244 @@
+// Host kernels of the attention ops: one source for x86-64-v2, v3 and v4.
+//
+// The forward pass takes 64 queries of a head at a time over tiles of 64 keys, with the softmax
+// online: a maximum and a sum for each query, and an output that is rescaled when the maximum
+// grows. All arithmetic is in float; k and v of 16-bit types are widened once, in the workspace.
+#include "host_backward.h"
+#include "kbundle/host_kernel.h"
+
+namespace attention {
+
+// rows x depth elements to floats.
+template <typename E>
+void Widen(int64_t begin, int64_t end, float* to, const typename E::Memory* from, int64_t depth) {
+  const int64_t last = end * depth;
+  int64_t i = begin * depth;
+  for (; i + kLanes <= last; i += kLanes)
+    StoreAny(to + i, E::Widen(LoadAny<typename E::Raw>(from + i)));
+  if (i == last) return;
+  const Floats rest = Load<E>(from + i, last - i);
+  for (int j = 0; i + j < last; ++j) to[i + j] = rest[j];
+}
+
+// Tensors as floats: those of a 16-bit type are the widened copies.
+template <typename E>
+inline const float* AsFloat(const typename E::Memory* x, const float* widened) {
+  if constexpr (E::kIsFloat) {
+    return x;
+  } else {
+    return widened;
+  }
+}
+
+// The tiles of `images` images of `rows` rows, shared out over tasks: run(image, first row).
+template <typename Run>
+inline void EachTile(int64_t begin, int64_t end, int64_t tasks, int64_t images, int64_t rows,
+                     Run run) {
+  const int64_t tiles = (rows + kTile - 1) / kTile;
+  for (int64_t task = begin; task < end; ++task) {
+    for (int64_t item = task; item < images * tiles; item += tasks)
+      run(item / tiles, item % tiles * kTile);
+  }
+}
+
+// Maximum, sum and the probabilities of one tile, whose scores become exp(score - maximum); the
+// output so far is rescaled.
+__attribute__((noinline)) inline void SoftmaxTile(float* tile, int rows, int vectors, float* maxima,
+                                                  float* sums, float* output, int64_t value_depth) {
+  for (int c = 0; c < vectors; ++c) {
+    const int lane = c * kLanes;
+    const Floats before = LoadAny<Floats>(maxima + lane);
+    Floats largest = before;
+    for (int r = 0; r < rows; ++r) largest = Max(LoadAny<Floats>(tile + r * kTile + lane), largest);
+    const Floats shift = largest == -Infinity() ? Splat(0.0f) : largest;
+    Floats sum = Floats{};
+    for (int r = 0; r < rows; ++r) {
+      const Floats e = Exp(LoadAny<Floats>(tile + r * kTile + lane) - shift);
+      StoreAny(tile + r * kTile + lane, e);
+      sum += e;
+    }
+    const Floats factor = Exp(before - shift);
+    StoreAny(maxima + lane, largest);
+    StoreAny(sums + lane, LoadAny<Floats>(sums + lane) * factor + sum);
+    bool grown = false;
+    for (int i = 0; i < kLanes; ++i) grown |= !(factor[i] == 1.0f);
+    if (!grown) continue;
+    for (int64_t d = 0; d < value_depth; ++d) {
+      float* to = output + d * kTile + lane;
+      StoreAny(to, LoadAny<Floats>(to) * factor);
+    }
+  }
+}
+
+// 64 queries of a head, or what is left of them. scratch: (D + DV + 128) rows of a tile.
+template <typename E>
+void ForwardTile(typename E::Memory* o, float* stats, const typename E::Memory* q, const float* k,
+                 const float* v, const typename E::Memory* bias, float* scratch, const Problem& p,
+                 int64_t b, int64_t h, int64_t q0) {
+  const Sight sight(p, b);
+  const int count = static_cast<int>(Smaller(kTile, p.queries - q0));
+  const int vectors = VectorsOf(count);
+  const int64_t kv = h / (p.heads / p.kv_heads), row = p.QueryRow(b, h, q0);
+  float* tile = scratch;
+  float* factors = tile + kTile * kTile;
+  float* columns = factors + kTile * kTile;
+  float* output = columns + p.depth * kTile;
+  alignas(kBytes) float maxima[kTile], sums[kTile], by[kTile];
+  Pack<E>(columns, q + row * p.depth, p.QueryStep() * p.depth, count, p.depth, p.scale);
+  Clear(output, p.value_depth);
+  Clear(sums, 1);
+  for (int i = 0; i < kTile; i += kLanes) StoreAny(maxima + i, Splat(-Infinity()));
+
+  const int64_t last_query = Smaller(q0 + count, sight.queries) - 1;
+  const int64_t last = last_query < q0 ? 0 : sight.Last(last_query);
+  for (int64_t k0 = sight.First(q0); k0 < last; k0 += kTile) {
+    const Place at{b, h, q0, k0, static_cast<int>(Smaller(kTile, last - k0)), count};
+    const int64_t from = p.KeyRow(b, kv, k0);
+    Dot(tile, k + from * p.depth, p.KeyStep() * p.depth, at.rows, columns, p.depth, vectors);
+    if (bias != nullptr) AddBias<E, false>(tile, bias, p, at);
+    Hide<false>(tile, sight, at);
+    SoftmaxTile(tile, at.rows, vectors, maxima, sums, output, p.value_depth);
+    if (p.dropout > 0) {
+      DropoutFactors<false>(factors, p, at);
+      Multiply(tile, factors, at.rows, vectors);
+    }
+    Add(output, v + from * p.value_depth, p.KeyStep() * p.value_depth, at.rows, tile, p.value_depth,
+        vectors);
+  }
+
+  for (int i = 0; i < kTile; ++i) by[i] = sums[i] == 0.0f ? 0.0f : 1.0f / sums[i];
+  Unpack<E>(o + row * p.value_depth, p.QueryStep() * p.value_depth, count, output, p.value_depth,
+            by);
+  if (stats == nullptr) return;
+  for (int i = 0; i < count; i += kLanes) {
+    const Floats sum = LoadAny<Floats>(sums + i);
+    const Floats value = LoadAny<Floats>(maxima + i) + Log(sum);
+    Store<F32>(stats + (b * p.heads + h) * p.queries + q0 + i,
+               sum == 0.0f ? Splat(-Infinity()) : value, count - i);
+  }
+}
+
+template <typename E>
+void Forward(int64_t begin, int64_t end, typename E::Memory* o, float* stats,
+             const typename E::Memory* q, const typename E::Memory* k, const typename E::Memory* v,
+             const typename E::Memory* bias, const int32_t* q_lengths, const int32_t* kv_lengths,
+             const uint32_t* dropout_state, const float* kf, const float* vf, float* scratch,
+             int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2, int64_t D,
+             int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask, int64_t window,
+             float scale, float dropout) {
+  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
+                  kv_lengths, dropout_state);
+  // One part of the scratch serves all tasks of a call, so it stays in the caches.
+  float* own = scratch + begin * kTile * (D + DV + 2 * kTile);
+  EachTile(begin, end, tasks, B * p.heads, p.queries, [&](int64_t image, int64_t q0) {
+    ForwardTile<E>(o, stats, q, AsFloat<E>(k, kf), AsFloat<E>(v, vf), bias, own, p, image / p.heads,
+                   image % p.heads, q0);
+  });
+}
+
+// delta = sum over d of o * dout, by [B, H, SQ]; rows are those of o.
+template <typename E>
+void Delta(int64_t begin, int64_t end, float* delta, const typename E::Memory* o,
+           const typename E::Memory* dout, int64_t Q1, int64_t Q2, int64_t DV, int32_t layout) {
+  for (int64_t row = begin; row < end; ++row) {
+    Floats sum = Floats{};
+    for (int64_t d = 0; d < DV; d += kLanes)
+      sum += Load<E>(o + row * DV + d, DV - d) * Load<E>(dout + row * DV + d, DV - d);
+    float total = 0;
+    for (int i = 0; i < kLanes; ++i) total += sum[i];
+    const int64_t outer = row / Q2;  // b * Q1 + first
+    const int64_t to = layout == 1 ? row : (outer / Q1 * Q2 + row % Q2) * Q1 + outer % Q1;
+    delta[to] = total;
+  }
+}
+
+template <typename E>
+void QueryGradient(int64_t begin, int64_t end, typename E::Memory* dq, const float* qf,
+                   const float* kf, const float* vf, const float* gf, const typename E::Memory* q,
+                   const typename E::Memory* k, const typename E::Memory* v,
+                   const typename E::Memory* dout, const float* stats, const float* delta,
+                   const typename E::Memory* bias, const int32_t* q_lengths,
+                   const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
+                   int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
+                   int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
+                   int64_t window, float scale, float dropout) {
+  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
+                  kv_lengths, dropout_state);
+  const Given<E> given{AsFloat<E>(q, qf),
+                       AsFloat<E>(k, kf),
+                       AsFloat<E>(v, vf),
+                       AsFloat<E>(dout, gf),
+                       stats,
+                       delta,
+                       bias};
+  float* own = scratch + begin * kTile * BackwardRows(D, DV);
+  EachTile(begin, end, tasks, B * p.heads, p.queries, [&](int64_t image, int64_t q0) {
+    QueryGradientTile<E>(dq, given, own, p, image / p.heads, image % p.heads, q0);
+  });
+}
+
+template <typename E>
+void KeyGradient(int64_t begin, int64_t end, typename E::Memory* dk, typename E::Memory* dv,
+                 const float* qf, const float* kf, const float* vf, const float* gf,
+                 const typename E::Memory* q, const typename E::Memory* k,
+                 const typename E::Memory* v, const typename E::Memory* dout, const float* stats,
+                 const float* delta, const typename E::Memory* bias, const int32_t* q_lengths,
+                 const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
+                 int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
+                 int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
+                 int64_t window, float scale, float dropout) {
+  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
+                  kv_lengths, dropout_state);
+  const Given<E> given{AsFloat<E>(q, qf),
+                       AsFloat<E>(k, kf),
+                       AsFloat<E>(v, vf),
+                       AsFloat<E>(dout, gf),
+                       stats,
+                       delta,
+                       bias};
+  float* own = scratch + begin * kTile * BackwardRows(D, DV);
+  EachTile(begin, end, tasks, B * p.kv_heads, p.keys, [&](int64_t image, int64_t k0) {
+    KeyGradientTile<E>(dk, dv, given, own, p, image / p.kv_heads, image % p.kv_heads, k0);
+  });
+}
+
+template <typename E>
+void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, const float* qf,
+                  const float* kf, const float* vf, const float* gf, const typename E::Memory* q,
+                  const typename E::Memory* k, const typename E::Memory* v,
+                  const typename E::Memory* dout, const float* stats, const float* delta,
+                  const typename E::Memory* bias, const int32_t* q_lengths,
+                  const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
+                  int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
+                  int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
+                  int64_t window, float scale, float dropout) {
+  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
+                  kv_lengths, dropout_state);
+  const Given<E> given{AsFloat<E>(q, qf),
+                       AsFloat<E>(k, kf),
+                       AsFloat<E>(v, vf),
+                       AsFloat<E>(dout, gf),
+                       stats,
+                       delta,
+                       bias};
+  float* own = scratch + begin * kTile * BackwardRows(D, DV);
+  EachTile(begin, end, tasks, BB * BH, p.queries, [&](int64_t image, int64_t q0) {
+    BiasGradientTile<E>(dbias, given, own, p, image, q0);
+  });
+}
+
+}  // namespace attention
+
+KB_HOST_KERNEL(widen_f32, attention::Widen<attention::F32>);
+KB_HOST_KERNEL(widen_f16, attention::Widen<attention::F16>);
+KB_HOST_KERNEL(widen_bf16, attention::Widen<attention::BF16>);
+
+#define KB_OF_TYPE(t, T)                                    \
+  KB_HOST_KERNEL(sdpa_forward_##t, attention::Forward<T>);  \
+  KB_HOST_KERNEL(sdpa_delta_##t, attention::Delta<T>);      \
+  KB_HOST_KERNEL(sdpa_dq_##t, attention::QueryGradient<T>); \
+  KB_HOST_KERNEL(sdpa_dkv_##t, attention::KeyGradient<T>);  \
+  KB_HOST_KERNEL(sdpa_dbias_##t, attention::BiasGradient<T>);
+KB_OF_TYPE(f32, attention::F32)
+KB_OF_TYPE(f16, attention::F16)
+KB_OF_TYPE(bf16, attention::BF16)

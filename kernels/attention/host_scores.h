@@ -1,0 +1,192 @@
+// The scores of one attention problem: which keys a query sees, bias, dropout, and tiles of scores
+// and probabilities. Lanes of a tile are queries; in the gradients of k and v they are keys.
+#pragma once
+
+#include "host_tile.h"
+
+namespace attention {
+
+enum class Mask : int32_t { kNone, kCausal, kCausalBottomRight };
+
+struct Problem {
+  int64_t batches, heads, kv_heads, queries, keys, depth, value_depth;
+  bool heads_first;  // layout bhsd
+  Mask mask;
+  int64_t window;  // -1: none
+  int64_t bias_batches, bias_heads;
+  float scale, dropout;
+  const int32_t* q_lengths;
+  const int32_t* kv_lengths;
+  const uint32_t* dropout_state;
+
+  Problem(int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2, int64_t D, int64_t DV,
+          int64_t BB, int64_t BH, int32_t layout, int32_t mask, int64_t window, float scale,
+          float dropout, const int32_t* q_lengths, const int32_t* kv_lengths,
+          const uint32_t* dropout_state)
+      : batches(B),
+        heads(layout == 1 ? Q1 : Q2),
+        kv_heads(layout == 1 ? K1 : K2),
+        queries(layout == 1 ? Q2 : Q1),
+        keys(layout == 1 ? K2 : K1),
+        depth(D),
+        value_depth(DV),
+        heads_first(layout == 1),
+        mask(static_cast<Mask>(mask)),
+        window(window),
+        bias_batches(BB),
+        bias_heads(BH),
+        scale(scale),
+        dropout(dropout_state == nullptr ? 0.0f : dropout),
+        q_lengths(q_lengths),
+        kv_lengths(kv_lengths),
+        dropout_state(dropout_state) {}
+
+  // Rows of q, o (and of k, v): where one lies, and how far apart those of one head are.
+  int64_t QueryRow(int64_t b, int64_t h, int64_t q) const {
+    return heads_first ? (b * heads + h) * queries + q : (b * queries + q) * heads + h;
+  }
+  int64_t KeyRow(int64_t b, int64_t h, int64_t k) const {
+    return heads_first ? (b * kv_heads + h) * keys + k : (b * keys + k) * kv_heads + h;
+  }
+  int64_t QueryStep() const { return heads_first ? 1 : heads; }
+  int64_t KeyStep() const { return heads_first ? 1 : kv_heads; }
+  int64_t BiasImage(int64_t b, int64_t h) const {
+    return (bias_batches == 1 ? 0 : b * bias_heads) + (bias_heads == 1 ? 0 : h);
+  }
+};
+
+inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// What is seen in one batch. Queries and keys past the lengths are not; query q sees the keys
+// [First(q), Last(q)).
+struct Sight {
+  int64_t queries, keys, window, shift;
+  bool causal;
+
+  Sight(const Problem& p, int64_t b)
+      : queries(Length(p.q_lengths, b, p.queries)),
+        keys(Length(p.kv_lengths, b, p.keys)),
+        window(p.window),
+        shift(p.mask == Mask::kCausalBottomRight ? keys - queries : 0),
+        causal(p.mask != Mask::kNone) {}
+
+  static int64_t Length(const int32_t* lengths, int64_t b, int64_t most) {
+    return lengths == nullptr ? most : Larger(0, Smaller(lengths[b], most));
+  }
+  int64_t First(int64_t q) const {
+    return causal && window >= 0 ? Larger(0, q + shift - window) : 0;
+  }
+  int64_t Last(int64_t q) const { return causal ? Larger(0, Smaller(keys, q + shift + 1)) : keys; }
+  // The queries that may see key k: [FirstQuery(k), LastQuery(k)).
+  int64_t FirstQuery(int64_t k) const { return causal ? Larger(0, k - shift) : 0; }
+  int64_t LastQuery(int64_t k) const {
+    return causal && window >= 0 ? Smaller(queries, k - shift + window + 1) : queries;
+  }
+};
+
+// Philox4x32-10: four words from a counter and a key.
+struct Philox {
+  uint32_t word[4];
+
+  Philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1) {
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t a = uint64_t{0xd2511f53u} * c0, b = uint64_t{0xcd9e8d57u} * c2;
+      c0 = static_cast<uint32_t>(b >> 32) ^ c1 ^ k0;
+      c2 = static_cast<uint32_t>(a >> 32) ^ c3 ^ k1;
+      c1 = static_cast<uint32_t>(b);
+      c3 = static_cast<uint32_t>(a);
+      k0 += 0x9e3779b9u;
+      k1 += 0xbb67ae85u;
+    }
+    word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
+  }
+};
+
+// One image's part of a tile: rows x lanes, which are keys [k0, k0 + rows) x queries [q0, ..), or
+// with kKeyLanes queries x keys.
+struct Place {
+  int64_t b, h, q0, k0;
+  int rows, lanes;
+};
+
+template <bool kKeyLanes>
+inline int64_t QueryOf(const Place& at, int row, int lane) {
+  return at.q0 + (kKeyLanes ? row : lane);
+}
+template <bool kKeyLanes>
+inline int64_t KeyOf(const Place& at, int row, int lane) {
+  return at.k0 + (kKeyLanes ? lane : row);
+}
+
+template <typename E, bool kKeyLanes>
+inline void AddBias(float* tile, const typename E::Memory* bias, const Problem& p,
+                    const Place& at) {
+  const typename E::Memory* image = bias + p.BiasImage(at.b, at.h) * p.queries * p.keys;
+  const int queries = kKeyLanes ? at.rows : at.lanes, keys = kKeyLanes ? at.lanes : at.rows;
+  for (int q = 0; q < queries; ++q) {
+    const typename E::Memory* from = image + (at.q0 + q) * p.keys + at.k0;
+    for (int k = 0; k < keys; k += kLanes) {
+      const Floats v = Load<E>(from + k, keys - k);
+      if constexpr (kKeyLanes) {
+        float* to = tile + q * kTile + k;
+        StoreAny(to, LoadAny<Floats>(to) + v);
+      } else {
+        for (int i = 0; i < kLanes && k + i < keys; ++i) tile[(k + i) * kTile + q] += v[i];
+      }
+    }
+  }
+}
+
+// Scores that are not seen become -inf.
+template <bool kKeyLanes>
+__attribute__((noinline)) inline void Hide(float* tile, const Sight& sight, const Place& at) {
+  const int64_t q_first = at.q0, q_last = at.q0 + (kKeyLanes ? at.rows : at.lanes) - 1;
+  const int64_t k_first = at.k0, k_last = at.k0 + (kKeyLanes ? at.lanes : at.rows) - 1;
+  const bool all_seen =
+      q_last < sight.queries && k_last < sight.Last(q_first) && k_first >= sight.First(q_last);
+  if (all_seen) return;
+  for (int row = 0; row < at.rows; ++row) {
+    for (int lane = 0; lane < at.lanes; ++lane) {
+      const int64_t q = QueryOf<kKeyLanes>(at, row, lane), k = KeyOf<kKeyLanes>(at, row, lane);
+      if (q >= sight.queries || k < sight.First(q) || k >= sight.Last(q))
+        tile[row * kTile + lane] = -Infinity();
+    }
+  }
+}
+
+// What dropout multiplies each element by: 0, or 1 / (1 - dropout). README.md has the rule.
+template <bool kKeyLanes>
+__attribute__((noinline)) inline void DropoutFactors(float* tile, const Problem& p,
+                                                     const Place& at) {
+  const uint32_t* state = p.dropout_state;
+  const bool all = p.dropout >= 1.0f;
+  const uint32_t threshold =
+      all ? 0xffffffffu : static_cast<uint32_t>(static_cast<double>(p.dropout) * 4294967296.0);
+  const float kept = all ? 0.0f : 1.0f / (1.0f - p.dropout);
+  const int queries = kKeyLanes ? at.rows : at.lanes, keys = kKeyLanes ? at.lanes : at.rows;
+  for (int i = 0; i < queries; ++i) {
+    const uint32_t row = static_cast<uint32_t>((at.b * p.heads + at.h) * p.queries + at.q0 + i);
+    for (int64_t k = at.k0 & ~int64_t{3}; k < at.k0 + keys; k += 4) {
+      const Philox made(static_cast<uint32_t>(k / 4), row, state[2], state[3], state[0], state[1]);
+      for (int j = 0; j < 4; ++j) {
+        const int64_t key = k + j - at.k0;
+        if (key < 0 || key >= keys) continue;
+        tile[kKeyLanes ? i * kTile + key : key * kTile + i] =
+            made.word[j] < threshold ? 0.0f : kept;
+      }
+    }
+  }
+}
+
+// tile *= factors
+inline void Multiply(float* tile, const float* factors, int rows, int vectors) {
+  for (int row = 0; row < rows; ++row) {
+    for (int c = 0; c < vectors; ++c) {
+      float* to = tile + row * kTile + c * kLanes;
+      StoreAny(to, LoadAny<Floats>(to) * LoadAny<Floats>(factors + row * kTile + c * kLanes));
+    }
+  }
+}
+
+}  // namespace attention

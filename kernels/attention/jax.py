@@ -1,0 +1,206 @@
+"""Attention as a differentiable JAX function: kbj.dot_product_attention, where kbj is kbundle.jax.
+
+It runs the ops of the default bundle (kbundle.use). What they mean, corner cases included, is in README.md beside this
+file. Everything but arrays is part of the compiled program.
+"""
+
+import collections
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from kbundle import Error, default_bundle
+from kbundle.jax import call
+
+__all__ = ["dot_product_attention"]
+
+_FORWARD, _BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
+_LAYOUTS = {"BTNH": "bshd", "BNTH": "bhsd"}
+_HIDDEN = {"float16": -3e4}  # what a mask adds to a score; of other dtypes -1e30
+
+# Operands after query, key and value, by their names in the op; None where absent.
+_Extra = collections.namedtuple("_Extra", "bias q_lengths kv_lengths dropout_state score_tensor0 score_tensor1")
+
+
+def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
+                          key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False,
+                          layout="BTNH", dropout_rate=0.0, dropout_seed=None, score_mod=None, deterministic=False, fallback=None,
+                          **score_values):
+    """softmax(scale * query key^T + bias) value: jax.nn.dot_product_attention, with its names, layout and meaning.
+
+    query[B, T, N, H], key[B, S, K, H], value[B, S, K, V] or the same without B; K divides N. bias broadcasts to
+    [B, N, T, S] and is rounded to query's dtype. Gradients flow to query, key, value and bias.
+
+    is_causal           also "bottom_right": the last query sees the last key (of the sequence lengths, where given)
+    mask                boolean, broadcasts to [B, N, T, S]; it is added to the scores, as a bias is, and as large
+    local_window_size   left, or (left, right); without is_causal right must be 0, which makes it causal
+    return_residual     also the log-sum-exp of the scores, [B, T, N], in query's dtype; no gradient flows through it
+    layout              "BNTH": sequences after heads, in all three and in the result
+    dropout_rate, dropout_seed   probability, and uint32[2] (a seed) or uint32[4] (a seed and an offset) on the device,
+                        or a key of jax.random. Inside shard_map each device counts its own batches and heads: give
+                        each its own seed
+    score_mod           the name of a score modifier of the family's manifest; its scalars (Python numbers) and tensors
+                        (f32 arrays) follow by name, as in score_mod="softcap", cap=30.0
+    deterministic       gradients of the same inputs are the same bits
+    implementation      "xla", "cudnn": jax.nn's own
+    fallback            "jax": what no kernel takes is computed by jax.nn, instead of an error
+
+    A query that sees no key gives 0 here and the mean of all values in jax.nn.
+    """
+    given = dict(scale=scale, is_causal=is_causal, query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
+                 local_window_size=local_window_size, return_residual=return_residual)
+    own = dict(layout=layout != "BTNH", dropout_rate=bool(dropout_rate), score_mod=score_mod is not None,
+               is_causal=is_causal not in (True, False))
+    plain = functools.partial(_by_jax, query, key, value, bias, mask, implementation, own, given)
+    if implementation not in (None, "kbundle"):
+        return plain()
+    if fallback not in (None, "jax"):
+        raise ValueError("dot_product_attention: fallback=%r; it is None or \"jax\"" % (fallback,))
+    try:
+        problem = _problem(query, key, value, bias, mask, layout=layout, dropout_rate=dropout_rate, dropout_seed=dropout_seed,
+                           score_mod=score_mod, score_values=score_values, deterministic=deterministic, **given)
+    except NotImplementedError as error:
+        if fallback == "jax":
+            return plain()
+        raise Error("UNIMPLEMENTED", "dot_product_attention: %s; fallback=\"jax\" computes it by jax.nn" % error) from None
+    own_kernels = functools.partial(_by_kernels, *problem, return_residual, jnp.ndim(query) == 3)
+    return own_kernels() if fallback is None else _where_legal(problem, own_kernels, plain)
+
+
+def _by_jax(query, key, value, bias, mask, implementation, own, given):
+    """jax.nn's, for what it knows."""
+    unknown = sorted(name for name, used in own.items() if used)
+    if unknown:
+        raise Error("UNIMPLEMENTED", "dot_product_attention by jax.nn: it has no %s; leave out fallback and implementation"
+                    % ", ".join(unknown))
+    implementation = implementation if implementation in ("xla", "cudnn") else None
+    given = {name: value for name, value in given.items() if name != "return_residual" or value}
+    return jax.nn.dot_product_attention(query, key, value, bias, mask, implementation=implementation, **given)
+
+
+# ---- arguments to operands and attributes ----
+
+def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size,
+             return_residual, layout, dropout_rate, dropout_seed, score_mod, score_values, deterministic):
+    """((query, key, value), _Extra, attributes of the forward op as a sorted tuple, deterministic)."""
+    if layout not in _LAYOUTS:
+        raise ValueError("dot_product_attention: layout=%r; it is \"BTNH\" or \"BNTH\"" % (layout,))
+    heads_last = layout == "BTNH"
+    arrays = [jnp.asarray(x) for x in (query, key, value)]
+    _check_arrays(*arrays, heads_last)
+    arrays = [x[None] if x.ndim == 3 else x for x in arrays]
+    query, key, _ = arrays
+    batch, queries, heads = query.shape[0], query.shape[1 if heads_last else 2], query.shape[2 if heads_last else 1]
+    keys = key.shape[1 if heads_last else 2]
+    mask_kind, window = _sight(is_causal, local_window_size)
+    modifier, tensors = _score_modifier(score_mod, score_values)
+    extra = _Extra(_bias(bias, mask, (batch, heads, queries, keys), query.dtype),
+                   _lengths("query_seq_lengths", query_seq_lengths, batch),
+                   _lengths("key_value_seq_lengths", key_value_seq_lengths, batch),
+                   _dropout_state(dropout_rate, dropout_seed), *tensors)
+    attributes = dict(scale=1 / math.sqrt(query.shape[-1]) if scale is None else float(scale), layout=_LAYOUTS[layout],
+                      mask=mask_kind, window=window, dropout=float(dropout_rate), **modifier)
+    return arrays, extra, tuple(sorted(attributes.items())), bool(deterministic)
+
+
+def _check_arrays(query, key, value, heads_last):
+    shapes = "query %s, key %s, value %s" % (query.shape, key.shape, value.shape)
+    if query.ndim not in (3, 4) or not query.ndim == key.ndim == value.ndim:
+        raise ValueError("dot_product_attention: %s; all need the four axes of the layout, or all but the batch" % shapes)
+    if key.shape[:-1] != value.shape[:-1] or query.shape[-1] != key.shape[-1] or query.shape[:-3] != key.shape[:-3]:
+        raise ValueError("dot_product_attention: %s; key and value differ in the last axis only, and query has the batch and the "
+                         "last axis of key" % shapes)
+    axis = -2 if heads_last else -3
+    if key.shape[axis] == 0 or query.shape[axis] % key.shape[axis]:
+        raise ValueError("dot_product_attention: %s; query heads must be a multiple of key heads" % shapes)
+    if not query.dtype == key.dtype == value.dtype:
+        raise NotImplementedError("query is %s, key %s, value %s; the kernels take one dtype" % (query.dtype, key.dtype, value.dtype))
+    if query.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
+        raise NotImplementedError("query is %s; the kernels take float32, float16 and bfloat16" % query.dtype)
+    if 0 in key.shape:
+        raise NotImplementedError("%s; the kernels want keys" % shapes)
+
+
+def _sight(is_causal, local_window_size):
+    """The attributes mask and window."""
+    if is_causal not in (True, False, "bottom_right"):
+        raise ValueError("dot_product_attention: is_causal=%r; it is False, True or \"bottom_right\"" % (is_causal,))
+    kind = {False: "none", True: "causal", "bottom_right": "causal_bottom_right"}[is_causal]
+    if local_window_size is None:
+        return kind, -1
+    left, right = (local_window_size,) * 2 if isinstance(local_window_size, int) else local_window_size
+    if left < 0 or right < 0:
+        raise ValueError("dot_product_attention: local_window_size=%r; sizes are not negative" % (local_window_size,))
+    if kind == "none" and right != 0:
+        raise NotImplementedError("local_window_size=%r looks %d keys ahead; without is_causal the kernels take a right size of 0"
+                                  % (local_window_size, right))
+    return ("causal" if kind == "none" else kind), int(left)
+
+
+def _bias(bias, mask, shape, dtype):
+    """bias and mask as one bias[B or 1, N or 1, T, S]."""
+    if bias is None and mask is None:
+        return None
+    for name, array in (("bias", bias), ("mask", mask)):
+        dims = (1,) * (4 - jnp.ndim(array)) + jnp.shape(array) if array is not None else ()
+        if len(dims) > 4 or any(d not in (1, full) for d, full in zip(dims, shape)):
+            raise ValueError("dot_product_attention: %s has shape %s; it needs to broadcast to %s" % (name, jnp.shape(array), shape))
+    if mask is not None and jnp.asarray(mask).dtype != jnp.bool_:
+        raise ValueError("dot_product_attention: mask is %s; it must be boolean, and what is added to scores is `bias`"
+                         % jnp.asarray(mask).dtype)
+    made = jnp.zeros((), dtype) if bias is None else jnp.asarray(bias).astype(dtype)
+    if mask is not None:
+        made = jnp.where(mask, made, jnp.asarray(_HIDDEN.get(jnp.dtype(dtype).name, -1e30), dtype))
+    dims = (1,) * (4 - made.ndim) + made.shape
+    return jnp.broadcast_to(made.reshape(dims), dims[:2] + shape[2:])
+
+
+def _lengths(name, lengths, batch):
+    if lengths is None:
+        return None
+    lengths = jnp.asarray(lengths)
+    if lengths.shape != (batch,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise ValueError("dot_product_attention: %s is %s%s; it needs to be int32[%d]"
+                         % (name, lengths.dtype, list(lengths.shape), batch))
+    return lengths.astype(jnp.int32)
+
+
+def _dropout_state(rate, seed):
+    if isinstance(rate, jax.core.Tracer) or not 0 <= rate <= 1:
+        raise ValueError("dot_product_attention: dropout_rate=%r; it is a Python number from 0 to 1" % (rate,))
+    if rate == 0:
+        return None
+    if seed is None:
+        raise ValueError("dot_product_attention: dropout_rate=%r needs a dropout_seed" % (rate,))
+    if jnp.issubdtype(getattr(seed, "dtype", jnp.int32), jax.dtypes.prng_key):
+        seed = jax.random.key_data(seed)
+    seed = jnp.asarray(seed)
+    if seed.dtype != jnp.uint32 or seed.shape not in ((2,), (4,)):
+        raise ValueError("dot_product_attention: dropout_seed is %s%s; it is uint32[2], uint32[4] or a key of jax.random"
+                         % (seed.dtype, list(seed.shape)))
+    return jnp.concatenate([seed, jnp.zeros(4 - len(seed), jnp.uint32)])
+
+
+def _score_modifier(score_mod, values):
+    """Attributes of the modifier, and its two tensors."""
+    if score_mod is None:
+        if values:
+            raise TypeError("dot_product_attention: unknown arguments %s" % ", ".join(sorted(values)))
+        return {}, (None, None)
+    raise NotImplementedError("score_mod=%r: the bundle's attention has no score modifiers" % (score_mod,))
+
+
+# ---- where the kernels are legal ----
+
+def _where_legal(problem, own_kernels, plain):
+    """The kernels on the platforms where both ops are legal for this problem, jax.nn on the others."""
+    legal = [_is_legal(kind, *problem) for kind in (0, 1)]
+    if all(legal):
+        return own_kernels()
+    if not any(legal):
+        return plain()
+    platforms = dict(zip(("cpu", "cuda"), (own_kernels if fine else plain for fine in legal)))
+    return jax.lax.platform_dependent(**platforms, default=plain)

@@ -1,0 +1,282 @@
+#include "cudnn_plan.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+namespace kbundle {
+namespace {
+
+Status CheckVersion(const CudnnApi& cudnn, const ExecutionPlanBlob& blob) {
+  const uint64_t live = cudnn.GetVersion();
+  if (live == blob.cudnn_version) return Status();
+  const std::string made = CudnnVersionText(blob.cudnn_version);
+  return FailedPrecondition(
+      fmt::format("its execution plan was made by cuDNN {0}, this process has {1} ({2}): install "
+                  "nvidia-cudnn-cu13=={0}.*, or build the bundle with {1} too",
+                  made, CudnnVersionText(live), cudnn.path));
+}
+
+// All that cuDNN compares but the driver's version: see WithDriver.
+Status CheckDevice(const DriverApi& driver, const CudaDevice& device,
+                   const ExecutionPlanBlob& blob) {
+  for (const ExecutionPlanBlob::DeviceField& field : blob.device) {
+    int live = 0;
+    KB_RETURN_IF_ERROR(
+        driver.Check(driver.DeviceGetAttribute(
+                         &live, static_cast<CUdevice_attribute>(field.attribute), device.ordinal),
+                     fmt::format("asking {} for {}", device.device.ToString(), field.name)));
+    if (live == field.value) continue;
+    return FailedPrecondition(fmt::format(
+        "its execution plan was made for a device with {} {}, {} has {}: plan for that device too "
+        "(kbundle profile writes its profile)",
+        field.name, field.value, device.device.ToString(), live));
+  }
+  return Status();
+}
+
+// cuDNN refuses a plan that was made under another driver's version, which is no part of what the
+// plan does. Its other way, finalizing against a profile instead of the live device, takes any
+// driver and gives the same bits, but launches persistent kernels on 18 of an H200's 132 SMs.
+Result<std::string> WithDriver(const DriverApi& driver, const ExecutionPlanBlob& blob) {
+  constexpr std::string_view kField = "\"driverVer\":";
+  int version = 0;
+  KB_RETURN_IF_ERROR(driver.Check(driver.DriverGetVersion(&version), "asking for the driver"));
+  std::string text = blob.plan;
+  const size_t field = text.find(kField);
+  if (field == std::string::npos) {
+    return DataLoss("an execution plan does not say for which driver it was made");
+  }
+  const size_t begin = field + kField.size(), end = text.find_first_not_of("0123456789", begin);
+  text.replace(begin, end - begin, std::to_string(version));
+  return text;
+}
+
+// Aligned, and different from others.
+void* AnyAddress(size_t number) { return reinterpret_cast<void*>((number + 1) << 32); }
+
+// A backend descriptor for the time of a scope, or until it is released.
+class Descriptor {
+ public:
+  Descriptor(const CudnnApi& cudnn, int kind) : cudnn_(cudnn) {
+    status_ = cudnn.CreateDescriptor(kind, &descriptor_);
+  }
+  ~Descriptor() {
+    if (descriptor_ != nullptr) cudnn_.DestroyDescriptor(descriptor_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  // Calls after a failed one do nothing, so that only the last status need be looked at.
+  void Set(int attribute, int type, int64_t count, const void* values) {
+    if (status_ == 0) status_ = cudnn_.SetAttribute(descriptor_, attribute, type, count, values);
+  }
+  int Finalize() {
+    if (status_ == 0) status_ = cudnn_.Finalize(descriptor_);
+    return status_;
+  }
+  CudnnDescriptor get() const { return descriptor_; }
+  CudnnDescriptor release() { return std::exchange(descriptor_, nullptr); }
+
+ private:
+  const CudnnApi& cudnn_;
+  CudnnDescriptor descriptor_ = nullptr;
+  int status_ = 0;
+};
+
+}  // namespace
+
+// ---- Making it ---------------------------------------------------------------------------------
+
+Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, const CudnnApi& cudnn,
+                                                   const CudaDevice& device,
+                                                   ExecutionPlanBlob blob) {
+  KB_RETURN_IF_ERROR(CheckVersion(cudnn, blob));
+  KB_RETURN_IF_ERROR(CheckDevice(driver, device, blob));
+  KB_ASSIGN_OR_RETURN(std::string text, WithDriver(driver, blob));
+  std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, cudnn, std::move(blob), std::move(text)));
+  KB_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, plan->MakeLane());
+  plan->lanes_ = 1;
+  plan->GiveBack(lane.release());
+  return plan;
+}
+
+CudnnPlan::~CudnnPlan() {
+  for (std::atomic<Lane*>& place : free_) {
+    const std::unique_ptr<Lane> lane(place.load(std::memory_order_acquire));
+    if (lane != nullptr) Destroy(lane.get());
+  }
+}
+
+void CudnnPlan::Destroy(Lane* lane) const {
+  if (lane->plan != nullptr) cudnn_.DestroyDescriptor(lane->plan);
+  if (lane->handle != nullptr) cudnn_.Destroy(lane->handle);
+}
+
+Result<std::unique_ptr<CudnnPlan::Lane>> CudnnPlan::MakeLane() const {
+  auto lane = std::make_unique<Lane>();
+  Status status = cudnn_.Check(cudnn_.Create(&lane->handle), "making a handle of cuDNN");
+  if (status.ok()) status = FinalizePlan(lane.get());
+  if (status.ok()) return lane;
+  Destroy(lane.get());
+  return status;
+}
+
+Status CudnnPlan::FinalizePlan(Lane* lane) const {
+  Descriptor plan(cudnn_, kCudnnExecutionPlanDescriptor);
+  // The handle first: cuDNN 9.19 crashes over a plan that has none.
+  plan.Set(kCudnnPlanHandle, kCudnnHandle, 1, &lane->handle);
+  plan.Set(kCudnnPlanJson, kCudnnChar, static_cast<int64_t>(text_.size()), text_.data());
+  KB_RETURN_IF_ERROR(cudnn_.Check(plan.Finalize(), "loading an execution plan"));
+  lane->plan = plan.release();
+  return Status();
+}
+
+// A capture that is thrown away runs nothing and looks behind no device address.
+Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t count) const {
+  if (touched_.load(std::memory_order_acquire)) return Status();
+  CUstream stream = nullptr;
+  KB_RETURN_IF_ERROR(driver_.Check(driver_.StreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                                   "making a stream to load an execution plan's kernels"));
+  Status status = driver_.Check(driver_.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                                "beginning a capture");
+  if (status.ok()) {
+    status = Enqueue(stream, uids, addresses, count, AnyAddress(0));
+    CUgraph graph = nullptr;
+    const CUresult ended = driver_.StreamEndCapture(stream, &graph);
+    if (status.ok()) status = driver_.Check(ended, "ending a capture");
+    if (graph != nullptr) (void)driver_.GraphDestroy(graph);
+  }
+  (void)driver_.StreamDestroy(stream);
+  if (status.ok()) touched_.store(true, std::memory_order_release);
+  return status;
+}
+
+// ---- Running it --------------------------------------------------------------------------------
+
+Result<CudnnPlan::Lane*> CudnnPlan::Take() const {
+  const size_t lanes = std::min(lanes_.load(std::memory_order_acquire), kMaxLanes);
+  for (size_t i = 0; i < lanes; ++i) {
+    if (free_[i].load(std::memory_order_relaxed) == nullptr) continue;
+    if (Lane* lane = free_[i].exchange(nullptr, std::memory_order_acquire)) return lane;
+  }
+  const size_t home = lanes_.fetch_add(1, std::memory_order_acq_rel);
+  if (home >= kMaxLanes) {
+    lanes_.fetch_sub(1, std::memory_order_acq_rel);
+    return ResourceExhausted(fmt::format(
+        "{} threads launch one execution plan at the same time, allowed are {}", home, kMaxLanes));
+  }
+  KB_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, MakeLane());
+  lane->home = home;
+  return lane.release();
+}
+
+Status CudnnPlan::EnqueueOn(Lane* lane, CUstream stream, const int64_t* uids,
+                            void* const* addresses, int64_t count, void* workspace) const {
+  if (!lane->has_stream || lane->stream != stream) {
+    KB_RETURN_IF_ERROR(
+        cudnn_.Check(cudnn_.SetStream(lane->handle, stream), "giving cuDNN the stream"));
+    lane->stream = stream;
+    lane->has_stream = true;
+  }
+  Descriptor pack(cudnn_, kCudnnVariantPackDescriptor);
+  pack.Set(kCudnnPackUids, kCudnnInt64, count, uids);
+  pack.Set(kCudnnPackPointers, kCudnnVoidPtr, count, addresses);
+  pack.Set(kCudnnPackWorkspace, kCudnnVoidPtr, 1, &workspace);
+  int status = pack.Finalize();
+  if (status == 0) [[likely]]
+    status = cudnn_.Execute(lane->handle, lane->plan, pack.get());
+  if (status == 0) [[likely]]
+    return Status();
+  return cudnn_.Check(status, "running an execution plan");
+}
+
+Status CudnnPlan::Enqueue(CUstream stream, const int64_t* uids, void* const* addresses,
+                          int64_t count, void* workspace) const {
+  KB_ASSIGN_OR_RETURN(Lane * lane, Take());
+  Status status = EnqueueOn(lane, stream, uids, addresses, count, workspace);
+  GiveBack(lane);
+  return status;
+}
+
+// ---- Cache and step ----------------------------------------------------------------------------
+
+Result<const CudnnPlan*> CudnnPlans::Load(const DriverApi& driver, uint64_t context,
+                                          const CudaDevice& device, const Bundle& bundle,
+                                          uint32_t blob, Bundle::BaseCache* bases) {
+  const Key key(context, bundle.content_id(), blob);
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return static_cast<const CudnnPlan*>(found->second.get());
+  }
+  KB_ASSIGN_OR_RETURN(const CudnnApi* cudnn, CudnnApi::Get());
+  KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, bundle.ReadBlob(blob, bases));
+  KB_ASSIGN_OR_RETURN(ExecutionPlanBlob parsed, ParseExecutionPlan(bytes));
+  KB_ASSIGN_OR_RETURN(std::unique_ptr<CudnnPlan> plan,
+                      CudnnPlan::Load(driver, *cudnn, device, std::move(parsed)));
+  std::lock_guard lock(mutex_);
+  return static_cast<const CudnnPlan*>(
+      plans_.try_emplace(key, std::move(plan)).first->second.get());
+}
+
+Result<CudnnLaunch> CudnnLaunch::Make(const CudnnPlan* plan, const ResolvedStep& step) {
+  CudnnLaunch launch;
+  launch.plan_ = plan;
+  launch.workspace_ = step.workspace;
+  launch.workspace_.index += static_cast<int64_t>(plan->blob().own_offset);
+  launch.constants_ = std::make_unique<std::byte[]>(step.constants.size());
+  if (!step.constants.empty()) {
+    std::memcpy(launch.constants_.get(), step.constants.data(), step.constants.size());
+  }
+  for (int64_t uid : plan->blob().uids) {
+    const void* scalar = nullptr;
+    Pointer pointer;
+    if (uid <= static_cast<int64_t>(step.args.size())) {
+      const ResolvedArg& arg = step.args[static_cast<size_t>(uid) - 1];
+      pointer = arg.pointer;
+      if (arg.kind == ResolvedArg::Kind::kConstant) scalar = launch.constants_.get() + arg.index;
+    }
+    for (const ExecutionPlanBlob::Scalar& fixed : plan->blob().scalars) {
+      if (fixed.uid == uid && scalar == nullptr) scalar = &fixed.bits;
+    }
+    for (const ExecutionPlanBlob::Part& part : plan->blob().parts) {
+      if (part.uid != uid) continue;
+      pointer = step.workspace;
+      pointer.index += static_cast<int64_t>(part.offset);
+    }
+    if (scalar == nullptr && pointer.from == Pointer::From::kNull) {
+      return DataLoss(
+          fmt::format("its execution plan wants a tensor {} that this problem lacks: "
+                      "rebuild the bundle",
+                      uid));
+    }
+    launch.uids_.push_back(uid);
+    launch.pointers_.push_back(pointer);
+    launch.scalars_.push_back(scalar);
+  }
+  KB_RETURN_IF_ERROR(launch.Touch());
+  return launch;
+}
+
+Status CudnnLaunch::Touch() const {
+  std::vector<void*> addresses;
+  for (size_t i = 0; i < scalars_.size(); ++i) {
+    addresses.push_back(scalars_[i] != nullptr ? const_cast<void*>(scalars_[i])
+                                               : AnyAddress(i + 1));
+  }
+  return plan_->Touch(uids_.data(), addresses.data(), static_cast<int64_t>(addresses.size()));
+}
+
+Status CudnnLaunch::Enqueue(CUstream stream, const LaunchArgs& args) const {
+  void* addresses[kMaxPlanUids];
+  const size_t count = uids_.size();
+  for (size_t i = 0; i < count; ++i) {
+    addresses[i] = scalars_[i] != nullptr ? const_cast<void*>(scalars_[i]) : pointers_[i].At(args);
+  }
+  return plan_->Enqueue(stream, uids_.data(), addresses, static_cast<int64_t>(count),
+                        workspace_.At(args));
+}
+
+}  // namespace kbundle

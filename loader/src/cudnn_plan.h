@@ -1,0 +1,121 @@
+// cuDNN's execution plans, loaded from a bundle and ready to run in one CUDA context.
+//
+//   made at prepare, once a blob and context          at a launch
+//   ---------------------------------------          -----------
+//   the blob, verified; the live cuDNN and device
+//   compared with what it was made for by us
+//   lanes: a handle and a finalized plan each  --->  one free lane is taken, without waiting
+//   its kernels loaded by a capture thrown away      a variant pack of this launch's addresses
+//                                                    cudnnBackendExecute
+//
+// cuDNN does not promise that a handle or an execution plan may be in two threads at once, so they
+// never are: a launch that finds all lanes taken makes one more, which then stays.
+#ifndef KBUNDLE_LOADER_CUDNN_PLAN_H_
+#define KBUNDLE_LOADER_CUDNN_PLAN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cuda_device.h"
+#include "cudnn_api.h"
+#include "kbundle/bundle.h"
+#include "kbundle/driver_api.h"
+#include "kbundle/execution_plan.h"
+#include "kbundle/runtime.h"
+#include "resolve.h"
+
+namespace kbundle {
+
+// Thread-safe. Never destroyed once published: cuDNN may be unloading when the process ends.
+class CudnnPlan {
+ public:
+  // For the current context. kFailedPrecondition: another cuDNN than the plan's, or another device
+  // than its profile's, with the field that differs; kDataLoss: the blob is damaged.
+  static Result<std::unique_ptr<CudnnPlan>> Load(const DriverApi& driver, const CudnnApi& cudnn,
+                                                 const CudaDevice& device, ExecutionPlanBlob blob);
+  ~CudnnPlan();
+
+  const ExecutionPlanBlob& blob() const { return blob_; }
+  // Loads its kernels into the context, which cuDNN otherwise does when they first run. Arguments
+  // as for Enqueue; addresses of device memory may be any, nothing looks behind them.
+  Status Touch(const int64_t* uids, void* const* addresses, int64_t count) const;
+  // `count` uids and an address for each: all of blob().uids, in any order; host memory for the
+  // scalars, which must live until the call returns.
+  Status Enqueue(CUstream stream, const int64_t* uids, void* const* addresses, int64_t count,
+                 void* workspace) const;
+
+ private:
+  struct Lane {
+    CudnnHandle handle = nullptr;
+    CudnnDescriptor plan = nullptr;
+    CUstream stream = nullptr;  // that the handle has
+    bool has_stream = false;
+    size_t home = 0;
+  };
+  static constexpr size_t kMaxLanes = 64;
+
+  CudnnPlan(const DriverApi& driver, const CudnnApi& cudnn, ExecutionPlanBlob blob,
+            std::string text)
+      : driver_(driver), cudnn_(cudnn), blob_(std::move(blob)), text_(std::move(text)) {}
+
+  Result<std::unique_ptr<Lane>> MakeLane() const;
+  void Destroy(Lane* lane) const;
+  Status FinalizePlan(Lane* lane) const;
+  Result<Lane*> Take() const;
+  void GiveBack(Lane* lane) const { free_[lane->home].store(lane, std::memory_order_release); }
+  Status EnqueueOn(Lane* lane, CUstream stream, const int64_t* uids, void* const* addresses,
+                   int64_t count, void* workspace) const;
+
+  const DriverApi& driver_;
+  const CudnnApi& cudnn_;
+  const ExecutionPlanBlob blob_;
+  const std::string text_;  // the plan as the live driver takes it
+  // A lane's home is its own place for ever, so giving it back never looks for one.
+  mutable std::atomic<Lane*> free_[kMaxLanes] = {};
+  mutable std::atomic<size_t> lanes_{0};
+  mutable std::atomic<bool> touched_{false};
+};
+
+// Plans by (context, bundle content, blob), each loaded once, as CodeCache does for code.
+// Thread-safe.
+class CudnnPlans {
+ public:
+  Result<const CudnnPlan*> Load(const DriverApi& driver, uint64_t context, const CudaDevice& device,
+                                const Bundle& bundle, uint32_t blob, Bundle::BaseCache* bases);
+
+ private:
+  using Key = std::tuple<uint64_t, std::string, uint32_t>;
+
+  std::mutex mutex_;  // of the map only
+  std::map<Key, std::unique_ptr<CudnnPlan>> plans_;
+};
+
+// One step: which address or number of a launch each uid gets.
+class CudnnLaunch {
+ public:
+  CudnnLaunch() = default;
+  // kDataLoss: the plan wants a uid that the step does not give. `plan` outlives this.
+  static Result<CudnnLaunch> Make(const CudnnPlan* plan, const ResolvedStep& step);
+
+  Status Enqueue(CUstream stream, const LaunchArgs& args) const;
+
+ private:
+  Status Touch() const;
+
+  const CudnnPlan* plan_ = nullptr;
+  std::vector<int64_t> uids_;
+  std::vector<Pointer> pointers_;  // one for each uid; scalars: kNull
+  std::vector<const void*> scalars_;
+  std::unique_ptr<std::byte[]> constants_;  // what scalars_ points to
+  Pointer workspace_;
+};
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_CUDNN_PLAN_H_

@@ -1,0 +1,110 @@
+"""The attention ops on small odd shapes, the same on every device, every variant forced: masks x layouts x grouped heads x
+lengths x biases x dropout, and the corner cases that kernels/attention/README.md defines.
+
+Results are judged by the largest magnitude of the tensor: gradients of single rows may cancel, those of a tensor do not.
+What must be nothing (rows that see nothing, keys that nobody sees) must be exactly 0.
+"""
+
+import itertools
+
+import numpy as np
+
+from conformance import compare, devices, family, runner
+
+#         queries, keys
+SIZES = [(5, 9), (130, 70), (70, 130), (1, 200), (64, 64), (129, 65), (33, 257)]
+DEPTHS = [(17, 12), (8, 8), (64, 64), (1, 3), (33, 48), (128, 128)]
+HEADS = [(2, 2), (4, 2), (3, 1)]
+MASKS = [("none", -1), ("causal", -1), ("causal", 7), ("causal", 0), ("causal_bottom_right", -1), ("causal_bottom_right", 70)]
+LENGTHS = [(), ("kv_lengths",), ("q_lengths", "kv_lengths"), ("q_lengths",)]
+BIASES = [None, (False, False), (True, False), (False, True), (True, True)]  # whether batches and heads have their own
+DROPOUTS = [0.0, 0.0, 0.3]
+BATCH = 2
+PICKED = 120
+F32_TOLERANCE = 2e-5
+
+
+def problem_of(size, depth, heads, layout, mask, lengths, bias, dropout):
+    """Shapes and attributes of the forward op."""
+    (queries, keys), (d, dv), (h, hkv) = size, depth, heads
+    shape = lambda tokens, heads, d: (BATCH, tokens, heads, d) if layout == "bshd" else (BATCH, heads, tokens, d)
+    problem = {"q": shape(queries, h, d), "k": shape(keys, hkv, d), "v": shape(keys, hkv, dv)}
+    if bias is not None:
+        problem["bias"] = (BATCH if bias[0] else 1, h if bias[1] else 1, queries, keys)
+    problem |= {name: (BATCH,) for name in lengths}
+    if dropout:
+        problem["dropout_state"] = (4,)
+    attributes = {"scale": d ** -0.5, "layout": layout, "mask": mask[0], "window": mask[1], "dropout": dropout}
+    return problem, attributes
+
+
+def both_ops(reference, name, problem, attributes, seed, change=lambda made: None):
+    """The forward and the backward case of one problem; `change` edits the forward op's operands."""
+    made = reference.make_inputs("sdpa_forward", problem | attributes, seed)
+    change(made)
+    made = {operand: made[operand] for operand in problem}
+    yield name, "sdpa_forward", made, attributes | {"with_stats": True}
+    o, stats = reference.sdpa_forward(**made, **attributes, with_stats=True)
+    rng = np.random.default_rng(seed + 1)
+    dout = rng.standard_normal(o.shape)
+    yield (name, "sdpa_backward", made | {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats},
+           attributes | {"bias_gradient": "bias" in problem, "deterministic": True})
+
+
+def cases(reference):
+    """(name, op, operands by name, attributes) with arrays in float64 or integers."""
+    every = list(itertools.product(HEADS, ["bshd", "bhsd"], MASKS, LENGTHS, BIASES, DROPOUTS))
+    for number in np.random.default_rng(0).permutation(len(every))[:PICKED]:
+        heads, *rest = every[number]
+        size, depth = SIZES[number % len(SIZES)], DEPTHS[number % len(DEPTHS)]
+        problem, attributes = problem_of(size, depth, heads, *rest)
+        name = f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {rest}"
+        yield from both_ops(reference, name, problem, attributes, int(number))
+    yield from corner_cases(reference)
+
+
+def corner_cases(reference):
+    for layout, mask in itertools.product(["bshd", "bhsd"], [("none", -1), ("causal_bottom_right", 20)]):
+        problem, attributes = problem_of((70, 90), (16, 16), (4, 2), layout, mask, ("q_lengths", "kv_lengths"), (False, False), 0.0)
+        for queries, keys in [((0, 70), (90, 0)), ((-5, 2**31 - 1), (2**31 - 1, -2**31)), ((70, 30), (10, 90)), ((1, 64), (64, 1))]:
+            def lengths(made):
+                made["q_lengths"], made["kv_lengths"] = np.array(queries), np.array(keys)
+            yield from both_ops(reference, f"lengths {queries} on {keys}, {layout}, {mask}", problem, attributes, 1, lengths)
+
+        def hidden_by_bias(made):
+            made["bias"][..., 3, :] = -np.inf
+            made["bias"][..., 10:, 5:80] = -np.inf
+        yield from both_ops(reference, f"bias of -inf, {layout}, {mask}", problem, attributes, 2, hidden_by_bias)
+
+        def large(made):
+            made["q"] *= 25
+        yield from both_ops(reference, f"large scores, {layout}, {mask}", problem, attributes, 3, large)
+    for dropout in (0.001, 0.999, 1.0):
+        problem, attributes = problem_of((40, 70), (16, 16), (4, 2), "bshd", ("none", -1), (), None, dropout)
+        yield from both_ops(reference, f"dropout {dropout}", problem, attributes, 4)
+    problem, attributes = problem_of((40, 70), (16, 16), (4, 2), "bshd", ("none", -1), (), None, 0.0)
+    yield from both_ops(reference, "scale 0", problem, attributes | {"scale": 0.0}, 5)
+    yield from both_ops(reference, "negative scale", problem, attributes | {"scale": -0.5}, 6)
+
+
+class Cases(family.Cases):
+    """Each variant of the family on each case that it is legal for."""
+
+    def __init__(self, bundle_path, device, roots):
+        super().__init__("attention", cases, bundle_path, device, roots)
+
+    def judge(self, outcome, op, name, found, wanted):
+        for number, (result, array) in enumerate(zip(op["results"], found)):
+            if array is None:
+                continue
+            dtype = next(n for n, t in devices.NUMPY.items() if array.dtype == t)
+            tolerance = runner.tolerance_of(op, number, dtype)
+            if dtype == "f32":
+                tolerance["relative"] = min(F32_TOLERANCE, tolerance["relative"])
+            ratio, sentence = compare.worst(array.reshape(-1), wanted[number].reshape(-1), **tolerance)
+            outcome.worst = max(outcome.worst, ratio)
+            if not ratio <= 1:
+                outcome.failures.append(f"{name}, {result['name']}: {ratio:.3g} times the tolerance, {sentence}")
+            nothing = wanted[number] == 0
+            if (array.astype(np.float64)[nothing] != 0).any():
+                outcome.failures.append(f"{name}, {result['name']}: not 0 where it must be")

@@ -1,0 +1,97 @@
+"""Variants of one family, each forced, on cases that the family's tests make: right, and the same again when launched again."""
+
+from conformance import capi, compare, devices, runner
+
+
+def operands_of(op, types, given):
+    """Arrays in the op's order and in the dtypes of one variant, and the same as (dtype, dims)."""
+    arrays, described = [], []
+    for operand in op["operands"]:
+        array = given.get(operand["name"])
+        if array is None:
+            arrays.append(None)
+            described.append(None)
+            continue
+        dtype = operand["shape"].split("[")[0]
+        dtype = types.get(dtype, dtype)
+        arrays.append(array.astype(devices.NUMPY[dtype]))
+        described.append((dtype, array.shape))
+    return arrays, described
+
+
+class Cases:
+    """Each variant of a family on each case that it is legal for. cases: (name, op, operands by name, attributes), with
+    arrays in float64 or integers."""
+
+    def __init__(self, family, cases, bundle_path, device, roots):
+        self.bundle, self.device, self.family = capi.Bundle(bundle_path), device, family
+        self.conformance = runner.Conformance(bundle_path, device, roots)
+        self.ops = {op["name"]: op for op in self.conformance.ops() if op["name"].startswith(family + ".")}
+        self.reference = runner.load_reference(family, roots)
+        self.cases = list(cases(self.reference))
+        self._prepared = None, None
+
+    def variants(self):
+        """(op, variant) of all that this device can run, those of the same dtypes together."""
+        for op in self.ops.values():
+            for variant, reason in sorted(self.conformance.variants(op), key=lambda v: sorted(v[0]["types"].items())):
+                if not reason:
+                    yield op, variant
+
+    def prepared(self, op, types):
+        """[(name, problem, inferred, arrays, what is wanted, ids of the legal variants)] for one choice of dtypes."""
+        key = op["name"], tuple(sorted(types.items()))
+        if self._prepared[0] != key:
+            self.bundle.clear_policy()
+            self._prepared = key, [self.prepare(op, types, *case) for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
+        return self._prepared[1]
+
+    def prepare(self, op, types, name, _, given, attributes):
+        attributes = attributes | {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
+        arrays, described = operands_of(op, types, given)
+        problem = capi.Problem(op["name"], described, attributes)
+        candidates = self.bundle.explain(problem, self.device.kind)["candidates"]
+        return (name, problem, self.bundle.infer(problem, self.device.kind), arrays,
+                runner.wanted_results(self.reference, op, problem, arrays), {c["id"] for c in candidates if c["legal"]})
+
+    def run(self, op, variant):
+        """An outcome of the variant; cases that it is not legal for are left out."""
+        outcome = runner.Outcome(variant["id"])
+        prepared = self.prepared(op, variant["types"])
+        self.bundle.force(variant["id"])
+        try:
+            for name, problem, inferred, arrays, wanted, legal in prepared:
+                if variant["id"] in legal:
+                    self.run_one(outcome, op, name, problem, inferred, arrays, wanted)
+        finally:
+            self.bundle.clear_policy()
+        return outcome
+
+    def run_one(self, outcome, op, name, problem, inferred, arrays, wanted):
+        launch = runner.Launch(self.device, op, problem, inferred, arrays, 0)
+        try:
+            plan = capi.Plan(self.bundle, problem, self.device.kind)
+            assert plan.variant == outcome.variant, f"forced, yet {plan.variant} was planned"
+            found, again = launch.run(plan), launch.run(plan)
+            if self.repeats(problem):
+                assert all(a is None or a.tobytes() == b.tobytes() for a, b in zip(found, again)), "another result again"
+            self.judge(outcome, op, name, found, wanted)
+            outcome.launches += 1
+        except (capi.KbError, AssertionError, devices.CudaError) as error:
+            outcome.failures.append(f"{name}: {error}")
+        finally:
+            launch.free()
+
+    def repeats(self, problem):
+        """Whether the op promises the same bits again."""
+        return True
+
+    def judge(self, outcome, op, name, found, wanted):
+        for number, array in enumerate(found):
+            if array is None:
+                continue
+            dtype = next(n for n, t in devices.NUMPY.items() if array.dtype == t)
+            ratio, sentence = compare.worst(array, wanted[number], **runner.tolerance_of(op, number, dtype))
+            outcome.worst = max(outcome.worst, ratio)
+            if not ratio <= 1:
+                outcome.failures.append(f"{name}, {op['results'][number]['name']}: {ratio:.3g} times the tolerance, {sentence}")

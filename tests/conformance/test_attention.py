@@ -1,0 +1,58 @@
+"""Every host variant of the attention ops is right on odd shapes under every mask, layout and bias, as README.md defines it."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from conformance import attention, devices
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
+
+
+@pytest.fixture(scope="module")
+def cases():
+    assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
+    return attention.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+
+
+@pytest.mark.parametrize("op", ["sdpa_forward", "sdpa_backward"])
+def test_every_variant_gives_what_is_defined(cases, op):
+    outcomes = [cases.run(o, variant) for o, variant in cases.variants() if o["name"] == "attention." + op]
+    assert outcomes
+    wrong = [f"{o.variant}: {o.reason()}" for o in outcomes if not o.passed]
+    assert not wrong
+    assert sum(o.launches for o in outcomes) >= 100 * len(outcomes)
+
+
+def test_a_wrong_result_is_seen(cases):
+    """The reference is made to hide one key too many of causal queries: those cases must fail."""
+    op, variant = next((o, v) for o, v in cases.variants() if o["name"] == "attention.sdpa_forward" and v["types"]["T"] == "f32")
+    right, every = cases.reference._seen, cases.cases
+    cases.reference._seen = lambda rows, *rest: right(np.maximum(np.asarray(rows) - 1, 0), *rest)
+    cases.cases = [case for case in every if case[1] == "sdpa_forward" and case[3]["mask"] == "causal" and case[2]["k"].size > 2000]
+    cases._prepared = None, None
+    try:
+        outcome = cases.run(op, variant)
+        assert len(outcome.failures) >= outcome.launches > 10
+    finally:
+        cases.reference._seen, cases.cases, cases._prepared = right, every, (None, None)
+
+
+def test_dropout_is_philox_4x32_10(cases):
+    """The known answers of Random123."""
+    for counter, key, wanted in [
+            ([0] * 4, [0] * 2, [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]),
+            ([0xffffffff] * 4, [0xffffffff] * 2, [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]),
+            ([0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344], [0xa4093822, 0x299f31d0],
+             [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1])]:
+        assert cases.reference.philox4x32(np.array(counter, np.uint64), key).tolist() == wanted
+
+
+def test_dropout_drops_its_share(cases):
+    kept = cases.reference.kept_by_dropout([1, 2, 3, 4], 0.3, np.arange(500), np.arange(2000))
+    assert abs(kept.mean() - 0.7) < 0.002
+    other = cases.reference.kept_by_dropout([1, 2, 4, 4], 0.3, np.arange(500), np.arange(2000))
+    assert abs((kept & other).mean() - 0.49) < 0.002

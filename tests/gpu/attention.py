@@ -1,0 +1,268 @@
+"""The attention ops on this GPU: execution plans of cuDNN and our own kernels on the listed problems, against float64.
+
+Results are poisoned first; of each problem some heads are compared with the reference, whole, since heads do not depend on
+each other. Times are of launches inside a captured graph, and a first launch inside a capture, straight after its plan.
+"""
+
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from conformance import capi, devices, runner
+from report import Report
+
+ROOT = capi.ROOT
+BUNDLE = ROOT / "build/kernels.kb"
+LAUNCHES, REPEATS = 10, 9
+NAMES = {t: n for n, t in devices.NUMPY.items()}
+
+
+def listed(bundle, op, cuda):
+    """The listed problems that anything on this GPU takes: (text, capi.Problem, operands, attributes)."""
+    [row] = bundle.describe(op, with_variants=False)["ops"]
+    for problem in row["problems"]:
+        operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in problem["operands"]]
+        yield capi.Problem(op, operands, problem["attributes"]), operands, problem["attributes"]
+
+
+def device_us(cuda, launch):
+    graph = cuda.capture(lambda: [launch() for _ in range(LAUNCHES)])
+    cuda.graph_us(graph, 2)
+    return statistics.median(cuda.graph_us(graph, REPEATS)) / LAUNCHES
+
+
+def flops(operands, attributes, backward):
+    (_, (b, q1, q2, d)), (_, (_, k1, k2, _)), (_, (_, _, _, dv)) = operands[:3]
+    bshd = attributes.get("layout", "bshd") == "bshd"
+    sq, h, skv = (q1, q2, k1) if bshd else (q2, q1, k2)
+    pairs = sq * skv
+    if attributes.get("mask", "none") != "none":
+        seen = np.minimum(np.arange(sq) + (skv - sq if attributes["mask"] == "causal_bottom_right" else 0) + 1, skv)
+        window = attributes.get("window", -1)
+        pairs = int(np.clip(np.minimum(seen, window + 1) if window >= 0 else seen, 0, None).sum())
+    return b * h * pairs * (2 * d + 2 * dv) * (2.5 if backward else 1)
+
+
+class Tensors:
+    """Random operands of a problem in device buffers, and the NumPy values of chosen heads."""
+
+    def __init__(self, cuda, seed):
+        self.cuda, self.rng, self.buffers = cuda, np.random.default_rng(seed), []
+
+    def random(self, dtype, dims):
+        made = self.rng.standard_normal(dims, np.float32).astype(devices.NUMPY[dtype])
+        return self.put(dtype, made), made
+
+    def put(self, dtype, array):
+        self.buffers.append(devices.Buffer(self.cuda, dtype, array.shape).put(array))
+        return self.buffers[-1]
+
+    def empty(self, dtype, dims):
+        self.buffers.append(devices.Buffer(self.cuda, dtype, dims).poison())
+        return self.buffers[-1]
+
+    def free(self):
+        for buffer in self.buffers:
+            buffer.free()
+
+
+def heads_first(array, attributes):
+    return array if attributes.get("layout", "bshd") == "bhsd" else np.swapaxes(array, 1, 2)
+
+
+def error_of(found, wanted):
+    """Largest error of a row relative to its largest magnitude; inf where not finite."""
+    found, wanted = found.astype(np.float64), wanted.astype(np.float64)
+    if not np.array_equal(np.isneginf(found), np.isneginf(wanted)):
+        return np.inf
+    finite = np.isfinite(wanted)
+    found, wanted = np.where(finite, found, 0), np.where(finite, wanted, 0)
+    if not np.isfinite(found).all():
+        return np.inf
+    scale = np.maximum(np.abs(wanted).max(axis=-1, keepdims=True), 1e-2 * max(np.abs(wanted).max(), 1e-30))
+    return float((np.abs(found - wanted) / scale).max())
+
+
+class Case:
+    """One forward problem with its backward: inputs, and the float64 results of the first and last kv-head."""
+
+    def __init__(self, cuda, reference, operands, attributes, seed=1):
+        self.cuda, self.reference, self.attributes = cuda, reference, dict(attributes)
+        self.tensors = Tensors(cuda, seed)
+        self.device, self.host = [], []
+        for number, operand in enumerate(operands):
+            if operand is None:
+                self.device.append(None), self.host.append(None)
+            elif number in (4, 5):
+                lengths = self.lengths(number, operands)
+                self.device.append(self.tensors.put("i32", lengths)), self.host.append(lengths)
+            else:
+                buffer, made = self.tensors.random(*operand)
+                self.device.append(buffer), self.host.append(made)
+
+    def lengths(self, number, operands):
+        bshd = self.attributes.get("layout", "bshd") == "bshd"
+        dims = operands[0 if number == 4 else 1][1]
+        return self.tensors.rng.integers(1, dims[1 if bshd else 2] + 1, dims[0]).astype(np.int32)
+
+    def part(self, b, kv):
+        """Operands of one batch and one kv-head with its group of query heads, as float64 in the op's layout."""
+        cut = lambda x, heads: heads_first(x, self.attributes)[b:b + 1, heads]
+        group = heads_first(self.host[0], self.attributes).shape[1] // heads_first(self.host[1], self.attributes).shape[1]
+        q_heads, kv_heads = slice(kv * group, (kv + 1) * group), slice(kv, kv + 1)
+        bias = self.host[3]
+        if bias is not None:
+            bias = bias[b if bias.shape[0] > 1 else 0:][:1, q_heads if bias.shape[1] > 1 else slice(0, 1)]
+        lengths = [x if x is None else x[b:b + 1] for x in self.host[4:6]]
+        wide = lambda x: x if x is None else x.astype(np.float64)
+        return [wide(cut(self.host[0], q_heads)), wide(cut(self.host[1], kv_heads)), wide(cut(self.host[2], kv_heads)),
+                wide(bias), *lengths], q_heads, kv_heads
+
+    def chosen(self):
+        q, k = heads_first(self.host[0], self.attributes), heads_first(self.host[1], self.attributes)
+        yield 0, 0
+        if q.shape[0] * k.shape[1] > 1:
+            yield q.shape[0] - 1, k.shape[1] - 1
+
+    def forward_errors(self, o, stats):
+        found_o, found_stats = heads_first(o.get(), self.attributes), stats and stats.get()
+        worst = {"o": 0.0, "stats": 0.0}
+        for b, kv in self.chosen():
+            part, q_heads, _ = self.part(b, kv)
+            wanted, wanted_stats = self.reference.sdpa_forward(*part, None, **self.numbers(), layout="bhsd", with_stats=True)[:2]
+            worst["o"] = max(worst["o"], error_of(found_o[b:b + 1, q_heads], wanted))
+            if stats:
+                worst["stats"] = max(worst["stats"], error_of(found_stats[b:b + 1, q_heads], wanted_stats))
+        return worst
+
+    def backward_errors(self, o, stats, dout, results):
+        worst = dict.fromkeys(("dq", "dk", "dv"), 0.0)
+        given = [heads_first(x, self.attributes) for x in (o.get(), dout)]
+        grads = [heads_first(r.get(), self.attributes) for r in results[:3]]
+        all_stats = stats.get()
+        for b, kv in self.chosen():
+            part, q_heads, kv_heads = self.part(b, kv)
+            wide = [x[b:b + 1, q_heads].astype(np.float64) for x in given]
+            wanted = self.reference.sdpa_backward(*part[:3], *wide, all_stats[b:b + 1, q_heads].astype(np.float64), *part[3:],
+                                                  None, **self.numbers(), layout="bhsd")
+            for name, found, want, heads in zip(worst, grads, wanted, (q_heads, kv_heads, kv_heads)):
+                worst[name] = max(worst[name], error_of(found[b:b + 1, heads], want))
+        return worst
+
+    def numbers(self):
+        return {k: v for k, v in self.attributes.items() if k in ("scale", "mask", "window")}
+
+
+class Runs:
+    """Launches of one bundle's variants on this GPU."""
+
+    def __init__(self, cuda, bundle):
+        self.cuda, self.bundle = cuda, bundle
+
+    def variants(self, problem):
+        self.bundle.clear_policy()
+        return [c["id"] for c in self.bundle.explain(problem, capi.CUDA)["candidates"] if c["legal"]]
+
+    def launch(self, problem, variant, operands, results):
+        """(device us, error text or None): the first launch is in a capture, straight after the plan."""
+        self.bundle.clear_policy()
+        self.bundle.force(variant)
+        try:
+            plan = capi.Plan(self.bundle, problem, capi.CUDA)
+        except capi.KbError as error:
+            return None, str(error)
+        if plan.variant != variant:
+            return None, f"{plan.variant} was planned"
+        workspace = self.cuda.allocate(max(256, plan.workspace_bytes))
+        self.cuda.fill(workspace, 0xff, max(256, plan.workspace_bytes))
+        arguments = [capi.Plan.pointers([b and b.address for b in side]) for side in (operands, results)]
+        once = self.cuda.capture(lambda: plan.launch(*arguments, workspace, self.cuda.stream))
+        self.cuda.launch_graph(once)
+        self.cuda.synchronize()
+        us = device_us(self.cuda, lambda: plan.launch(*arguments, workspace, self.cuda.stream))
+        self.cuda.free(workspace)
+        return us, None
+
+
+def short(variant, operands):
+    return variant.split("/")[1].split("[")[0] + " " + str(list(operands[0][1])) + "x" + str(operands[1][1][2])
+
+
+def check_forward(report, runs, reference, rows):
+    for problem, operands, attributes in listed(runs.bundle, "attention.sdpa_forward", runs.cuda):
+        variants = runs.variants(problem)
+        if not variants:
+            continue
+        case = Case(runs.cuda, reference, operands, attributes)
+        inferred = runs.bundle.infer(problem, capi.CUDA)["results"]
+        for variant in variants:
+            results = [case.tensors.empty(r["dtype"], r["dims"]) if r["present"] else None for r in inferred]
+            us, why = runs.launch(problem, variant, case.device, results)
+            if why:
+                report.hold(f"forward {short(variant, operands)}", False, why)
+                continue
+            record(report, rows, "forward", variant, operands, attributes, us, case.forward_errors(*results))
+        case.tensors.free()
+
+
+def check_backward(report, runs, reference, rows):
+    for problem, operands, attributes in listed(runs.bundle, "attention.sdpa_backward", runs.cuda):
+        variants = runs.variants(problem)
+        forward_operands = operands[:3] + operands[6:]
+        allowed = ("scale", "layout", "mask", "window", "dropout")
+        forward = capi.Problem("attention.sdpa_forward", forward_operands,
+                               {k: v for k, v in attributes.items() if k in allowed} | {"with_stats": True})
+        first = runs.variants(forward)
+        if not variants or not first:
+            continue
+        case = Case(runs.cuda, reference, forward_operands, attributes)
+        inferred = runs.bundle.infer(forward, capi.CUDA)["results"]
+        o, stats = [case.tensors.empty(r["dtype"], r["dims"]) for r in inferred]
+        _, why = runs.launch(forward, first[0], case.device, [o, stats])
+        if why:
+            report.hold(f"forward for backward {short(first[0], operands)}", False, why)
+            continue
+        dout, dout_host = case.tensors.random(NAMES[o.dtype], o.dims)
+        given = case.device[:3] + [o, dout, stats] + case.device[3:]
+        inferred = runs.bundle.infer(problem, capi.CUDA)["results"]
+        for variant in variants:
+            results = [case.tensors.empty(r["dtype"], r["dims"]) if r["present"] else None for r in inferred]
+            us, why = runs.launch(problem, variant, given, results)
+            if why:
+                report.hold(f"backward {short(variant, operands)}", False, why)
+                continue
+            record(report, rows, "backward", variant, operands, attributes, us,
+                   case.backward_errors(o, stats, dout_host, results))
+        case.tensors.free()
+
+
+LIMITS = {"bf16": 4e-2, "f16": 1e-2}  # of a row's largest magnitude; the manifest's own tolerances
+
+
+def record(report, rows, way, variant, operands, attributes, us, errors):
+    limit = LIMITS[operands[0][0]]
+    held = all(e <= (limit if name != "stats" else 1e-3) for name, e in errors.items())
+    worst = ", ".join(f"{n} {e:.2g}" for n, e in errors.items())
+    report.hold(f"{way} {short(variant, operands)} {attributes.get('mask', 'none')} window {attributes.get('window', -1)}", held, worst)
+    rows.append([way, variant.split("/")[1].split("[")[0], operands[0][0], "x".join(map(str, operands[0][1])),
+                 attributes.get("mask", "none"), f"{us:.1f}", f"{flops(operands, attributes, way == 'backward') / us / 1e6:.0f}", worst])
+
+
+def main():
+    report, cuda = Report("attention"), devices.Cuda()
+    bundle = capi.Bundle(sys.argv[1] if len(sys.argv) > 1 else BUNDLE)
+    reference = runner.load_reference("attention", [ROOT / "kernels"])
+    runs, rows = Runs(cuda, bundle), []
+    start = time.time()
+    check_forward(report, runs, reference, rows)
+    check_backward(report, runs, reference, rows)
+    report.fact("seconds", round(time.time() - start, 1))
+    report.table("Launches in a captured graph", ["way", "variant", "dtype", "q", "mask", "us", "TFLOP/s", "largest error of a row"],
+                 rows)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
