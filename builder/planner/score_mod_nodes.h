@@ -11,6 +11,7 @@
 #ifndef KBUNDLE_BUILDER_PLANNER_SCORE_MOD_NODES_H_
 #define KBUNDLE_BUILDER_PLANNER_SCORE_MOD_NODES_H_
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -44,6 +45,7 @@ inline constexpr PointwiseMode kPointwiseModes[] = {
     {"SIGMOID", fe::PointwiseMode_t::SIGMOID_FWD, 1, false, false},
     {"ERF", fe::PointwiseMode_t::ERF, 1, false, false},
     {"SQRT", fe::PointwiseMode_t::SQRT, 1, false, false},
+    {"RECIPROCAL", fe::PointwiseMode_t::RECIPROCAL, 1, false, false},
     {"CMP_EQ", fe::PointwiseMode_t::CMP_EQ, 2, false, true},
     {"CMP_NEQ", fe::PointwiseMode_t::CMP_NEQ, 2, false, true},
     {"CMP_GT", fe::PointwiseMode_t::CMP_GT, 2, false, true},
@@ -59,9 +61,12 @@ inline constexpr PointwiseMode kPointwiseModes[] = {
 class ScoreMod {
  public:
   // Reads "score_mod" and, of a backward node, "score_mod_backward". nullptr: there is none.
-  static std::shared_ptr<ScoreMod> In(const Request& request, Tensors& tensors, bool backward) {
+  // `dims`: of the scores.
+  static std::shared_ptr<ScoreMod> In(const Request& request, Tensors& tensors,
+                                      const std::vector<int64_t>& dims, bool backward) {
     if (!request.Has("score_mod")) return nullptr;
     auto mod = std::make_shared<ScoreMod>();
+    mod->dims_ = dims;
     mod->forward_ = mod->Read(request, tensors, "score_mod", false);
     if (backward) mod->backward_ = mod->Read(request, tensors, "score_mod_backward", true);
     return mod;
@@ -202,6 +207,16 @@ class ScoreMod {
                                                                            : Type::kReal;
   }
 
+  // cuDNN's engines compare and combine in f32, but for the indices of its own masks.
+  static fe::DataType_t ComputeTypeOf(const Node& node) {
+    const auto is_index = [](const Ref& ref) { return ref.type == Type::kIndex; };
+    if (std::all_of(node.operands.begin(), node.operands.end(), is_index)) {
+      if (node.type == Type::kIndex) return fe::DataType_t::INT32;
+      if (node.type == Type::kLogic) return fe::DataType_t::BOOLEAN;
+    }
+    return fe::DataType_t::FLOAT;
+  }
+
   Tensor ScalarNamed(const Request& request, Tensors& tensors, const std::string& name) {
     Tensor& made = given_["scalar " + name];
     if (made == nullptr) {
@@ -212,9 +227,14 @@ class ScoreMod {
   }
   Tensor TensorNamed(const Request& request, Tensors& tensors, const std::string& name) {
     Tensor& made = given_["tensor " + name];
-    if (made == nullptr) {
-      const Fields among = request.Object("score_tensors", "an object of tensors by name");
-      made = tensors.Other(among, name, fe::DataType_t::FLOAT);
+    if (made != nullptr) return made;
+    const Fields among = request.Object("score_tensors", "an object of tensors by name");
+    made = tensors.Other(among, name, fe::DataType_t::FLOAT);
+    const std::vector<int64_t> dims = made->get_dim();
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (dims[i] == 1 || dims[i] == dims_[i]) continue;
+      throw Refusal(among.where() + Quoted(name) + ": \"dims\" is " + Listed(dims) +
+                    ", and each must be 1 or that of the scores, " + Listed(dims_));
     }
     return made;
   }
@@ -251,6 +271,33 @@ class ScoreMod {
     return index;
   }
 
+  // Engines want a first operand that they compute, and SELECT from such alone: a tensor is made
+  // one by adding it to an index less itself.
+  Tensor Computed(fe::graph::Graph& graph, const Tensor& tensor) {
+    Tensor& made = computed_[tensor];
+    if (made != nullptr) return made;
+    const Tensor index = Resolve(graph, {From::kIndex, Type::kIndex, 2, nullptr, false});
+    fe::graph::Pointwise_attributes difference, sum;
+    difference.set_name("zero").set_mode(fe::PointwiseMode_t::SUB);
+    difference.set_compute_data_type(fe::DataType_t::INT32);
+    const Tensor zero = graph.pointwise(index, index, difference);
+    zero->set_data_type(fe::DataType_t::INT32);
+    sum.set_name("computed").set_mode(fe::PointwiseMode_t::ADD);
+    sum.set_compute_data_type(fe::DataType_t::FLOAT);
+    made = graph.pointwise(zero, tensor, sum);
+    made->set_data_type(fe::DataType_t::FLOAT);
+    return made;
+  }
+  static bool MustBeComputed(const Node& node, size_t position) {
+    const Ref& operand = node.operands[position];
+    if (operand.from != From::kGiven || operand.by_value) return false;
+    if (node.operands.size() != 2) return true;
+    // Of a sum or product cuDNN itself exchanges the operands.
+    const bool commutes =
+        node.mode->mode == fe::PointwiseMode_t::ADD || node.mode->mode == fe::PointwiseMode_t::MUL;
+    return position == 0 && !(commutes && node.operands[1].from != From::kGiven);
+  }
+
   Tensor Add(fe::graph::Graph& graph, const Nodes& nodes) {
     static constexpr fe::DataType_t kTypes[] = {fe::DataType_t::FLOAT, fe::DataType_t::INT32,
                                                 fe::DataType_t::BOOLEAN};
@@ -258,9 +305,12 @@ class ScoreMod {
       const fe::DataType_t type = kTypes[static_cast<int>(node.type)];
       fe::graph::Pointwise_attributes options;
       options.set_name("score_mod_" + std::to_string(node.id));
-      options.set_mode(node.mode->mode).set_compute_data_type(type);
+      options.set_mode(node.mode->mode).set_compute_data_type(ComputeTypeOf(node));
       std::vector<Tensor> operands;
-      for (const Ref& ref : node.operands) operands.push_back(Resolve(graph, ref));
+      for (size_t i = 0; i < node.operands.size(); ++i) {
+        const Tensor operand = Resolve(graph, node.operands[i]);
+        operands.push_back(MustBeComputed(node, i) ? Computed(graph, operand) : operand);
+      }
       Tensor& result = results_[node.id];
       if (operands.size() == 1) {
         result = graph.pointwise(operands[0], options);
@@ -274,12 +324,14 @@ class ScoreMod {
     return Resolve(graph, nodes.result);
   }
 
+  std::vector<int64_t> dims_;
   Nodes forward_, backward_;
   std::map<int64_t, Type> types_;  // of the nodes, by id
   std::map<std::string, Tensor> given_;
   std::map<float, Tensor> values_;
   Tensor score_, gradient_;
   std::map<int64_t, Tensor> results_, indices_;
+  std::map<Tensor, Tensor> computed_;
 };
 
 }  // namespace kbundle::builder

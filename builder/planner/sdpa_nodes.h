@@ -170,7 +170,8 @@ std::shared_ptr<ScoreMod> SetCommon(Tensors& tensors, const SdpaSizes& sizes, bo
   if (mask.q_lengths != nullptr) {
     options->set_seq_len_q(mask.q_lengths).set_seq_len_kv(mask.kv_lengths);
   }
-  const std::shared_ptr<ScoreMod> mod = ScoreMod::In(tensors.request(), tensors, backward);
+  const std::vector<int64_t> scores = {sizes.batch, sizes.heads, sizes.queries, sizes.keys};
+  const std::shared_ptr<ScoreMod> mod = ScoreMod::In(tensors.request(), tensors, scores, backward);
   if (mod != nullptr) {
     options->set_score_mod(
         [mod, mask, sizes](std::shared_ptr<fe::graph::Graph> graph, Tensor score) {

@@ -20,7 +20,7 @@ struct BuildOptions {
   int jobs = 0;  // 0: one per CPU
   std::string
       cache_dir;  // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
-  std::vector<std::string> providers;  // only these: cuda, host, triton; empty: all
+  std::vector<std::string> providers;  // only these: cuda, host, triton, cudnn; empty: all
   std::string python;                  // with Triton; see triton_python.h for what is the default
   std::string only;                    // a variant's id: compile just its code, write no bundle
   std::string problems;                // a file of problems to list beside those of the manifests

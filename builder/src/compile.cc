@@ -54,7 +54,8 @@ std::vector<std::string> CanonicalOptions(const Unit& unit) {
 std::string ReproduceCommand(const Unit& unit, const Toolchain& tools) {
   const bool command =
       unit.compiler == Unit::Compiler::kNvcc || unit.compiler == Unit::Compiler::kHost;
-  if (!command) return "";
+  // score_mods.h is in no folder.
+  if (!command || !unit.family->score_header.empty()) return "";
   const bool host = unit.compiler == Unit::Compiler::kHost;
   std::vector<std::string> words = {host ? tools.host_compiler : tools.nvcc};
   for (const std::string& option : CanonicalOptions(unit)) words.push_back(option);

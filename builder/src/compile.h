@@ -38,7 +38,8 @@ Object ObjectOfAlgorithm(const Unit& unit);
 // The options that go into the key, without paths.
 std::vector<std::string> CanonicalOptions(const Unit& unit);
 
-// A shell command that shows the same error; empty where only kbundle itself can (NVRTC, Triton).
+// A shell command that shows the same error; empty where only kbundle itself can (NVRTC, Triton,
+// families with score modifiers).
 std::string ReproduceCommand(const Unit& unit, const Toolchain& tools);
 
 // Per compiler, called by CompileUnit.

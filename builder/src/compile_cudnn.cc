@@ -48,7 +48,7 @@ Result<uint64_t> BitsOf(const CudnnScalar& scalar, DType* dtype) {
     *dtype = DType::kF32;
     return uint64_t{std::bit_cast<uint32_t>(static_cast<float>(scalar.value))};
   }
-  if (scalar.dtype == "s32") {
+  if (scalar.dtype == "i32") {
     *dtype = DType::kI32;
     return uint64_t{static_cast<uint32_t>(static_cast<int32_t>(scalar.value))};
   }
@@ -87,6 +87,7 @@ Object Refused(const Unit& unit, std::string why) {
 Result<Object> Plan(const Unit& unit, const CompileContext& context) {
   const Json all = Json::parse(unit.extra_options);
   const Json& profile = all.at("profile");
+  if (all.contains("refused")) return Refused(unit, all.at("refused"));
   Result<CudnnPlans> plans =
       context.cudnn->Plan(all.at("cudnn"), profile.dump(), all.at("request"), context.limit);
   if (!plans.ok() && plans.status().code() == StatusCode::kInvalidArgument) {

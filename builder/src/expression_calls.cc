@@ -29,6 +29,7 @@ ValueType ExpressionCompiler::VisitCall(const Expression& e) {
     Emit(Opcode::kLength, ArrayAttribute(e.operands[0]));
     return kInt;
   }
+  if (e.name == "choice") return ChoiceCall(e);
   bool ceil_div = e.name == "ceil_div";
   if (ceil_div || e.name == "next_pow2" || e.name == "abs") {
     if (!WantArguments(e, ceil_div ? 2 : 1, ceil_div ? 2 : 1)) return kInt;
@@ -42,7 +43,7 @@ ValueType ExpressionCompiler::VisitCall(const Expression& e) {
   name.end = e.begin + static_cast<int>(e.name.size());
   FailUnknown(name, "function",
               {"min", "max", "ceil_div", "next_pow2", "abs", "sizeof", "present", "align", "rank",
-               "dim", "stride", "len"});
+               "dim", "stride", "len", "choice"});
   return kInt;
 }
 
@@ -75,6 +76,18 @@ ValueType ExpressionCompiler::SizeOfCall(const Expression& e) {
   } else {
     Fail(a, fmt::format("sizeof wants a type parameter or a dtype, but found '{}'", TextOf(a)),
          "as in sizeof(T) or sizeof(f32)");
+  }
+  return kInt;
+}
+
+// An enum as the number of its choice, which Emit has left on the stack.
+ValueType ExpressionCompiler::ChoiceCall(const Expression& e) {
+  if (!WantArguments(e, 1, 1)) return kInt;
+  const Expression& a = e.operands[0];
+  const ValueType type = Visit(a);
+  if (ok_ && (a.kind != Kind::kName || type.kind != ValueType::Kind::kEnum)) {
+    Fail(a, fmt::format("choice wants an enum attribute, but '{}' is {}", TextOf(a),
+                        Describe(type, *in_.op)));
   }
   return kInt;
 }

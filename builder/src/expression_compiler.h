@@ -54,6 +54,7 @@ class ExpressionCompiler {
   bool WantArguments(const Expression& e, size_t least, size_t most);
   ValueType FoldCall(const Expression& e, Opcode opcode);
   ValueType SizeOfCall(const Expression& e);
+  ValueType ChoiceCall(const Expression& e);
   ValueType AlignCall(const Expression& e);
   ValueType TensorCall(const Expression& e, Opcode opcode, bool axis);
   int TensorArgument(const Expression& e);

@@ -8,9 +8,9 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr std::array<std::string_view, 15> kReserved = {
+constexpr std::array<std::string_view, 16> kReserved = {
     "true",   "false",   "sm_count", "min",  "max", "ceil_div", "next_pow2", "abs",
-    "sizeof", "present", "align",    "rank", "dim", "stride",   "len"};
+    "sizeof", "present", "align",    "rank", "dim", "stride",   "len",       "choice"};
 
 }  // namespace
 

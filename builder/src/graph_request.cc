@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "problem_bindings.h"
+#include "score_lower.h"
 
 namespace kbundle::builder {
 namespace {
@@ -31,10 +32,54 @@ class Request {
     for (const GraphNode::Option& option : step_.graph->options) {
       KB_RETURN_IF_ERROR(AddOption(option, &request));
     }
+    KB_RETURN_IF_ERROR(AddScoreMod(&request));
     return request;
   }
 
  private:
+  // Which of the op's modifiers the problem has, as nodes, with the uids of what they read.
+  Status AddScoreMod(Json* request) {
+    const GraphNode& graph = *step_.graph;
+    if (graph.score == GraphNode::ScoreUse::kNone) return Status();
+    const int64_t choice = AttributeOf("score_mod");
+    if (choice <= 0) return Status();
+    const ScoreExpression& mod = op_.score_mods.at(static_cast<size_t>(choice) - 1).expression;
+    KB_ASSIGN_OR_RETURN((*request)["score_mod"], LowerScoreMod(mod));
+    if (graph.score == GraphNode::ScoreUse::kSlope) {
+      KB_ASSIGN_OR_RETURN((*request)["score_mod_backward"], LowerScoreModBackward(mod));
+    }
+    for (size_t i = 0; i < mod.scalars.size(); ++i) {
+      (*request)["scalars"][mod.scalars[i]] = graph.score_scalars + 1 + static_cast<int>(i);
+    }
+    for (size_t i = 0; i < mod.tensors.size(); ++i) {
+      (*request)["score_tensors"][mod.tensors[i].name] = ScoreTensorOf(
+          mod.tensors[i], graph.score_tensors + 1 + static_cast<int>(i), (*request)["tensors"]);
+    }
+    return Status();
+  }
+
+  int64_t AttributeOf(const std::string& name) const {
+    for (size_t i = 0; i < op_.attributes.size(); ++i) {
+      if (op_.attributes[i].name == name) return bindings_.attributes[i].integers.at(0);
+    }
+    return 0;
+  }
+
+  // Dense over the dims it names, in their order, with [B, H, SQ, SKV] as cuDNN's dims.
+  static Json ScoreTensorOf(const ScoreTensor& tensor, int uid, const Json& tensors) {
+    const Json &q = tensors.at("q").at("dims"), &k = tensors.at("k").at("dims");
+    const int64_t sizes[] = {q.at(0), q.at(1), q.at(2), k.at(2)};
+    std::vector<int64_t> dims(4, 1), strides(4, 1);
+    int64_t stride = 1;
+    for (auto name = tensor.dims.rbegin(); name != tensor.dims.rend(); ++name) {
+      const size_t axis = std::string_view("bhqk").find(*name);
+      dims[axis] = sizes[axis];
+      strides[axis] = stride;
+      stride *= sizes[axis];
+    }
+    return {{"uid", uid}, {"dims", dims}, {"strides", strides}, {"dtype", "f32"}};
+  }
+
   static Result<Json> Values(const std::vector<Program>& programs, const Bindings& bindings) {
     Json values = Json::array();
     for (const Program& program : programs) {
@@ -108,11 +153,16 @@ class Request {
 Result<std::string> GraphRequest(const Op& op, const Template& variant,
                                  const Template::Point& point, const Step& step,
                                  const Target& target) {
-  KB_ASSIGN_OR_RETURN(Json request, Request(op, variant, point, step).Make(target));
-  return Json{{"cudnn", point.tunables.back()},
-              {"profile", Json::parse(variant.profile)},
-              {"request", std::move(request)}}
-      .dump();
+  Json all = {{"cudnn", point.tunables.back()}, {"profile", Json::parse(variant.profile)}};
+  Result<Json> request = Request(op, variant, point, step).Make(target);
+  if (request.ok()) {
+    all["request"] = std::move(request).value();
+  } else if (request.status().code() == StatusCode::kUnimplemented) {
+    all["refused"] = request.status().message();
+  } else {
+    return request.status();
+  }
+  return all.dump();
 }
 
 }  // namespace kbundle::builder

@@ -63,7 +63,23 @@ std::vector<Axis> TypeAxes(Fields& fields, const Op& op, Diagnostics& diagnostic
   return axes;
 }
 
-Axis TunableAxis(const Field& field, Diagnostics& diagnostics) {
+// "score_mods": the number of every choice of the attribute score_mod.
+Axis ScoreModAxis(const Field& field, const Op& op, Diagnostics& diagnostics) {
+  Axis axis;
+  if (field.value.text != "score_mods" || op.score_mods.empty()) {
+    diagnostics.Error(
+        field.value.where, fmt::format("tunable '{}' cannot be '{}'", field.key, field.value.text),
+        !op.score_mods.empty() ? "an array of integers, or the text \"score_mods\""
+                               : "an array of integers; \"score_mods\" is for ops that have "
+                                 "score_mods");
+    return axis;
+  }
+  for (size_t i = 0; i <= op.score_mods.size(); ++i) axis.values.push_back(i);
+  return axis;
+}
+
+Axis TunableAxis(const Field& field, const Op& op, Diagnostics& diagnostics) {
+  if (field.value.Is(Kind::kString)) return ScoreModAxis(field, op, diagnostics);
   Axis axis;
   if (!WantKind(field.value, Kind::kArray, fmt::format("tunable '{}'", field.key), diagnostics)) {
     return axis;
@@ -82,7 +98,7 @@ Axis TunableAxis(const Field& field, Diagnostics& diagnostics) {
   return axis;
 }
 
-std::vector<Axis> TunableAxes(const Node* table, Names& names, Template& variant,
+std::vector<Axis> TunableAxes(const Node* table, const Op& op, Names& names, Template& variant,
                               Diagnostics& diagnostics) {
   std::vector<Axis> axes;
   if (table == nullptr) return axes;
@@ -99,7 +115,7 @@ std::vector<Axis> TunableAxes(const Node* table, Names& names, Template& variant
     std::string clash = names.Declare(field.key, entity);
     if (!clash.empty()) diagnostics.Error(field.where, clash);
     variant.tunables.push_back(field.key);
-    axes.push_back(TunableAxis(field, diagnostics));
+    axes.push_back(TunableAxis(field, op, diagnostics));
   }
   return axes;
 }
@@ -153,7 +169,7 @@ void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
   int before = diagnostics.count();
   std::vector<Axis> types = TypeAxes(fields, op, diagnostics);
   const Node* table = fields.Take("tunables", Kind::kTable);
-  std::vector<Axis> tunables = TunableAxes(table, names, variant, diagnostics);
+  std::vector<Axis> tunables = TunableAxes(table, op, names, variant, diagnostics);
   std::vector<Program> keep;
   Context context{diagnostics, op, names, &variant};
   for (const Node* node : fields.TakeTexts("keep")) {

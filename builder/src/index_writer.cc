@@ -221,6 +221,22 @@ void IndexWriter::AddInterface(const Op& op, fb::OpT* row) {
   }
 }
 
+void IndexWriter::AddScoreMods(const Op& op, fb::OpT* row) {
+  for (const ScoreMod& mod : op.score_mods) {
+    auto m = std::make_unique<fb::ScoreModT>();
+    m->name = mod.name;
+    m->text = mod.expression.text;
+    m->scalars = mod.expression.scalars;
+    for (const ScoreTensor& tensor : mod.expression.tensors) {
+      auto t = std::make_unique<fb::ScoreTensorT>();
+      t->name = tensor.name;
+      t->dims = tensor.dims;
+      m->tensors.push_back(std::move(t));
+    }
+    row->score_mods.push_back(std::move(m));
+  }
+}
+
 void IndexWriter::AddProblems(const Op& op, fb::OpT* row) {
   for (const OpProblem& problem : op.problems) {
     auto p = std::make_unique<fb::ProblemT>();
@@ -252,6 +268,7 @@ void IndexWriter::AddOp(const Op& op) {
   row->symbols = op.symbols;
   row->vmap = Number(op.vmap);
   AddInterface(op, row.get());
+  AddScoreMods(op, row.get());
   AddProblems(op, row.get());
   row->first_template = static_cast<uint32_t>(index_.templates.size());
   row->template_count = static_cast<uint32_t>(op.templates.size());

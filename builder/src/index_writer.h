@@ -37,6 +37,7 @@ class IndexWriter {
   std::unique_ptr<fb::StepT> StepOf(const Step& step);
   std::unique_ptr<fb::TemplateT> TemplateOf(const Template& variant, uint32_t op);
   void AddInterface(const Op& op, fb::OpT* row);
+  void AddScoreMods(const Op& op, fb::OpT* row);
   void AddProblems(const Op& op, fb::OpT* row);
 
   fb::IndexT& index_;

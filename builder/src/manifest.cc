@@ -27,9 +27,11 @@ bool IsLowerName(std::string_view name) {
 
 class OpReader {
  public:
-  OpReader(const Field& field, const Family& family, int64_t probe_workspace,
+  // score_mods: whether the op has what ExpandScoreMods adds.
+  OpReader(const Field& field, bool score_mods, const Family& family, int64_t probe_workspace,
            Diagnostics& diagnostics)
       : field_(field),
+        score_mods_(score_mods),
         family_(family),
         probe_workspace_(probe_workspace),
         diagnostics_(diagnostics),
@@ -44,6 +46,7 @@ class OpReader {
                          "small letters, digits and _, beginning with a letter");
     }
     int before = diagnostics_.count();
+    if (score_mods_) op_.score_mods = family_.score_mods;
     ReadInterface();
     bool whole = diagnostics_.count() == before;
     ReadVariants();
@@ -53,6 +56,7 @@ class OpReader {
       if (problems != nullptr && whole) ReadProblems(*problems, op_, names_, diagnostics_, read);
     }
     SetProblemPoints(&op_);
+    fields_.Take("score_mods");  // read by ExpandScoreMods
     fields_.Finish();
     op_.interface_hash = InterfaceHash(op_);
     return std::move(op_);
@@ -128,6 +132,7 @@ class OpReader {
   }
 
   const Field& field_;
+  const bool score_mods_;
   const Family& family_;
   const int64_t probe_workspace_;
   Diagnostics& diagnostics_;
@@ -158,6 +163,7 @@ void ReadFamilyTable(Fields& root, Family& family, Diagnostics& diagnostics) {
                                     full.lexically_normal().string()));
     }
   }
+  ReadScoreMods(fields, family, diagnostics);
   fields.Finish();
 }
 
@@ -202,7 +208,10 @@ Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace) {
     for (const Field& field : ops->fields) {
       if (!WantKind(field.value, Kind::kTable, fmt::format("op '{}'", field.key), diagnostics))
         continue;
-      family.ops.push_back(OpReader(field, family, probe_workspace, diagnostics).Read());
+      Field whole = field;
+      const bool score_mods = ExpandScoreMods(family, whole.value, diagnostics);
+      family.ops.push_back(
+          OpReader(whole, score_mods, family, probe_workspace, diagnostics).Read());
     }
   }
   fields.Finish();

@@ -12,6 +12,7 @@
 #include "kbundle/dtype.h"
 #include "kbundle/format.h"
 #include "kbundle/status.h"
+#include "score_expression.h"
 
 namespace kbundle::builder {
 
@@ -148,6 +149,10 @@ struct GraphNode {
     std::vector<std::string> texts;  // or one of these for each choice
     std::optional<Program> when;     // left out where it does not hold
   };
+  // The op's score modifiers: their values, and in a backward node their derivatives.
+  enum class ScoreUse { kNone, kValue, kSlope };
+  ScoreUse score = ScoreUse::kNone;
+  int score_scalars = 0, score_tensors = 0;  // the first of them in Step.args
   std::vector<TensorUse> tensors;
   std::vector<ScalarUse> scalars;
   std::vector<Option> options;
@@ -225,6 +230,7 @@ struct Op {
   std::vector<OpProblem> problems;
   std::vector<OpProblem> held_out;  // never tuned by default, in no bundle
   std::vector<Template> templates;
+  std::vector<ScoreMod> score_mods;  // the family's, where the op takes them (manifest_score.cc)
   uint64_t interface_hash = 0;
   SourceSpan where;
 };
@@ -234,6 +240,8 @@ struct Family {
   std::string manifest_path;  // as given on the command line, for messages
   std::string directory;      // where sources are found
   std::string reference;
+  std::vector<ScoreMod> score_mods;
+  std::string score_header;  // "score_mods.h" of its sources; empty: there is none
   std::vector<Op> ops;
 };
 

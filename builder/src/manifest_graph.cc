@@ -28,6 +28,9 @@ class GraphReader {
     if (const Node* options = fields.Take("options", Kind::kTable)) {
       for (const Field& field : options->fields) ReadOption(field);
     }
+    static const std::vector<std::string> kUses = {"none", "value", "slope"};
+    const auto use = static_cast<GraphNode::ScoreUse>(fields.TakeWord("score_mods", kUses));
+    if (use != GraphNode::ScoreUse::kNone) AddScoreMods(use);
     if (step_.args.size() > kMaxArgs) {
       context_.diagnostics.Error(step_.where, fmt::format("{} tensors and scalars, allowed are {}",
                                                           step_.args.size(), kMaxArgs));
@@ -41,12 +44,47 @@ class GraphReader {
     return static_cast<int>(step_.args.size()) - 1;
   }
 
+  // A uid for each scalar and tensor that a modifier may have.
+  void AddScoreMods(GraphNode::ScoreUse use) {
+    const auto place = [](const auto& all, const std::string& name) {
+      size_t i = 0;
+      while (i < all.size() && all[i].name != name) ++i;
+      return static_cast<int>(i);
+    };
+    if (context_.op.score_mods.empty()) {
+      return context_.diagnostics.Error(step_.where, "the op has no score modifiers",
+                                        "give the op the key score_mods");
+    }
+    GraphNode& graph = *step_.graph;
+    graph.score = use;
+    graph.score_scalars = static_cast<int>(step_.args.size());
+    for (int i = 0; i < kMaxScoreScalars; ++i) {
+      Arg arg;
+      arg.kind = ArgKind::kFloat;
+      arg.ctype = DType::kF32;
+      arg.index = place(context_.op.attributes, "score_scalars");
+      arg.count = i + 1;
+      arg.text = fmt::format("f32(score_scalars[{}])", i);
+      AddArg(std::move(arg), step_.where);
+    }
+    graph.score_tensors = static_cast<int>(step_.args.size());
+    for (int i = 0; i < kMaxScoreTensors; ++i) {
+      Arg arg;
+      arg.kind = ArgKind::kOperand;
+      arg.text = fmt::format("score_tensor{}", i);
+      arg.index = place(context_.op.operands, arg.text);
+      if (arg.index < static_cast<int>(context_.op.operands.size())) {
+        AddArg(std::move(arg), step_.where);
+      }
+    }
+  }
+
   std::vector<Program> ReadSizes(Fields& fields, const char* key) {
     std::vector<Program> sizes;
     const Node* node = fields.Require(key, Kind::kArray);
     for (size_t i = 0; node != nullptr && i < node->items.size(); ++i) {
       auto size = ReadInteger(context_, node->items[i], StepPlace(fmt::format("`{}`", key)));
-      if (size) sizes.push_back(std::move(*size));
+      sizes.push_back(size ? std::move(*size) : Program());  // what is wrong was told
     }
     return sizes;
   }
@@ -66,7 +104,7 @@ class GraphReader {
     if (name == nullptr) return;
     std::optional<Arg> arg = ReadPointer(context_, *name);
     if (!arg) return;
-    if (use.dims.size() != use.strides.size()) {
+    if (!use.strides.empty() && use.dims.size() != use.strides.size()) {
       context_.diagnostics.Error(field.where,
                                  fmt::format("tensor '{}' has {} dims and {} strides", field.key,
                                              use.dims.size(), use.strides.size()),
@@ -140,8 +178,7 @@ class GraphReader {
   Step& step_;
 };
 
-// ---- Points
-// --------------------------------------------------------------------------------------
+// ---- Points ------------------------------------------------------------------------------------
 
 bool Uses(const Template& variant, ArgKind kind, int index) {
   for (const Step& step : variant.steps) {
@@ -175,6 +212,27 @@ class Tie {
  private:
   Template& variant_;
 };
+
+// cuDNN's plans take every tensor for aligned to 16 bytes, and say nothing when one is not.
+void WantAligned(const Op& op, Template& variant) {
+  std::vector<Instruction> code;
+  std::string names;
+  const auto add = [&](ArgKind kind, const std::vector<Tensor>& tensors, size_t first) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!Uses(variant, kind, static_cast<int>(i))) continue;
+      const Instruction align{Opcode::kAlign, static_cast<int64_t>(first + i)};
+      code = code.empty() ? std::vector<Instruction>{align}
+                          : CombineCode(Opcode::kMin, std::move(code), {align});
+      names += (names.empty() ? "" : ", ") + tensors[i].name;
+    }
+  };
+  add(ArgKind::kOperand, op.operands, 0);
+  add(ArgKind::kResult, op.results, op.operands.size());
+  if (code.empty()) return;
+  code = CombineCode(Opcode::kMod, std::move(code), ConstantCode(16));
+  variant.when.push_back(Condition(fmt::format("align({}) % 16 == 0", names),
+                                   CombineCode(Opcode::kEq, std::move(code), ConstantCode(0))));
+}
 
 }  // namespace
 
@@ -215,6 +273,7 @@ void TieToProblems(const Op& op, Template& variant) {
     }
   }
   variant.tunables.push_back("CUDNN");
+  WantAligned(op, variant);
 }
 
 }  // namespace kbundle::builder

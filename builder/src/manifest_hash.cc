@@ -40,6 +40,13 @@ void Write(KeyWriter& key, const Attribute& attribute) {
   key.U32(attribute.max_len);
 }
 
+// What callers give by place. The expression itself is no more of the interface than a kernel is.
+void Write(KeyWriter& key, const ScoreMod& mod) {
+  key.Text(mod.name).U32(static_cast<uint32_t>(mod.expression.scalars.size()));
+  for (const std::string& scalar : mod.expression.scalars) key.Text(scalar);
+  for (const ScoreTensor& tensor : mod.expression.tensors) key.Text(tensor.name).Text(tensor.dims);
+}
+
 }  // namespace
 
 uint64_t InterfaceHash(const Op& op) {
@@ -58,6 +65,7 @@ uint64_t InterfaceHash(const Op& op) {
   for (const Tensor& tensor : op.results) Write(key, tensor);
   key.U32(static_cast<uint32_t>(op.require.size()));
   for (const Program& program : op.require) Write(key, program);
+  for (const ScoreMod& mod : op.score_mods) Write(key, mod);
   return Xxh3(key.bytes().data(), key.bytes().size());
 }
 

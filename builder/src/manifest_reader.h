@@ -90,6 +90,11 @@ void TieToProblems(const Op& op, Template& variant);
 // manifest_product.cc: all of a product step but its `when`.
 void ReadProduct(Fields& fields, const Context& context, Step& step);
 
+// manifest_score.cc: `score_mods` of [family]; then, of an op's table that has the key, what it
+// stands for. False when the op has none.
+void ReadScoreMods(Fields& fields, Family& family, Diagnostics& diagnostics);
+bool ExpandScoreMods(const Family& family, Node& op, Diagnostics& diagnostics);
+
 // manifest_hash.cc
 uint64_t InterfaceHash(const Op& op);
 

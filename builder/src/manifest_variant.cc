@@ -182,24 +182,26 @@ class VariantReader {
     Result<Target> target = Target::Parse(node.text);
     bool host = variant_.provider == Provider::kHost;
     bool triton = variant_.provider == Provider::kTriton;
-    if (target.ok() && variant_.provider == Provider::kCublasLt &&
-        target->kind == TargetKind::kCuda) {
-      return;
-    }
-    if (target.ok() && variant_.provider != Provider::kCublasLt &&
-        (triton ? TritonMakes(*target) : (target->kind == TargetKind::kHost) == host)) {
+    const bool cudnn = variant_.provider == Provider::kCudnn;
+    const bool cublaslt = variant_.provider == Provider::kCublasLt;
+    if (target.ok() && (triton              ? TritonMakes(*target)
+                        : cudnn || cublaslt ? target->kind == TargetKind::kCuda
+                                            : (target->kind == TargetKind::kHost) == host)) {
       return;
     }
     diagnostics_.Error(
         node.where,
         fmt::format("'{}' is no target of the provider {}", node.text,
-                    triton                                     ? "triton"
-                    : variant_.provider == Provider::kCublasLt ? "cublaslt"
-                    : host                                     ? "host"
-                                                               : "cuda"),
-        triton ? "Triton makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like"
-        : host ? "host targets: x86-64-v2, x86-64-v3, x86-64-v4"
-               : "cuda targets: sm_80, sm_90a, sm_100f and their like");
+                    triton     ? "triton"
+                    : host     ? "host"
+                    : cudnn    ? "cudnn"
+                    : cublaslt ? "cublaslt"
+                               : "cuda"),
+        cublaslt ? "algorithms are of one GPU, as in \"sm_90a\""
+        : cudnn  ? "an execution plan is for one GPU, as in \"sm_90a\""
+        : triton ? "Triton makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like"
+        : host   ? "host targets: x86-64-v2, x86-64-v3, x86-64-v4"
+                 : "cuda targets: sm_80, sm_90a, sm_100f and their like");
   }
 
   void ReadWorkspace() {

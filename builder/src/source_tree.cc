@@ -66,8 +66,12 @@ std::string NameUnder(const fs::path& path, const fs::path& root) {
 // One walk over a source and what it includes.
 class TreeScan {
  public:
-  TreeScan(SourceReader* reader, fs::path folder, std::vector<fs::path> include_folders)
-      : reader_(reader), folder_(std::move(folder)), include_folders_(std::move(include_folders)) {}
+  TreeScan(SourceReader* reader, fs::path folder, std::vector<fs::path> include_folders,
+           const SourceReader::Generated& generated)
+      : reader_(reader),
+        folder_(std::move(folder)),
+        include_folders_(std::move(include_folders)),
+        generated_(generated) {}
 
   Result<SourceTree> Run(const std::string& source) {
     Name((folder_ / source).lexically_normal());
@@ -85,7 +89,13 @@ class TreeScan {
   }
 
  private:
+  // A generated header stands where it would in the source's own folder.
+  fs::path GeneratedPath(const std::string& name) const { return folder_ / name; }
+
   Result<std::string> Text(const std::string& path) {
+    for (const auto& [name, text] : generated_) {
+      if (path == GeneratedPath(name)) return text;
+    }
     if (const auto found = reader_->texts_.find(path); found != reader_->texts_.end()) {
       return found->second;
     }
@@ -110,6 +120,7 @@ class TreeScan {
   // The file a directive means, or nothing: then it is the compiler's or the system's.
   fs::path Resolve(const Directive& directive, const fs::path& from) const {
     if (directive.name.empty() || directive.name[0] == '/') return {};
+    if (generated_.contains(directive.name)) return GeneratedPath(directive.name);
     std::vector<fs::path> folders = include_folders_;
     if (directive.quoted) folders.insert(folders.begin(), from);
     for (const fs::path& folder : folders) {
@@ -146,6 +157,7 @@ class TreeScan {
   SourceReader* reader_;
   const fs::path folder_;
   const std::vector<fs::path> include_folders_;
+  const SourceReader::Generated& generated_;
   SourceTree tree_;
   std::vector<fs::path> paths_;
   std::map<std::string, std::string> names_;  // by path
@@ -154,15 +166,18 @@ class TreeScan {
 
 Result<std::shared_ptr<const SourceTree>> SourceReader::Read(
     const std::string& folder, const std::string& source,
-    const std::vector<std::string>& include_folders) {
+    const std::vector<std::string>& include_folders, const Generated& generated) {
   std::string key = folder + '\n' + source;
   std::vector<fs::path> roots;
   for (const std::string& root : include_folders) {
     key += '\n' + root;
     roots.push_back(fs::absolute(root).lexically_normal());
   }
+  for (const auto& [name, text] : generated) {
+    key += '\n' + name + '\n' + ToHex(Sha256Of(text.data(), text.size()));
+  }
   if (const auto found = trees_.find(key); found != trees_.end()) return found->second;
-  TreeScan scan(this, fs::absolute(folder).lexically_normal(), std::move(roots));
+  TreeScan scan(this, fs::absolute(folder).lexically_normal(), std::move(roots), generated);
   Result<SourceTree> tree = scan.Run(source);
   if (!tree.ok()) return std::move(tree).status().Annotate("source \"" + source + "\"");
   return trees_[key] = std::make_shared<const SourceTree>(std::move(*tree));

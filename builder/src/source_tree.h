@@ -36,10 +36,13 @@ struct SourceTree {
 class SourceReader {
  public:
   // include_folders: searched after the including file's own folder, in order.
+  // generated: names and texts of headers that are in no folder, and found before all that are.
   // kNotFound names the source and its folder.
+  using Generated = std::map<std::string, std::string>;
   Result<std::shared_ptr<const SourceTree>> Read(const std::string& folder,
                                                  const std::string& source,
-                                                 const std::vector<std::string>& include_folders);
+                                                 const std::vector<std::string>& include_folders,
+                                                 const Generated& generated = {});
   // A Python file and what it imports from its own folder (python_tree.cc); names are relative to
   // that folder.
   Result<std::shared_ptr<const SourceTree>> ReadPython(const std::string& folder,

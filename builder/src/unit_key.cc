@@ -7,6 +7,7 @@
 #include "compile.h"
 #include "files.h"
 #include "kbundle/key.h"
+#include "score_header.h"
 
 namespace kbundle::builder {
 namespace {
@@ -90,8 +91,12 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
     inputs.tree = std::make_shared<const SourceTree>();
     return Finish(unit, std::move(inputs));
   }
+  SourceReader::Generated generated;
+  if (!unit.family->score_header.empty()) {
+    generated[kScoreHeaderName] = unit.family->score_header;
+  }
   KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
-                                          : reader_.Read(folder, unit.source, folders));
+                                          : reader_.Read(folder, unit.source, folders, generated));
   for (const SourceFile& file : inputs.tree->files) {
     inputs.named.emplace_back(file.name, ToHex(file.digest));
   }

@@ -95,12 +95,13 @@ void ForwardTile(typename E::Memory* o, float* stats, const typename E::Memory* 
     const Place at{b, h, q0, k0, static_cast<int>(Smaller(kTile, last - k0)), count};
     const int64_t from = p.KeyRow(b, kv, k0);
     Dot(tile, k + from * p.depth, p.KeyStep() * p.depth, at.rows, columns, p.depth, vectors);
+    Modify<false>(tile, nullptr, p, at);
     if (bias != nullptr) AddBias<E, false>(tile, bias, p, at);
     Hide<false>(tile, sight, at);
     SoftmaxTile(tile, at.rows, vectors, maxima, sums, output, p.value_depth);
     if (p.dropout > 0) {
       DropoutFactors<false>(factors, p, at);
-      Multiply(tile, factors, at.rows, vectors);
+      Multiply(tile, factors, at);
     }
     Add(output, v + from * p.value_depth, p.KeyStep() * p.value_depth, at.rows, tile, p.value_depth,
         vectors);
@@ -125,9 +126,11 @@ void Forward(int64_t begin, int64_t end, typename E::Memory* o, float* stats,
              const uint32_t* dropout_state, const float* kf, const float* vf, float* scratch,
              int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2, int64_t D,
              int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask, int64_t window,
-             float scale, float dropout) {
+             float scale, float dropout, int32_t score_mod, Scalars score_scalars,
+             const float* score_tensor0, const float* score_tensor1) {
   const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state);
+                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
+                  score_tensor1);
   // One part of the scratch serves all tasks of a call, so it stays in the caches.
   float* own = scratch + begin * kTile * (D + DV + 2 * kTile);
   EachTile(begin, end, tasks, B * p.heads, p.queries, [&](int64_t image, int64_t q0) {
@@ -161,9 +164,11 @@ void QueryGradient(int64_t begin, int64_t end, typename E::Memory* dq, const flo
                    const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
                    int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
                    int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
-                   int64_t window, float scale, float dropout) {
+                   int64_t window, float scale, float dropout, int32_t score_mod,
+                   Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
   const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state);
+                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
+                  score_tensor1);
   const Given<E> given{AsFloat<E>(q, qf),
                        AsFloat<E>(k, kf),
                        AsFloat<E>(v, vf),
@@ -186,9 +191,11 @@ void KeyGradient(int64_t begin, int64_t end, typename E::Memory* dk, typename E:
                  const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
                  int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
                  int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
-                 int64_t window, float scale, float dropout) {
+                 int64_t window, float scale, float dropout, int32_t score_mod,
+                 Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
   const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state);
+                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
+                  score_tensor1);
   const Given<E> given{AsFloat<E>(q, qf),
                        AsFloat<E>(k, kf),
                        AsFloat<E>(v, vf),
@@ -211,9 +218,11 @@ void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, const f
                   const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
                   int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
                   int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
-                  int64_t window, float scale, float dropout) {
+                  int64_t window, float scale, float dropout, int32_t score_mod,
+                  Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
   const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state);
+                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
+                  score_tensor1);
   const Given<E> given{AsFloat<E>(q, qf),
                        AsFloat<E>(k, kf),
                        AsFloat<E>(v, vf),

@@ -18,9 +18,9 @@ struct Given {
   const typename E::Memory* bias;
 };
 
-// Room for one task: four tiles, and rows for what is packed and summed.
+// Room for one task: five tiles, and rows for what is packed and summed.
 inline int64_t BackwardRows(int64_t depth, int64_t value_depth) {
-  return 4 * kTile + 2 * (depth + value_depth);
+  return 5 * kTile + 2 * (depth + value_depth);
 }
 
 struct Tiles {
@@ -28,6 +28,7 @@ struct Tiles {
   float* ds;
   float* factors;
   float* sums;
+  float* slopes;
   float* rest;
 
   explicit Tiles(float* scratch)
@@ -35,7 +36,8 @@ struct Tiles {
         ds(p + kTile * kTile),
         factors(ds + kTile * kTile),
         sums(factors + kTile * kTile),
-        rest(sums + kTile * kTile) {}
+        slopes(sums + kTile * kTile),
+        rest(slopes + kTile * kTile) {}
 };
 
 // Of each row or lane, its query's stats and delta; queries past the last one see nothing.
@@ -69,8 +71,8 @@ __attribute__((noinline)) inline void GradientTile(float* p, float* dp, const fl
   }
 }
 
-// The tiles of probabilities and of the gradient of the scores, for queries along the lanes: q and
-// dout are packed, q with the scale in it.
+// The tiles of probabilities and of the gradient of the modified scores, for queries along the
+// lanes: q and dout are packed, q with the scale in it.
 template <typename E>
 inline void QueryLaneTiles(const Tiles& tiles, const Given<E>& given, const Problem& p,
                            const Sight& sight, const Place& at, const float* q_columns,
@@ -79,8 +81,10 @@ inline void QueryLaneTiles(const Tiles& tiles, const Given<E>& given, const Prob
   const int vectors = VectorsOf(at.lanes);
   Dot(tiles.p, given.k + row * p.depth, p.KeyStep() * p.depth, at.rows, q_columns, p.depth,
       vectors);
+  Modify<false>(tiles.p, tiles.slopes, p, at);
   if (given.bias != nullptr) AddBias<E, false>(tiles.p, given.bias, p, at);
   Hide<false>(tiles.p, sight, at);
+  if (p.score_mod != 0) HideSlopes(tiles.slopes, tiles.p, at);
   Dot(tiles.ds, given.v + row * p.value_depth, p.KeyStep() * p.value_depth, at.rows, dout_columns,
       p.value_depth, vectors);
   if (p.dropout > 0) DropoutFactors<false>(tiles.factors, p, at);
@@ -111,6 +115,7 @@ void QueryGradientTile(typename E::Memory* dq, const Given<E>& given, float* scr
   for (int64_t k0 = sight.First(q0); k0 < last; k0 += kTile) {
     const Place at{b, h, q0, k0, static_cast<int>(Smaller(kTile, last - k0)), count};
     QueryLaneTiles<E>(tiles, given, p, sight, at, q_columns, dout_columns, data);
+    if (p.score_mod != 0) Multiply(tiles.ds, tiles.slopes, at);
     Add(sums, given.k + p.KeyRow(b, kv, k0) * depth, p.KeyStep() * depth, at.rows, tiles.ds, depth,
         VectorsOf(count));
   }
@@ -145,8 +150,10 @@ void KeyGradientTile(typename E::Memory* dk, typename E::Memory* dv, const Given
       const int64_t from = p.QueryRow(b, h, q0), step = p.QueryStep();
       const QueryData data(given.stats, given.delta, (b * p.heads + h) * p.queries + q0, at.rows);
       Dot(tiles.p, given.q + from * depth, step * depth, at.rows, k_columns, depth, vectors);
+      Modify<true>(tiles.p, tiles.slopes, p, at);
       if (given.bias != nullptr) AddBias<E, true>(tiles.p, given.bias, p, at);
       Hide<true>(tiles.p, sight, at);
+      if (p.score_mod != 0) HideSlopes(tiles.slopes, tiles.p, at);
       Dot(tiles.ds, given.dout + from * value_depth, step * value_depth, at.rows, v_columns,
           value_depth, vectors);
       if (p.dropout > 0) DropoutFactors<true>(tiles.factors, p, at);
@@ -154,6 +161,7 @@ void KeyGradientTile(typename E::Memory* dk, typename E::Memory* dv, const Given
                          vectors);
       Add(dv_sums, given.dout + from * value_depth, step * value_depth, at.rows, tiles.p,
           value_depth, vectors);
+      if (p.score_mod != 0) Multiply(tiles.ds, tiles.slopes, at);
       Add(dk_sums, given.q + from * depth, step * depth, at.rows, tiles.ds, depth, vectors);
     }
   }

@@ -3,10 +3,16 @@
 #pragma once
 
 #include "host_tile.h"
+#include "score_mods.h"
 
 namespace attention {
 
 enum class Mask : int32_t { kNone, kCausal, kCausalBottomRight };
+
+// An attribute of 8 floats, as it is passed to a kernel.
+struct Scalars {
+  float value[8];
+};
 
 struct Problem {
   int64_t batches, heads, kv_heads, queries, keys, depth, value_depth;
@@ -18,11 +24,14 @@ struct Problem {
   const int32_t* q_lengths;
   const int32_t* kv_lengths;
   const uint32_t* dropout_state;
+  int32_t score_mod;
+  ScoreArgs score_args;
 
   Problem(int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2, int64_t D, int64_t DV,
           int64_t BB, int64_t BH, int32_t layout, int32_t mask, int64_t window, float scale,
           float dropout, const int32_t* q_lengths, const int32_t* kv_lengths,
-          const uint32_t* dropout_state)
+          const uint32_t* dropout_state, int32_t score_mod, const Scalars& scalars,
+          const float* tensor0, const float* tensor1)
       : batches(B),
         heads(layout == 1 ? Q1 : Q2),
         kv_heads(layout == 1 ? K1 : K2),
@@ -39,7 +48,16 @@ struct Problem {
         dropout(dropout_state == nullptr ? 0.0f : dropout),
         q_lengths(q_lengths),
         kv_lengths(kv_lengths),
-        dropout_state(dropout_state) {}
+        dropout_state(dropout_state),
+        score_mod(score_mod),
+        score_args{{},
+                   tensor0,
+                   tensor1,
+                   static_cast<int>(heads),
+                   static_cast<int>(queries),
+                   static_cast<int>(keys)} {
+    for (int i = 0; i < 8; ++i) score_args.scalars[i] = scalars.value[i];
+  }
 
   // Rows of q, o (and of k, v): where one lies, and how far apart those of one head are.
   int64_t QueryRow(int64_t b, int64_t h, int64_t q) const {
@@ -119,6 +137,41 @@ inline int64_t KeyOf(const Place& at, int row, int lane) {
   return at.k0 + (kKeyLanes ? lane : row);
 }
 
+// Scores become modified scores; slopes, where wanted, the derivatives by the score.
+template <bool kKeyLanes, typename Mod>
+__attribute__((noinline)) inline void ModifyTile(float* tile, float* slopes, const ScoreArgs& args,
+                                                 const Place& at) {
+  const int b = static_cast<int>(at.b), h = static_cast<int>(at.h);
+  for (int row = 0; row < at.rows; ++row) {
+    for (int lane = 0; lane < at.lanes; ++lane) {
+      const int q = static_cast<int>(QueryOf<kKeyLanes>(at, row, lane));
+      const int k = static_cast<int>(KeyOf<kKeyLanes>(at, row, lane));
+      const int i = row * kTile + lane;
+      const float s = tile[i];
+      if (slopes != nullptr) slopes[i] = Mod::Slope(s, b, h, q, k, args);
+      tile[i] = Mod::Apply(s, b, h, q, k, args);
+    }
+  }
+}
+
+template <bool kKeyLanes>
+inline void Modify(float* tile, float* slopes, const Problem& p, const Place& at) {
+  if (p.score_mod == 0) return;
+  WithScoreMod(p.score_mod, [&](auto mod) {
+    ModifyTile<kKeyLanes, decltype(mod)>(tile, slopes, p.score_args, at);
+  });
+}
+
+// A score that is not seen has no slope, whatever the modifier says there.
+inline void HideSlopes(float* slopes, const float* tile, const Place& at) {
+  for (int row = 0; row < at.rows; ++row) {
+    for (int lane = 0; lane < at.lanes; ++lane) {
+      const int i = row * kTile + lane;
+      if (tile[i] == -Infinity()) slopes[i] = 0.0f;
+    }
+  }
+}
+
 template <typename E, bool kKeyLanes>
 inline void AddBias(float* tile, const typename E::Memory* bias, const Problem& p,
                     const Place& at) {
@@ -180,12 +233,9 @@ __attribute__((noinline)) inline void DropoutFactors(float* tile, const Problem&
 }
 
 // tile *= factors
-inline void Multiply(float* tile, const float* factors, int rows, int vectors) {
-  for (int row = 0; row < rows; ++row) {
-    for (int c = 0; c < vectors; ++c) {
-      float* to = tile + row * kTile + c * kLanes;
-      StoreAny(to, LoadAny<Floats>(to) * LoadAny<Floats>(factors + row * kTile + c * kLanes));
-    }
+inline void Multiply(float* tile, const float* factors, const Place& at) {
+  for (int row = 0; row < at.rows; ++row) {
+    for (int i = row * kTile; i < row * kTile + at.lanes; ++i) tile[i] *= factors[i];
   }
 }
 

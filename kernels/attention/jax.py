@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from kbundle import Error, default_bundle
+from kbundle import Error, _spec, default_bundle
+from kbundle._bundle import CUDA, HOST
 from kbundle.jax import call
+from kbundle.jax._primitive import same_axes
 
 __all__ = ["dot_product_attention"]
 
@@ -42,8 +44,9 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     dropout_rate, dropout_seed   probability, and uint32[2] (a seed) or uint32[4] (a seed and an offset) on the device,
                         or a key of jax.random. Inside shard_map each device counts its own batches and heads: give
                         each its own seed
-    score_mod           the name of a score modifier of the family's manifest; its scalars (Python numbers) and tensors
-                        (f32 arrays) follow by name, as in score_mod="softcap", cap=30.0
+    score_mod           the name of a score modifier of the family's manifest, such as "softcap" or "alibi"; its scalars
+                        (Python numbers) and tensors (f32 arrays) follow by name: score_mod="softcap", cap=30.0. They
+                        are no matter of gradients: asking for one is an error
     deterministic       gradients of the same inputs are the same bits
     implementation      "xla", "cudnn": jax.nn's own
     fallback            "jax": what no kernel takes is computed by jax.nn, instead of an error
@@ -190,17 +193,117 @@ def _score_modifier(score_mod, values):
         if values:
             raise TypeError("dot_product_attention: unknown arguments %s" % ", ".join(sorted(values)))
         return {}, (None, None)
-    raise NotImplementedError("score_mod=%r: the bundle's attention has no score modifiers" % (score_mod,))
+    known = {mod["name"]: mod for mod in getattr(default_bundle().op(_FORWARD), "score_mods", ())}
+    if score_mod not in known:
+        raise ValueError("dot_product_attention: score_mod=%r; the bundle has %s" % (score_mod, ", ".join(known) or "none"))
+    scalars, tensors = known[score_mod]["scalars"], [tensor["name"] for tensor in known[score_mod]["tensors"]]
+    if sorted(values) != sorted(scalars + tensors):
+        raise TypeError("dot_product_attention: score_mod=%r takes %s, given are %s"
+                        % (score_mod, ", ".join(scalars + tensors) or "nothing", ", ".join(sorted(values)) or "none"))
+    traced = [name for name in scalars if isinstance(values[name], jax.core.Tracer)]
+    if traced:
+        raise Error("INVALID_ARGUMENT", "dot_product_attention: %s of score_mod=%r is a traced value, but scalars are part of the "
+                    "compiled program, and their gradient is not computed; pass a Python number" % (traced[0], score_mod))
+    arrays = [jnp.asarray(values[name], jnp.float32).reshape(-1) for name in tensors]
+    return ({"score_mod": score_mod, "score_scalars": tuple(float(values[name]) for name in scalars)}, (*arrays, None, None)[:2])
 
 
 # ---- where the kernels are legal ----
 
 def _where_legal(problem, own_kernels, plain):
     """The kernels on the platforms where both ops are legal for this problem, jax.nn on the others."""
-    legal = [_is_legal(kind, *problem) for kind in (0, 1)]
+    legal = [_is_legal(kind, *problem) for kind in (HOST, CUDA)]
     if all(legal):
         return own_kernels()
     if not any(legal):
         return plain()
     platforms = dict(zip(("cpu", "cuda"), (own_kernels if fine else plain for fine in legal)))
     return jax.lax.platform_dependent(**platforms, default=plain)
+
+
+def _is_legal(kind, arrays, extra, attributes, _):
+    """Whether the forward and the backward op have a variant for this problem on a kind of device."""
+    query, _, value = (_spec.operand(x) for x in arrays)
+    heads_last = dict(attributes)["layout"] == "bshd"
+    batch, first, second, _ = query[1]
+    o = (query[0], query[1][:3] + value[1][3:])
+    stats = ("f32", (batch, second, first) if heads_last else (batch, first, second))
+    arrays, extra = tuple(_spec.operand(x) for x in arrays), tuple(_spec.operand(x) for x in extra)
+    bundle = default_bundle()
+    for op, operands in ((_FORWARD, arrays + extra), (_BACKWARD, arrays + (o, o, stats) + extra)):
+        operands = operands[:len(bundle.op(op).operands)]
+        try:
+            bundle.infer(op, operands, bundle.normal_attributes(op, dict(attributes)), kind)
+        except Error as error:
+            if error.tag not in ("NOT_FOUND", "INVALID_ARGUMENT"):
+                raise
+            return False
+    return True
+
+
+# ---- the ops ----
+
+@jax.tree_util.register_static
+class _Known(frozenset):
+    """Names, as a part of what the forward pass saves that is no array."""
+
+
+def _by_kernels(arrays, extra, attributes, deterministic, return_residual, unbatched):
+    query = arrays[0]
+    arrays, extra = _same_axes(arrays, extra)
+    out, stats = _attention(attributes, deterministic, return_residual, *arrays, extra)
+    out = out[0] if unbatched else out
+    if not return_residual:
+        return out
+    residual = jax.lax.stop_gradient(jnp.swapaxes(stats, 1, 2).astype(query.dtype))
+    return out, residual[0] if unbatched else residual
+
+
+def _same_axes(arrays, extra):
+    """Inside shard_map all operands vary over the same axes; the gradient of one that did not is summed over them."""
+    leaves, tree = jax.tree.flatten((arrays, extra))
+    return jax.tree.unflatten(tree, same_axes(leaves))
+
+
+def _call(op, operands, attributes, **more):
+    return call(default_bundle(), op, *operands, **dict(attributes), **more)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _attention(attributes, deterministic, with_stats, query, key, value, extra):
+    # Always with stats, which cost next to nothing: a problem is then the same with and without gradients.
+    out, stats = _call(_FORWARD, _operands((query, key, value), extra), attributes, with_stats=True)
+    return out, stats if with_stats else None
+
+
+def _operands(arrays, extra):
+    """In the op's order; absent ones at the end are left out."""
+    operands = [*arrays, *extra]
+    while operands[-1] is None:
+        operands.pop()
+    return operands
+
+
+def _attention_forward(attributes, deterministic, with_stats, query, key, value, extra):
+    arrays = [x.value for x in (query, key, value)]
+    wanted = _Known(name for name, x in extra._asdict().items() if x is not None and x.perturbed)
+    extra = _Extra(*(None if x is None else x.value for x in extra))
+    tensors = sorted(wanted & {"score_tensor0", "score_tensor1"})
+    if tensors:
+        raise Error("UNIMPLEMENTED", "differentiating dot_product_attention: the gradient of a tensor of score_mod=%r is not "
+                    "computed; keep it out of what is differentiated (jax.lax.stop_gradient)" % dict(attributes)["score_mod"])
+    out, stats = _call(_FORWARD, _operands(arrays, extra), attributes, with_stats=True)
+    return (out, stats if with_stats else None), (*arrays, out, stats, extra, wanted)
+
+
+def _attention_backward(attributes, deterministic, with_stats, saved, cotangents):
+    query, key, value, out, stats, extra, wanted = saved
+    dout = cotangents[0]
+    if isinstance(dout, SymbolicZero):
+        return None, None, None, None
+    dquery, dkey, dvalue, dbias = _call(_BACKWARD, _operands((query, key, value, out, dout, stats), extra), attributes,
+                                        deterministic=deterministic, bias_gradient="bias" in wanted)
+    return dquery, dkey, dvalue, _Extra(dbias, *(None for _ in extra[1:]))
+
+
+_attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)

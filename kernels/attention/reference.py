@@ -1,13 +1,19 @@
 """Float64 references of the attention ops: what each op means, corner cases included.
 
-Of query q and key k of batch b and head h, with s = scale * dot(q, k):
-    score  = s + bias[b, h, q, k]                       where the key is seen, else -inf
+Of query q and key k of batch b and head h, with s = scale * dot(q, k) and the modifier m (`Modifier`; s if there is none):
+    score  = m(s) + bias[b, h, q, k]                    where the key is seen, else -inf
     p      = exp(score - stats[b, h, q]),               stats = log(sum(exp(score)))
     o      = sum over k of kept(p) * v[k]
 A row that sees nothing, or whose every score is -inf, has stats -inf and o = 0, and gives no gradient. Which keys are
 seen: `_seen`. Which elements dropout keeps: `kept_by_dropout`. Float attributes are used as their float32 values, as
 the kernels receive them.
 """
+
+import ast
+import functools
+import math
+import pathlib
+import tomllib
 
 import numpy as np
 
@@ -43,6 +49,120 @@ def kept_by_dropout(state, dropout, rows, keys):
     return words >= np.uint64(np.floor(np.float64(np.float32(dropout)) * 2.0 ** 32))
 
 
+class _Dual:
+    """A value and its derivative by s."""
+
+    def __init__(self, value, slope=0.0):
+        self.value, self.slope = value, slope
+
+    def through(self, value, derivative):
+        return _Dual(value, np.where(np.equal(self.slope, 0.0), 0.0, self.slope * derivative))
+
+
+def _product(a, b):
+    return _Dual(a.value * b.value, a.slope * b.value + a.value * b.slope)
+
+
+def _quotient(a, b):
+    return _Dual(a.value / b.value, (a.slope - a.value / b.value * b.slope) / b.value)
+
+
+def _select(condition, a, b):
+    return _Dual(np.where(condition, a.value, b.value), np.where(condition, a.slope, b.slope))
+
+
+def _power(a, b):
+    value = a.value ** b.value
+    by_base = a.through(value, b.value * a.value ** (b.value - 1))
+    by_exponent = b.through(value, value * np.log(np.where(a.value > 0, a.value, 1.0)))
+    return _Dual(value, by_base.slope + by_exponent.slope)
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+_OPERATORS = {
+    ast.Add: lambda a, b: _Dual(a.value + b.value, a.slope + b.slope),
+    ast.Sub: lambda a, b: _Dual(a.value - b.value, a.slope - b.slope),
+    ast.Mult: _product, ast.Div: _quotient,
+}
+_COMPARISONS = {ast.Eq: np.equal, ast.NotEq: np.not_equal, ast.Lt: np.less, ast.LtE: np.less_equal, ast.Gt: np.greater,
+                ast.GtE: np.greater_equal}
+_FUNCTIONS = {
+    "select": _select, "pow": _power,
+    "min": lambda *xs: functools.reduce(lambda a, b: _select(a.value <= b.value, a, b), xs),
+    "max": lambda *xs: functools.reduce(lambda a, b: _select(a.value >= b.value, a, b), xs),
+    "abs": lambda x: x.through(np.abs(x.value), np.where(x.value >= 0, 1.0, -1.0)),
+    "exp": lambda x: x.through(np.exp(x.value), np.exp(x.value)),
+    "log": lambda x: x.through(np.log(x.value), 1 / x.value),
+    "tanh": lambda x: x.through(np.tanh(x.value), 1 - np.tanh(x.value) ** 2),
+    "sigmoid": lambda x: x.through(_sigmoid(x.value), _sigmoid(x.value) * (1 - _sigmoid(x.value))),
+    "erf": lambda x: x.through(np.vectorize(math.erf)(x.value), 2 / np.sqrt(np.pi) * np.exp(-x.value ** 2)),
+    "sqrt": lambda x: x.through(np.sqrt(x.value), 0.5 / np.sqrt(x.value)),
+}
+
+
+class Modifier:
+    """A score modifier of the manifest: value and derivative in float64. Scalars and tensors are named in the order in
+    which the expression has them."""
+
+    def __init__(self, text):
+        python = text.replace("&&", " and ").replace("||", " or ").replace("!=", "<>").replace("!", " not ").replace("<>", "!=")
+        self.tree = ast.parse(python.strip(), mode="eval").body
+        called = {node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+        tables = {node.value: node.slice for node in ast.walk(self.tree) if isinstance(node, ast.Subscript)}
+        inside = {name for dims in tables.values() for name in ast.walk(dims)}
+        names = sorted((node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node not in called | inside),
+                       key=lambda node: node.col_offset)
+        self.scalars = list(dict.fromkeys(n.id for n in names if n not in tables and n.id not in ("s", "b", "h", "q", "k")))
+        self.tensors = list(dict.fromkeys(n.id for n in names if n in tables))
+
+    def __call__(self, s, indices, lengths, scalars, tensors):
+        """(modified, derivative) of s[q, k]; indices and lengths by the names b, h, q, k."""
+        self.indices, self.lengths = indices, lengths
+        self.names = {name: _Dual(np.float64(value)) for name, value in indices.items()} | {"s": _Dual(s, np.ones_like(s))}
+        self.names |= {name: _Dual(np.float64(np.float32(value))) for name, value in zip(self.scalars, scalars, strict=True)}
+        self.tables = dict(zip(self.tensors, tensors))
+        with np.errstate(all="ignore"):
+            made = self.evaluate(self.tree)
+        return np.broadcast_to(made.value, s.shape), np.broadcast_to(made.slope, s.shape)
+
+    def evaluate(self, node):
+        match node:
+            case ast.Constant():
+                return _Dual(np.float64(node.value))
+            case ast.Name():
+                return self.names[node.id]
+            case ast.Subscript():
+                dims = [name.id for name in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
+                table = self.tables[node.value.id].reshape([self.lengths[dim] for dim in dims])
+                return _Dual(table[tuple(self.indices[dim] for dim in dims)])
+            case ast.UnaryOp(op=ast.USub()):
+                return _OPERATORS[ast.Sub](_Dual(0.0), self.evaluate(node.operand))
+            case ast.UnaryOp(op=ast.Not()):
+                return np.logical_not(self.evaluate(node.operand))
+            case ast.UnaryOp():
+                return self.evaluate(node.operand)
+            case ast.BinOp():
+                return _OPERATORS[type(node.op)](self.evaluate(node.left), self.evaluate(node.right))
+            case ast.Compare():
+                return _COMPARISONS[type(node.ops[0])](self.evaluate(node.left).value, self.evaluate(node.comparators[0]).value)
+            case ast.BoolOp():
+                both = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+                return functools.reduce(both, map(self.evaluate, node.values))
+            case ast.Call():
+                return _FUNCTIONS[node.func.id](*map(self.evaluate, node.args))
+
+
+@functools.lru_cache(maxsize=None)
+def modifiers():
+    """{name: Modifier} of the manifest beside this file."""
+    text = pathlib.Path(__file__).with_name("attention.toml").read_text()
+    section = text.split("[family.score_mods]\n", 1)[1].split("\n[", 1)[0]  # the rest is TOML 1.1, which tomllib does not read
+    return {name: Modifier(expression) for name, expression in tomllib.loads(section).items()}
+
+
 def _heads_first(x, layout):
     return np.swapaxes(x, 1, 2) if layout == "bshd" else x
 
@@ -61,8 +181,8 @@ def _seen(rows, keys, query_length, key_length, mask, window):
 class _Scores:
     """The scores of one problem, by parts: some queries of one head of one batch."""
 
-    def __init__(self, q, k, bias, q_lengths, kv_lengths, dropout_state, *, scale, layout="bshd", mask="none", window=-1,
-                 dropout=0.0):
+    def __init__(self, q, k, bias, q_lengths, kv_lengths, dropout_state, *tensors, scale, layout="bshd", mask="none",
+                 window=-1, dropout=0.0, score_mod="none", score_scalars=()):
         self.q, self.k = _heads_first(q, layout), _heads_first(k, layout)
         self.batch, self.heads, self.queries = self.q.shape[:3]
         self.keys = self.k.shape[2]
@@ -70,6 +190,8 @@ class _Scores:
         self.bias, self.state = bias, dropout_state
         self.scale, self.mask, self.window = np.float64(np.float32(scale)), mask, window
         self.dropout = np.float64(np.float32(dropout)) if dropout_state is not None else 0.0
+        self.modifier = None if score_mod == "none" else modifiers()[score_mod]
+        self.scalars, self.tensors = score_scalars, tensors
         self.query_lengths = self._lengths(q_lengths, self.queries)
         self.key_lengths = self._lengths(kv_lengths, self.keys)
 
@@ -92,10 +214,13 @@ class _Scores:
         """(score, -inf where not seen; 1 or 0 by which the gradient of s is that of the score)."""
         s = self.scale * (self.q[b, h, rows] @ self.k[b, h // self.group].T)
         slope = np.ones_like(s)
+        numbers, keys = np.arange(rows.start, rows.stop), np.arange(self.keys)
+        if self.modifier is not None:
+            indices, lengths = (b, h, numbers[:, None], keys[None, :]), (self.batch, self.heads, self.queries, self.keys)
+            s, slope = self.modifier(s, dict(zip("bhqk", indices)), dict(zip("bhqk", lengths)), self.scalars, self.tensors)
         if self.bias is not None:
             s = s + self.bias_of(self.bias, b, h)[rows]
-        numbers = np.arange(rows.start, rows.stop)
-        seen = _seen(numbers, np.arange(self.keys), self.query_lengths[b], self.key_lengths[b], self.mask, self.window)
+        seen = _seen(numbers, keys, self.query_lengths[b], self.key_lengths[b], self.mask, self.window)
         return np.where(seen, s, -np.inf), np.where(seen, slope, 0.0)
 
     def keep(self, b, h, rows):
@@ -120,9 +245,9 @@ def _probabilities(score, stats):
         return np.where((stats == -np.inf)[:, None], 0.0, np.exp(score - stats[:, None]))
 
 
-def sdpa_forward(q, k, v, bias=None, q_lengths=None, kv_lengths=None, dropout_state=None, *, with_stats=False,
-                 layout="bshd", **attributes):
-    scores = _Scores(q, k, bias, q_lengths, kv_lengths, dropout_state, layout=layout, **attributes)
+def sdpa_forward(q, k, v, bias=None, q_lengths=None, kv_lengths=None, dropout_state=None, score_tensor0=None,
+                 score_tensor1=None, *, with_stats=False, layout="bshd", **attributes):
+    scores = _Scores(q, k, bias, q_lengths, kv_lengths, dropout_state, score_tensor0, score_tensor1, layout=layout, **attributes)
     v = _heads_first(v, layout)
     o = np.zeros(scores.q.shape[:3] + v.shape[-1:])
     stats = np.full(scores.q.shape[:3], -np.inf)
@@ -134,10 +259,10 @@ def sdpa_forward(q, k, v, bias=None, q_lengths=None, kv_lengths=None, dropout_st
     return _heads_first(o, layout), stats if with_stats else None
 
 
-def sdpa_backward(q, k, v, o, dout, stats, bias=None, q_lengths=None, kv_lengths=None, dropout_state=None, *,
-                  layout="bshd", deterministic=False, bias_gradient=False, **attributes):
+def sdpa_backward(q, k, v, o, dout, stats, bias=None, q_lengths=None, kv_lengths=None, dropout_state=None,
+                  score_tensor0=None, score_tensor1=None, *, layout="bshd", deterministic=False, bias_gradient=False, **attributes):
     """The gradients, of o and stats as they are given."""
-    scores = _Scores(q, k, bias, q_lengths, kv_lengths, dropout_state, layout=layout, **attributes)
+    scores = _Scores(q, k, bias, q_lengths, kv_lengths, dropout_state, score_tensor0, score_tensor1, layout=layout, **attributes)
     v, o, dout = (_heads_first(x, layout) for x in (v, o, dout))
     dq, dk, dv = np.zeros(scores.q.shape), np.zeros(scores.k.shape), np.zeros(v.shape)
     dbias = np.zeros(bias.shape) if bias_gradient else None
@@ -158,7 +283,7 @@ def sdpa_backward(q, k, v, o, dout, stats, bias=None, q_lengths=None, kv_lengths
 
 
 def _attributes(problem):
-    names = "scale", "layout", "mask", "window", "dropout"
+    names = "scale", "layout", "mask", "window", "dropout", "score_mod", "score_scalars"
     return {name: problem[name] for name in names if name in problem}
 
 
@@ -187,11 +312,13 @@ def make_inputs(op, problem, seed):
         if name in problem:
             made[name] = rng.integers(0, problem[of][tokens] + 1, problem[name])
             made[name][rng.integers(len(made[name]))] = problem[of][tokens]
+    made |= {name: 0.05 * rng.random(problem[name]) for name in ("score_tensor0", "score_tensor1") if name in problem}
     if "dropout_state" in problem:
         made["dropout_state"] = rng.integers(0, 1 << 32, 4, dtype=np.uint32)
     if op == "sdpa_backward":
         made["dout"] = normal("dout")
-        given = [made.get(name) for name in ("q", "k", "v", "bias", "q_lengths", "kv_lengths", "dropout_state")]
+        given = [made.get(name) for name in ("q", "k", "v", "bias", "q_lengths", "kv_lengths", "dropout_state",
+                                               "score_tensor0", "score_tensor1")]
         o, made["stats"] = sdpa_forward(*given, with_stats=True, **_attributes(problem))
         made["o"] = o + made["dout"] / np.linalg.norm(made["dout"], axis=-1, keepdims=True)
     return made

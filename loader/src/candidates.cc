@@ -138,6 +138,24 @@ std::string CandidateCheck::WhyLetsFailed(uint32_t variant, const EvalContext& c
   return "";
 }
 
+// Of an execution plan, which is for one problem: the rule `VALUE == tunable`, where a list of all
+// values of both problems would hide the one that differs. "" of other rules.
+std::string CandidateCheck::WhyAnotherProblem(uint32_t variant, const fb::Rule& rule,
+                                              const EvalContext& context) const {
+  const fb::Index& index = bundle_.index();
+  const fb::Template& row =
+      *index.templates()->Get(index.variants()->Get(variant)->template_index());
+  const fb::Span& program = *rule.program();
+  if (row.provider() != static_cast<uint8_t>(Provider::kCudnn) || program.count() != 3) return "";
+  const uint32_t word = index.code()->Get(program.first() + 1);
+  if (static_cast<Opcode>(word & 0xff) != Opcode::kTunable) return "";
+  const Slot asked = RunProgram(context, fb::Span(program.first(), 1));
+  if (!asked.ok()) return "";
+  return fmt::format("its execution plan is for another problem: {0} is {1}, the plan's {2}",
+                     Text(row.tunables()->Get(word >> 8)), asked.value,
+                     context.tunables[word >> 8]);
+}
+
 bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result) {
   const fb::Index& index = bundle_.index();
   const fb::Template& row =
@@ -162,6 +180,8 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
     if (value.ok() && value.value != 0) continue;
     result->legal = false;
     if (!explain) return false;
+    result->reason = WhyAnotherProblem(variant, rule, context);
+    if (!result->reason.empty()) return false;
     if (value.ok()) {
       result->reason =
           fmt::format("`{}` is false with {}", Text(rule.text()), SymbolValues(bundle_, problem_));

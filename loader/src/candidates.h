@@ -49,6 +49,8 @@ class CandidateCheck {
   bool RanOnDevice(const fb::Variant& variant) const;
   bool WhenHolds(uint32_t variant, bool explain, Legality* result);
   std::string WhyLetsFailed(uint32_t variant, const EvalContext& context) const;
+  std::string WhyAnotherProblem(uint32_t variant, const fb::Rule& rule,
+                                const EvalContext& context) const;
 
   const Bundle& bundle_;
   const Problem& problem_;

@@ -133,6 +133,16 @@ Status CudnnPlan::FinalizePlan(Lane* lane) const {
   return Status();
 }
 
+// The lane forgets the stream: a later one may have the same handle.
+Status CudnnPlan::EnqueueIn(CUstream capture, const int64_t* uids, void* const* addresses,
+                            int64_t count) const {
+  KB_ASSIGN_OR_RETURN(Lane * lane, Take());
+  Status status = EnqueueOn(lane, capture, uids, addresses, count, AnyAddress(0));
+  lane->has_stream = false;
+  GiveBack(lane);
+  return status;
+}
+
 // A capture that is thrown away runs nothing and looks behind no device address.
 Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t count) const {
   if (touched_.load(std::memory_order_acquire)) return Status();
@@ -142,7 +152,7 @@ Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t cou
   Status status = driver_.Check(driver_.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
                                 "beginning a capture");
   if (status.ok()) {
-    status = Enqueue(stream, uids, addresses, count, AnyAddress(0));
+    status = EnqueueIn(stream, uids, addresses, count);
     CUgraph graph = nullptr;
     const CUresult ended = driver_.StreamEndCapture(stream, &graph);
     if (status.ok()) status = driver_.Check(ended, "ending a capture");
@@ -161,15 +171,14 @@ Result<CudnnPlan::Lane*> CudnnPlan::Take() const {
     if (free_[i].load(std::memory_order_relaxed) == nullptr) continue;
     if (Lane* lane = free_[i].exchange(nullptr, std::memory_order_acquire)) return lane;
   }
-  const size_t home = lanes_.fetch_add(1, std::memory_order_acq_rel);
-  if (home >= kMaxLanes) {
-    lanes_.fetch_sub(1, std::memory_order_acq_rel);
-    return ResourceExhausted(fmt::format(
-        "{} threads launch one execution plan at the same time, allowed are {}", home, kMaxLanes));
-  }
+  // Made before it has a home: a home whose lane was never made would be lost.
   KB_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, MakeLane());
-  lane->home = home;
-  return lane.release();
+  lane->home = lanes_.fetch_add(1, std::memory_order_acq_rel);
+  if (lane->home < kMaxLanes) return lane.release();
+  lanes_.fetch_sub(1, std::memory_order_acq_rel);
+  Destroy(lane.get());
+  return ResourceExhausted(fmt::format(
+      "over {} threads launch one execution plan at the same time: let fewer do so", kMaxLanes));
 }
 
 Status CudnnPlan::EnqueueOn(Lane* lane, CUstream stream, const int64_t* uids,
@@ -222,6 +231,13 @@ Result<const CudnnPlan*> CudnnPlans::Load(const DriverApi& driver, uint64_t cont
 }
 
 Result<CudnnLaunch> CudnnLaunch::Make(const CudnnPlan* plan, const ResolvedStep& step) {
+  // The row of the index and the blob are checked apart, and only here do they meet.
+  if (plan->blob().workspace_bytes > static_cast<uint64_t>(step.bytes)) {
+    return DataLoss(
+        fmt::format("its execution plan takes {} bytes of workspace, the bundle's index has {}: "
+                    "rebuild the bundle",
+                    plan->blob().workspace_bytes, step.bytes));
+  }
   CudnnLaunch launch;
   launch.plan_ = plan;
   launch.workspace_ = step.workspace;
@@ -238,11 +254,14 @@ Result<CudnnLaunch> CudnnLaunch::Make(const CudnnPlan* plan, const ResolvedStep&
       pointer = arg.pointer;
       if (arg.kind == ResolvedArg::Kind::kConstant) scalar = launch.constants_.get() + arg.index;
     }
+    // cuDNN's own scalars and tensors have uids that the request left free, also those of arguments
+    // that this problem lacks.
     for (const ExecutionPlanBlob::Scalar& fixed : plan->blob().scalars) {
-      if (fixed.uid == uid && scalar == nullptr) scalar = &fixed.bits;
+      if (fixed.uid == uid) scalar = &fixed.bits;
     }
     for (const ExecutionPlanBlob::Part& part : plan->blob().parts) {
       if (part.uid != uid) continue;
+      scalar = nullptr;
       pointer = step.workspace;
       pointer.index += static_cast<int64_t>(part.offset);
     }

@@ -69,6 +69,8 @@ class CudnnPlan {
   Status FinalizePlan(Lane* lane) const;
   Result<Lane*> Take() const;
   void GiveBack(Lane* lane) const { free_[lane->home].store(lane, std::memory_order_release); }
+  Status EnqueueIn(CUstream capture, const int64_t* uids, void* const* addresses,
+                   int64_t count) const;
   Status EnqueueOn(Lane* lane, CUstream stream, const int64_t* uids, void* const* addresses,
                    int64_t count, void* workspace) const;
 

@@ -267,6 +267,26 @@ void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
   json.EndObject().EndObject();
 }
 
+// Only of ops that take them.
+void WriteScoreMods(JsonWriter& json, const fb::Op& op) {
+  if (Size(op.score_mods()) == 0) return;
+  json.Key("score_mods").BeginArray();
+  for (uint32_t i = 0; i < Size(op.score_mods()); ++i) {
+    const fb::ScoreMod& mod = *op.score_mods()->Get(i);
+    json.BeginObject().Key("name").Text(View(mod.name())).Key("text").Text(View(mod.text()));
+    json.Key("scalars").BeginArray();
+    for (uint32_t k = 0; k < Size(mod.scalars()); ++k) json.Text(View(mod.scalars()->Get(k)));
+    json.EndArray().Key("tensors").BeginArray();
+    for (uint32_t k = 0; k < Size(mod.tensors()); ++k) {
+      const fb::ScoreTensor& tensor = *mod.tensors()->Get(k);
+      json.BeginObject().Key("name").Text(View(tensor.name()));
+      json.Key("dims").Text(View(tensor.dims())).EndObject();
+    }
+    json.EndArray().EndObject();
+  }
+  json.EndArray();
+}
+
 void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool with_variants) {
   const fb::Op& op = bundle.op(number);
   json.BeginObject().Key("name").Text(View(op.name())).Key("summary").Text(View(op.summary()));
@@ -274,6 +294,7 @@ void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool with_
   WriteTypes(json, op);
   WriteTensors(json, op);
   WriteAttributes(json, op);
+  WriteScoreMods(json, op);
   json.Key("vmap").Text(VmapName(op.vmap())).Key("coordinates").BeginArray();
   for (uint32_t i = 0; i < Size(op.coordinates()); ++i) {
     const uint32_t coordinate = op.coordinates()->Get(i), symbols = Size(op.symbols());

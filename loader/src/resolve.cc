@@ -212,7 +212,8 @@ Status Resolver::FillExecutionPlan(const fb::Step& step, uint32_t number, Resolv
   out.blob = row.blob();
   out.symbol = bundle_.index().symbols()->Get(row.symbol())->str();
   out.workspace = {Pointer::From::kWorkspace, resolution_.workspace_bytes};
-  resolution_.workspace_bytes += PlanWorkspace(row);
+  out.bytes = PlanWorkspace(row);
+  resolution_.workspace_bytes += out.bytes;
   for (uint32_t i = 0; step.args() != nullptr && i < step.args()->size(); ++i) {
     KB_RETURN_IF_ERROR(AddArg(*step.args()->Get(i), out));
   }
@@ -304,7 +305,12 @@ Status Resolver::AddScalar(const fb::Arg& arg, ResolvedStep& out) const {
   bool fits = false;
   std::string value;
   if (static_cast<ArgKind>(arg.kind()) == ArgKind::kFloat) {
-    fits = StoreAs(ctype, problem_.attributes[arg.index()].number, bytes);
+    // count: an element of an array, 0 where the problem has fewer.
+    const Problem::Attribute& attribute = problem_.attributes[arg.index()];
+    const size_t element = arg.count();
+    const bool given = element > 0 && element <= attribute.numbers.size();
+    const double number = element == 0 ? attribute.number : 0;
+    fits = StoreAs(ctype, given ? attribute.numbers[element - 1] : number, bytes);
   } else {
     KB_ASSIGN_OR_RETURN(int64_t integer, Eval(*arg.program(), TextOf(arg.text())));
     fits = StoreAs(ctype, integer, bytes);

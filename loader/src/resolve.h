@@ -107,7 +107,7 @@ struct ResolvedStep {
   Pointer workspace;  // kExecutionPlan: its own part
   // kMemset, kCopy
   Pointer target, source;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // kExecutionPlan: of its part of the workspace
   uint8_t value = 0;
   // kProduct: the algorithm is in `blob`
   std::optional<ResolvedProduct> product;

@@ -65,6 +65,10 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
   if (row.workspace() != 0 && kind != StepKind::kExecutionPlan) {
     return DataLoss("a workspace of its own is for execution plans");
   }
+  if (row.workspace() > kMaxPlanWorkspace) {
+    return ResourceExhausted(
+        fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxPlanWorkspace));
+  }
   if (kind != StepKind::kKernel && kind != StepKind::kExecutionPlan && kind != StepKind::kProduct) {
     return row.blob() == kNone
                ? Status()

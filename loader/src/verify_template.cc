@@ -57,7 +57,8 @@ Status CheckAttributeArg(const ProgramScope& scope, const fb::Arg& arg) {
   const bool floating = OneOf(arg.ctype(), {DType::kF32, DType::kF64});
   const bool integer = OneOf(arg.ctype(), {DType::kI32, DType::kI64});
   if (static_cast<ArgKind>(arg.kind()) == ArgKind::kFloat) {
-    if (type == AttributeType::kFloat && floating) return Status();
+    if (type == AttributeType::kFloat && floating && arg.count() == 0) return Status();
+    if (type == AttributeType::kFloatArray && floating && arg.count() > 0) return Status();
   } else {
     if (arg.count() == 0) return DataLoss("an array of 0 elements");
     KB_RETURN_IF_ERROR(CheckCount(arg.count(), kMaxAttributeElements, "array elements"));

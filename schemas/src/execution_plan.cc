@@ -51,6 +51,12 @@ bool IsScalar(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kI32 || dtype == DType::kI64;
 }
 
+// The uids rise.
+Status CheckUid(const ExecutionPlanBlob& blob, const std::string& what, int64_t uid) {
+  if (std::binary_search(blob.uids.begin(), blob.uids.end(), uid)) return Status();
+  return Damaged(what + " has uid " + std::to_string(uid) + " that is none of its uids");
+}
+
 Status CheckMeaning(const ExecutionPlanBlob& blob) {
   if (blob.plan.empty()) return Damaged("it has no plan");
   const bool rising = std::adjacent_find(blob.uids.begin(), blob.uids.end(),
@@ -61,9 +67,11 @@ Status CheckMeaning(const ExecutionPlanBlob& blob) {
   if (blob.own_offset > blob.workspace_bytes) return Damaged("its workspace ends before cuDNN's");
   for (const ExecutionPlanBlob::Part& part : blob.parts) {
     if (part.offset >= blob.own_offset) return Damaged("a tensor lies outside its workspace");
+    KB_RETURN_IF_ERROR(CheckUid(blob, "a tensor of its workspace", part.uid));
   }
   for (const ExecutionPlanBlob::Scalar& scalar : blob.scalars) {
     if (!IsScalar(scalar.dtype)) return Damaged("a scalar has another dtype than f32, i32, i64");
+    KB_RETURN_IF_ERROR(CheckUid(blob, "a scalar", scalar.uid));
   }
   return Status();
 }

@@ -67,15 +67,20 @@ Json SoftcapBackward() {
       {"id": 7, "mode": "MUL", "x": {"gradient": true}, "y": {"node": 6}}],
       "result": {"node": 7}}})"));
 }
-// s + slope[h] * (k - q), of what is not to the right of the diagonal.
+// s + exp(slope[h]) * (k - q) of keys at most two to the right and not of the first query, else
+// slope[h].
 Json Slopes(int64_t heads) {
   Json options = Json::parse(R"({"score_mod": {"nodes": [
       {"id": 1, "mode": "SUB", "x": {"index": "k"}, "y": {"index": "q"}},
-      {"id": 2, "mode": "MUL", "x": {"node": 1}, "y": {"tensor": "slope"}},
-      {"id": 3, "mode": "ADD", "x": {"score": true}, "y": {"node": 2}},
-      {"id": 4, "mode": "CMP_GE", "x": {"index": "q"}, "y": {"index": "k"}},
-      {"id": 5, "mode": "SELECT", "x": {"node": 3}, "y": {"value": -30000}, "z": {"node": 4}}],
-      "result": {"node": 5}}})");
+      {"id": 2, "mode": "EXP", "x": {"tensor": "slope"}},
+      {"id": 3, "mode": "MUL", "x": {"node": 1}, "y": {"node": 2}},
+      {"id": 4, "mode": "ADD", "x": {"score": true}, "y": {"node": 3}},
+      {"id": 5, "mode": "CMP_LE", "x": {"node": 1}, "y": {"value": 2}},
+      {"id": 6, "mode": "CMP_EQ", "x": {"index": "q"}, "y": {"value": 0}},
+      {"id": 7, "mode": "LOGICAL_NOT", "x": {"node": 6}},
+      {"id": 8, "mode": "LOGICAL_AND", "x": {"node": 5}, "y": {"node": 7}},
+      {"id": 9, "mode": "SELECT", "x": {"node": 4}, "y": {"tensor": "slope"}, "z": {"node": 8}}],
+      "result": {"node": 9}}})");
   options["score_tensors"] = {{"slope", Operand(16, {1, heads, 1, 1})}};
   return options;
 }
@@ -307,6 +312,8 @@ TEST_F(CudnnPlanning, ABadModifierIsASentence) {
   refuse(node(R"("mode": "CMP_GT", "y": {"value": 0}, )" + x), "\"result\": must be a node that");
   refuse(node(R"("mode": "EXP", "y": {"value": 0}, )" + x), "\"y\" is no key here");
   ExpectRefused(With(Attention(kSmall), {{"scalars", {{"cap", 15}}}}), "\"scalars\" is no key");
+  ExpectRefused(With(Attention(kSmall), Slopes(3)),
+                "\"slope\": \"dims\" is [1, 3, 1, 1], and each must be 1 or that of the scores");
   ExpectRefused(With(AttentionBackward(kSmall), Softcap()), "\"score_mod_backward\" must be");
 }
 

@@ -60,7 +60,22 @@ def cases(reference):
         problem, attributes = problem_of(size, depth, heads, *rest)
         name = f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {rest}"
         yield from both_ops(reference, name, problem, attributes, int(number))
+    yield from modified_cases(reference)
     yield from corner_cases(reference)
+
+
+def modified_cases(reference):
+    """Every modifier of the manifest in both layouts, alone and with everything else; every row sees some key that no
+    modifier hides, for among scores of -1e9 float32 knows no differences."""
+    for number, (score_mod, layout) in enumerate(itertools.product(reference.modifiers(), ["bshd", "bhsd"])):
+        modifier = reference.modifiers()[score_mod]
+        values = {"cap": 1.5, "left": 9.0, "gain": 3.0, "rate": 0.7}
+        extra = {"score_mod": score_mod, "score_scalars": [values.get(name, 0.8) for name in modifier.scalars]}
+        for mask, lengths, bias, dropout in [(("none", -1), (), None, 0.0),
+                                             (("causal", 30), ("q_lengths",), (False, True), 0.2)]:
+            problem, attributes = problem_of((70, 93), (17, 12), (4, 2), layout, mask, lengths, bias, dropout)
+            problem |= {f"score_tensor{i}": (4,) for i in range(len(modifier.tensors))}
+            yield from both_ops(reference, f"{score_mod}, {layout}, {mask}", problem, attributes | extra, number)
 
 
 def corner_cases(reference):

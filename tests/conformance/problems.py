@@ -72,7 +72,7 @@ def shape_of(terms, symbols, attributes):
             dims.append(symbols[term])
         else:
             names = {k: v for k, v in symbols.items() if not k.endswith("..")}
-            dims.append(int(eval(python_of(term), {"min": min, "max": max}, attributes | names)))
+            dims.append(int(eval(python_of(term), {"min": min, "max": max, "ceil_div": lambda a, b: -(-a // b)}, attributes | names)))
     return dims
 
 

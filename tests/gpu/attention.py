@@ -91,7 +91,7 @@ class Case:
     def __init__(self, cuda, reference, operands, attributes, seed=1):
         self.cuda, self.reference, self.attributes = cuda, reference, dict(attributes)
         self.tensors = Tensors(cuda, seed)
-        self.device, self.host = [], []
+        self.device, self.host, self.forward, self.backward = [], [], None, None
         for number, operand in enumerate(operands):
             if operand is None:
                 self.device.append(None), self.host.append(None)
@@ -116,9 +116,10 @@ class Case:
         if bias is not None:
             bias = bias[b if bias.shape[0] > 1 else 0:][:1, q_heads if bias.shape[1] > 1 else slice(0, 1)]
         lengths = [x if x is None else x[b:b + 1] for x in self.host[4:6]]
+        by_head = self.host[7]  # of the listed modifiers with a tensor: one number a head
         wide = lambda x: x if x is None else x.astype(np.float64)
-        return [wide(cut(self.host[0], q_heads)), wide(cut(self.host[1], kv_heads)), wide(cut(self.host[2], kv_heads)),
-                wide(bias), *lengths], q_heads, kv_heads
+        return [wide(cut(self.host[0], q_heads)), wide(cut(self.host[1], kv_heads)), wide(cut(self.host[2], kv_heads)), wide(bias),
+                *lengths, None, by_head if by_head is None else wide(by_head[q_heads])], q_heads, kv_heads
 
     def chosen(self):
         q, k = heads_first(self.host[0], self.attributes), heads_first(self.host[1], self.attributes)
@@ -129,9 +130,11 @@ class Case:
     def forward_errors(self, o, stats):
         found_o, found_stats = heads_first(o.get(), self.attributes), stats and stats.get()
         worst = {"o": 0.0, "stats": 0.0}
-        for b, kv in self.chosen():
-            part, q_heads, _ = self.part(b, kv)
-            wanted, wanted_stats = self.reference.sdpa_forward(*part, None, **self.numbers(), layout="bhsd", with_stats=True)[:2]
+        if self.forward is None:
+            parts = [(b, *self.part(b, kv)) for b, kv in self.chosen()]
+            self.forward = [(b, q_heads, *self.reference.sdpa_forward(*part, **self.numbers(), layout="bhsd", with_stats=True)[:2])
+                            for b, part, q_heads, _ in parts]
+        for b, q_heads, wanted, wanted_stats in self.forward:
             worst["o"] = max(worst["o"], error_of(found_o[b:b + 1, q_heads], wanted))
             if stats:
                 worst["stats"] = max(worst["stats"], error_of(found_stats[b:b + 1, q_heads], wanted_stats))
@@ -141,18 +144,21 @@ class Case:
         worst = dict.fromkeys(("dq", "dk", "dv"), 0.0)
         given = [heads_first(x, self.attributes) for x in (o.get(), dout)]
         grads = [heads_first(r.get(), self.attributes) for r in results[:3]]
-        all_stats = stats.get()
-        for b, kv in self.chosen():
-            part, q_heads, kv_heads = self.part(b, kv)
-            wide = [x[b:b + 1, q_heads].astype(np.float64) for x in given]
-            wanted = self.reference.sdpa_backward(*part[:3], *wide, all_stats[b:b + 1, q_heads].astype(np.float64), *part[3:],
-                                                  None, **self.numbers(), layout="bhsd")
+        if self.backward is None:  # o and stats are the same for all variants
+            all_stats, self.backward = stats.get(), []
+            for b, kv in self.chosen():
+                part, q_heads, kv_heads = self.part(b, kv)
+                wide = [x[b:b + 1, q_heads].astype(np.float64) for x in given]
+                wanted = self.reference.sdpa_backward(*part[:3], *wide, all_stats[b:b + 1, q_heads].astype(np.float64), *part[3:],
+                                                      **self.numbers(), layout="bhsd")
+                self.backward.append((b, q_heads, kv_heads, wanted))
+        for b, q_heads, kv_heads, wanted in self.backward:
             for name, found, want, heads in zip(worst, grads, wanted, (q_heads, kv_heads, kv_heads)):
                 worst[name] = max(worst[name], error_of(found[b:b + 1, heads], want))
         return worst
 
     def numbers(self):
-        return {k: v for k, v in self.attributes.items() if k in ("scale", "mask", "window")}
+        return {k: v for k, v in self.attributes.items() if k in ("scale", "mask", "window", "score_mod", "score_scalars")}
 
 
 class Runs:
@@ -187,7 +193,8 @@ class Runs:
 
 
 def short(variant, operands):
-    return variant.split("/")[1].split("[")[0] + " " + str(list(operands[0][1])) + "x" + str(operands[1][1][2])
+    name = variant.split("/")[1].split("[")[0]
+    return name + " " + str(list(operands[0][1])) + "x" + str(operands[1][1][2])
 
 
 def check_forward(report, runs, reference, rows):
@@ -211,7 +218,7 @@ def check_backward(report, runs, reference, rows):
     for problem, operands, attributes in listed(runs.bundle, "attention.sdpa_backward", runs.cuda):
         variants = runs.variants(problem)
         forward_operands = operands[:3] + operands[6:]
-        allowed = ("scale", "layout", "mask", "window", "dropout")
+        allowed = ("scale", "layout", "mask", "window", "dropout", "score_mod", "score_scalars")
         forward = capi.Problem("attention.sdpa_forward", forward_operands,
                                {k: v for k, v in attributes.items() if k in allowed} | {"with_stats": True})
         first = runs.variants(forward)
@@ -245,9 +252,10 @@ def record(report, rows, way, variant, operands, attributes, us, errors):
     limit = LIMITS[operands[0][0]]
     held = all(e <= (limit if name != "stats" else 1e-3) for name, e in errors.items())
     worst = ", ".join(f"{n} {e:.2g}" for n, e in errors.items())
-    report.hold(f"{way} {short(variant, operands)} {attributes.get('mask', 'none')} window {attributes.get('window', -1)}", held, worst)
+    what = ", ".join(f"{k}={v}" for k, v in attributes.items() if k in ("mask", "window", "score_mod", "layout"))
+    report.hold(f"{way} {short(variant, operands)} {what}", held, worst)
     rows.append([way, variant.split("/")[1].split("[")[0], operands[0][0], "x".join(map(str, operands[0][1])),
-                 attributes.get("mask", "none"), f"{us:.1f}", f"{flops(operands, attributes, way == 'backward') / us / 1e6:.0f}", worst])
+                 what, f"{us:.1f}", f"{flops(operands, attributes, way == 'backward') / us / 1e6:.0f}", worst])
 
 
 def main():
@@ -259,7 +267,7 @@ def main():
     check_forward(report, runs, reference, rows)
     check_backward(report, runs, reference, rows)
     report.fact("seconds", round(time.time() - start, 1))
-    report.table("Launches in a captured graph", ["way", "variant", "dtype", "q", "mask", "us", "TFLOP/s", "largest error of a row"],
+    report.table("Launches in a captured graph", ["way", "variant", "dtype", "q", "problem", "us", "TFLOP/s", "largest error of a row"],
                  rows)
     report.finish()
 

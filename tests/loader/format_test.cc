@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "kbundle/execution_plan.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -42,6 +43,7 @@ const std::map<std::string, uint64_t> kConstants = {
     {"kMaxArgBytes", kMaxArgBytes},
     {"kMaxProgramLength", kMaxProgramLength},
     {"kMaxStackDepth", kMaxStackDepth},
+    {"kMaxPlanWorkspace", kMaxPlanWorkspace},
 };
 
 // Every kMax.. name in the text that `before` precedes, and the number that follows `between`.
@@ -68,6 +70,7 @@ TEST(FormatText, QuotesEveryLimitWithItsValue) {
   EXPECT_NE(text.find("`kBlobAlignment` = " + std::to_string(kBlobAlignment)), std::string::npos);
   EXPECT_NE(text.find("`kWorkspaceAlignment` = " + std::to_string(kWorkspaceAlignment)),
             std::string::npos);
+  EXPECT_NE(text.find("`kMaxPlanUids` = " + std::to_string(kMaxPlanUids)), std::string::npos);
 }
 
 TEST(FormatText, KnowsEveryLimitOfTheHeader) {

@@ -240,11 +240,10 @@ const Lie kLies[] = {
 };
 
 class Verify : public ::testing::TestWithParam<Lie> {};
+class VerifyPlans : public ::testing::TestWithParam<Lie> {};
 
-TEST_P(Verify, RefusesTheLieAndNamesIt) {
-  const Lie& lie = GetParam();
+void ExpectRefused(BundleMaker maker, const Lie& lie) {
   TempDir dir;
-  BundleMaker maker = SampleMaker(64);
   maker.change_index = lie.tell;
   testing::WriteFile(dir / "liar.kb", maker.Bytes());
   const auto bundle = Bundle::Open(dir / "liar.kb");
@@ -254,7 +253,75 @@ TEST_P(Verify, RefusesTheLieAndNamesIt) {
       << bundle.status().ToString();
 }
 
+TEST_P(Verify, RefusesTheLieAndNamesIt) { ExpectRefused(SampleMaker(64), GetParam()); }
+
 INSTANTIATE_TEST_SUITE_P(Lies, Verify, ::testing::ValuesIn(kLies),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Of the bundle of PlansMaker: template 0 is of provider cudnn, its row of the index says blob 1.
+fb::Kernel PlanRow(const fb::Kernel& k, uint32_t blob, uint32_t workspace) {
+  return {blob,
+          k.symbol(),
+          k.registers(),
+          k.spill_bytes(),
+          k.static_shared(),
+          k.dynamic_shared(),
+          k.threads(),
+          workspace};
+}
+
+const Lie kPlanLies[] = {
+    {"KernelOfCudnn",
+     [](auto& i) { i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel); },
+     "execution plans are for the provider cudnn, kernels for the others"},
+    {"ExecutionPlanOfAnotherProvider",
+     [](auto& i) {
+       i.templates[1]->steps[0]->kind = static_cast<uint8_t>(StepKind::kExecutionPlan);
+     },
+     "execution plans are for the provider cudnn, kernels for the others"},
+    {"CodeForAnExecutionPlan", [](auto& i) { i.kernels[0] = PlanRow(i.kernels[0], 0, 5000); },
+     "blob 0 of format 1 for this target"},
+    {"ExecutionPlanForAKernel", [](auto& i) { i.kernels[1] = PlanRow(i.kernels[1], 1, 0); },
+     "blob 1 of format 4 for this target"},
+    {"WorkspaceOfAKernel", [](auto& i) { i.kernels[1] = PlanRow(i.kernels[1], 0, 256); },
+     "a workspace of its own is for execution plans"},
+    {"WorkspaceOverTheCap", [](auto& i) { i.kernels[0] = PlanRow(i.kernels[0], 1, 0xffffff01u); },
+     "4294967041 bytes of workspace, at most 4294967040", StatusCode::kResourceExhausted},
+    {"ArrayForAnExecutionPlan",
+     [](auto& i) {
+       fb::ArgT& arg = *i.templates[0]->steps[0]->args[2];
+       arg.kind = static_cast<uint8_t>(ArgKind::kArray);
+       arg.count = 2;
+     },
+     "argument 2 of kind 6, which no execution plan takes"},
+    {"GridOfAnExecutionPlan",
+     [](auto& i) { i.templates[0]->steps[0]->grid = i.templates[1]->steps[0]->grid; },
+     "an execution plan has arguments and nothing that kernels have"},
+    {"ExecutionPlanForTheCpu",
+     [](auto& i) {
+       i.targets[0]->name = "x86-64-v2";
+       i.targets[0]->kind = static_cast<uint8_t>(TargetKind::kHost);
+       i.targets[0]->major = 2;
+       i.targets[0]->minor = 0;
+       i.targets[0]->feature = 0;
+     },
+     "provider 4 cannot make code for target 'x86-64-v2'"},
+    {"UnknownBlobFormat",
+     [](auto& i) {
+       fb::Blob& b = i.blobs[1];
+       b = fb::Blob(b.offset(), b.stored_size(), b.size(), b.xxh3(), b.sha256(), b.base(), 5);
+     },
+     "format 5"},
+};
+
+TEST_P(VerifyPlans, RefusesTheLieAndNamesIt) { ExpectRefused(testing::PlansMaker(), GetParam()); }
+
+TEST(VerifyPlan, TakesTheBundleThatDoesNotLie) {
+  TempDir dir;
+  EXPECT_TRUE(testing::PlansMaker().Open(dir / "plans.kb")->VerifyAll().ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Lies, VerifyPlans, ::testing::ValuesIn(kPlanLies),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -235,9 +235,9 @@ fb::TemplateT& BundleMaker::AddTemplate(const std::string& name, Provider provid
   row->name = name;
   row->provider = static_cast<uint8_t>(provider);
   const bool cuda = provider == Provider::kCuda, host = provider == Provider::kHost;
-  row->source = name + (cuda ? ".cu" : host ? "_host.cc" : ".py");
-  row->compiler = cuda ? "nvrtc" : host ? "c++" : "triton";
-  if (provider == Provider::kCublasLt) row->source = row->compiler = "";
+  const bool cudnn = provider == Provider::kCudnn, cublaslt = provider == Provider::kCublasLt;
+  row->source = cudnn || cublaslt ? "" : name + (cuda ? ".cu" : host ? "_host.cc" : ".py");
+  row->compiler = cuda ? "nvrtc" : host ? "c++" : cudnn ? "cudnn" : cublaslt ? "" : "triton";
   row->tunables = std::move(tunables);
   index.templates.push_back(std::move(row));
   ++index.ops.back()->template_count;
@@ -254,6 +254,8 @@ fb::StepT& BundleMaker::AddKernelStep(fb::TemplateT& row, const std::string& ker
     step->block.push_back(Program(op, &row, "128"));
   } else if (row.provider == static_cast<uint8_t>(Provider::kTriton)) {
     step->grid.push_back(Program(op, &row, "1"));
+  } else if (row.provider == static_cast<uint8_t>(Provider::kCudnn)) {
+    step->kind = static_cast<uint8_t>(StepKind::kExecutionPlan);
   } else {
     step->range = std::make_unique<fb::Span>(Program(op, &row, "1"));
   }
@@ -327,11 +329,13 @@ void BundleMaker::AddVariant(const fb::TemplateT& row, const std::string& target
   index.constants.insert(index.constants.end(), tunables.begin(), tunables.end());
   const auto kernels = static_cast<uint32_t>(index.kernels.size());
   const bool triton = row.provider == static_cast<uint8_t>(Provider::kTriton);
+  const bool planned = row.provider == static_cast<uint8_t>(Provider::kCudnn);
   for (size_t i = 0; i < blobs.size(); ++i) {
     const bool code = blobs[i] != kNoBlob;
     const bool decided = code && triton;
     index.kernels.emplace_back(blobs[i], code ? Symbol(symbols[i]) : 0, code ? 32 : 0, 0, 0,
-                               decided ? kTritonShared : 0, decided ? kTritonThreads : 0, 0);
+                               decided ? kTritonShared : 0, decided ? kTritonThreads : 0,
+                               planned ? kPlanWorkspace : 0);
   }
   const auto rank = static_cast<uint32_t>(index.variants.size());  // order of adding
   index.variants.emplace_back(PackTypes(types), row.op, number, rank, values, kernels,

@@ -20,6 +20,8 @@ namespace kbundle::testing {
 inline constexpr uint32_t kNoBlob = 0xffffffff;
 // What the kernel rows of Triton variants say.
 inline constexpr uint32_t kTritonThreads = 256, kTritonShared = 60000;
+// And those of execution plans; rounded up to 256 it is 5120.
+inline constexpr uint32_t kPlanWorkspace = 5000;
 
 // One op under construction; names resolve against what it has so far.
 class BundleMaker {
@@ -53,7 +55,8 @@ class BundleMaker {
   fb::TemplateT& AddTemplate(const std::string& name, Provider provider,
                              std::vector<std::string> tunables = {});
   // A kernel step with the given programs; cuda: grid and block 1 unless set later. Triton kernels
-  // have kTritonThreads and kTritonShared in their rows.
+  // have kTritonThreads and kTritonShared in their rows. Of provider cudnn an execution plan, whose
+  // row has kPlanWorkspace.
   fb::StepT& AddKernelStep(fb::TemplateT& row, const std::string& kernel);
   // "x" operand, "y" result, "ws:partial" region, "i64(rows)", "i32(K 2 *)" (postfix),
   // "f32(scale)".
@@ -103,6 +106,11 @@ void Rehash(std::string* bytes);
 // (f32 K -> scalar, two steps, workspace, int[] attribute). Base and delta frames; code bytes are
 // `code_bytes` of compressible noise.
 BundleMaker SampleMaker(size_t code_bytes = 3000);
+
+// "plans", for sm_90a: op "plans.one" (y f32[rows, K] from x, scale = 1.0) with the variants "planned"
+// (provider cudnn, one plan for rows 4 and K 8, of a cuDNN that is nowhere) and "own" (cuda, 100,000 K
+// bytes of workspace).
+BundleMaker PlansMaker();
 
 // One op, `variants` in all, spread over entries as real bundles are: 16 variants an entry.
 BundleMaker LargeMaker(uint32_t variants);

@@ -249,7 +249,7 @@ struct FakeCalls {
   // A capture of an own stream gives a graph of one kernel node, whose function is not this fake's.
   static CUresult StreamCreate(CUstream* stream, unsigned) {
     const CUresult entered = g_fake->EnterUnsafe("StreamCreate");
-    if (entered == CUDA_SUCCESS) *stream = reinterpret_cast<CUstream>(0x5000);
+    if (entered == CUDA_SUCCESS) *stream = reinterpret_cast<CUstream>(g_fake->NextHandle());
     return entered;
   }
   static CUresult StreamDestroy(CUstream) { return g_fake->Enter("StreamDestroy"); }
@@ -258,7 +258,7 @@ struct FakeCalls {
   }
   static CUresult StreamEndCapture(CUstream, CUgraph* graph) {
     const CUresult entered = g_fake->Enter("StreamEndCapture");
-    if (entered == CUDA_SUCCESS) *graph = reinterpret_cast<CUgraph>(0x6000);
+    if (entered == CUDA_SUCCESS) *graph = reinterpret_cast<CUgraph>(g_fake->NextHandle());
     return entered;
   }
   static CUresult GraphGetNodes(CUgraph, CUgraphNode* nodes, size_t* count) {
@@ -322,6 +322,11 @@ CUresult FakeDriver::Enter(const char* name) {
   if (failing_.empty()) return CUDA_SUCCESS;
   auto found = failing_.find(name);
   return found != failing_.end() ? found->second : CUDA_SUCCESS;
+}
+
+uint64_t FakeDriver::NextHandle() {
+  std::lock_guard lock(mutex_);
+  return next_handle_++;
 }
 
 CUresult FakeDriver::EnterUnsafe(const char* name) {

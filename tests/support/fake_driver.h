@@ -91,6 +91,7 @@ class FakeDriver {
 
   CUresult Enter(const char* name);
   CUresult EnterUnsafe(const char* name);  // of the calls that a capture forbids
+  uint64_t NextHandle();                   // of a stream or graph
 
   DriverApi api_;
   mutable std::mutex mutex_;
@@ -99,6 +100,7 @@ class FakeDriver {
   bool capturing_ = false;
   uint64_t call_count_ = 0;
   uint64_t fail_at_ = 0;
+  uint64_t next_handle_ = 0x5000;
   CUresult fail_with_ = CUDA_SUCCESS;
   std::map<std::string, CUresult> failing_;
   std::map<int, int> attributes_;

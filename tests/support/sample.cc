@@ -1,7 +1,9 @@
 // The bundles that most tests use.
 #include <algorithm>
 
+#include "kbundle/execution_plan.h"
 #include "support/bundle_maker.h"
+#include "support/fake_driver.h"
 
 namespace kbundle::testing {
 namespace {
@@ -135,6 +137,45 @@ BundleMaker SampleMaker(size_t code_bytes) {
   AddScaleVariants(maker, code_bytes);
   AddSum(maker, code_bytes);
   maker.AddRanOn(0, "NVIDIA Test GPU");
+  return maker;
+}
+
+BundleMaker PlansMaker() {
+  BundleMaker maker;
+  maker.index.name = "plans";
+  fb::OpT& op = maker.AddOp("plans.one");
+  maker.AddOperand(op, "x", "f32", "rows K");
+  maker.AddResult(op, "y", "f32", "rows K");
+  fb::AttributeT& scale = maker.AddAttribute(op, "scale", AttributeType::kFloat);
+  scale.has_default = true;
+  scale.floats = {1.0};
+  op.coordinates = {0, 1};
+  fb::TemplateT& planned =
+      maker.AddTemplate("planned", Provider::kCudnn, {"ROWS", "COLS", "CUDNN"});
+  planned.when.push_back(maker.Rule(op, &planned, "rows ROWS ==", "ROWS as planned"));
+  planned.when.push_back(maker.Rule(op, &planned, "K COLS ==", "COLS as planned"));
+  fb::StepT& plan = maker.AddKernelStep(planned, "graph");
+  for (const char* arg : {"x", "y", "f32(scale)"}) maker.AddArg(planned, plan, arg);
+  fb::TemplateT& own = maker.AddTemplate("own", Provider::kCuda);
+  auto region = std::make_unique<fb::RegionT>();
+  region->name = "scratch";
+  region->type = std::make_unique<fb::TypeRef>(int8_t{-1}, static_cast<uint8_t>(DType::kU8));
+  region->text = "u8[100000 * K]";
+  region->bytes = std::make_unique<fb::Span>(maker.Program(op, &own, "100000 K *"));
+  own.regions.push_back(std::move(region));
+  fb::StepT& step = maker.AddKernelStep(own, "own");
+  for (const char* arg : {"y", "x", "f32(scale)", "ws:scratch"}) maker.AddArg(own, step, arg);
+
+  ExecutionPlanBlob blob;
+  blob.cudnn_version = 90000;
+  blob.workspace_bytes = kPlanWorkspace;
+  blob.uids = {1, 2, 3};
+  blob.plan = "{\"driverVer\":1}";
+  const std::string bytes = Serialize(blob);
+  const uint32_t code = maker.AddBlob(FakeImage({{"own", {8, 8, 4, 8}}}), fb::BlobFormat::Cubin);
+  const uint32_t made = maker.AddBlob({bytes.begin(), bytes.end()}, fb::BlobFormat::ExecutionPlan);
+  maker.AddVariant(planned, "sm_90a", {}, {4, 8, 90000}, {made}, {"engine 6"});
+  maker.AddVariant(own, "sm_90a", {}, {}, {code}, {"own"});
   return maker;
 }
 

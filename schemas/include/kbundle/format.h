@@ -97,7 +97,7 @@ enum class ArgKind : uint8_t {
   kResult = 2,     // pointer; index = result
   kRegion = 3,     // pointer; index = workspace region
   kInteger = 4,    // program, converted to ctype, checked to fit
-  kFloat = 5,      // index = float attribute, as ctype kF32 or kF64
+  kFloat = 5,      // index = float attribute, as ctype kF32 or kF64; count > 0: element of an array
   kArray = 6,      // index = array attribute, ctype[count] by value, zero padded
   kTensorMap = 7,  // index into Step.tensor_maps
 };

@@ -85,6 +85,8 @@ KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
  *   "operands":[{"name","shape","optional","strided"}],
  *   "results":[{"name","shape","alias": operand index or -1,"conditional"}],
  *   "attributes":[{"name","type","default","choices","max_len"}],
+ *   "score_mods":[{"name","text","scalars":[..],"tensors":[{"name","dims":"hq"}]}] (only of ops
+ *    that take them: what score_scalars and score_tensor0, 1 hold, in order),
  *   "operands_with_ellipsis":[bool..],"results_with_ellipsis":[bool..],
  *   "tolerances":[{"result","dtype","ulps","relative"}],
  *   "problems":[{"text","operands":[{"present","dtype","dims"}],"attributes":{}}],

@@ -51,7 +51,7 @@ def call(bundle, op, *operands, **attributes):
     declared = len(bundle.op(op).operands)
     given = list(operands) + [None] * (declared - len(operands))
     present = tuple(operand is not None for operand in given)
-    arrays = _same_axes([jnp.asarray(operand) for operand in given if operand is not None])
+    arrays = same_axes([jnp.asarray(operand) for operand in given if operand is not None])
     inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
     outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal))
     results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
@@ -112,7 +112,7 @@ def _varying(array):
     return frozenset(axes)
 
 
-def _same_axes(arrays):
+def same_axes(arrays):
     """Inside shard_map every operand must vary over the same axes: those of all of them together."""
     union = frozenset().union(*(_varying(array) for array in arrays)) if arrays else frozenset()
     if not union:

@@ -1,0 +1,34 @@
+// Score modifiers as the pointwise nodes that cuDNN's attention takes, as JSON of the planner's
+// request:
+//
+//   {"nodes": [{"id": 1, "mode": "DIV", "x": REF, "y": REF, "z": REF}, ..], "result": REF}
+//   REF   {"node": 1}, {"score": true}, {"gradient": true}, {"index": "q"}, {"tensor": "slope"}:
+//         tensors of the graph; {"scalar": "cap"}, {"value": 0.5}: by value
+//   mode  ADD SUB MUL DIV MIN MAX ABS EXP LOG TANH SIGMOID ERF SQRT POW RECIPROCAL CMP_EQ CMP_NEQ
+//         CMP_GT CMP_GE CMP_LT CMP_LE LOGICAL_AND LOGICAL_OR LOGICAL_NOT SELECT (x where z else y)
+//
+// cuDNN takes what is by value only as the operand y, and each node needs a tensor of the graph
+// (measured with 9.19), so operations are turned about: c - x is x * -1 + c, c / x is
+// RECIPROCAL(x) * c, x * (a / b) is x * a / b, a select of two numbers moves outwards. Which side a
+// comparison with NaN takes may change by that.
+#ifndef KBUNDLE_BUILDER_SCORE_LOWER_H_
+#define KBUNDLE_BUILDER_SCORE_LOWER_H_
+
+#include <nlohmann/json.hpp>
+
+#include "kbundle/status.h"
+#include "score_expression.h"
+
+namespace kbundle::builder {
+
+// "score_mod". kUnimplemented: what cuDNN cannot compute of it, such as a product of two scalars;
+// the expression stays legal for the variants that have it compiled in.
+Result<nlohmann::json> LowerScoreMod(const ScoreExpression& expression);
+
+// "score_mod_backward": d loss / d s from d loss / d (modified score), which is {"gradient": true}.
+// Its nodes may refer to those of LowerScoreMod, and their ids go on after them.
+Result<nlohmann::json> LowerScoreModBackward(const ScoreExpression& expression);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_SCORE_LOWER_H_

@@ -1,0 +1,188 @@
+// The gradients of k and v, and with them that of q.
+//
+// A block of threads takes kKeys keys of one head and walks over the queries that see any of them,
+// of every head that shares the keys. Its eight warps divide each product anew:
+//
+//   s = q k^T, dp = dout v^T    2 x 4 warps over queries x keys
+//   dv += p^T dout, dk += ds^T q    4 x 2 warps over keys x columns, kept in registers
+//   dq = ds k                   over queries x columns; added to floats in global memory
+//
+// p and ds pass through shared memory, since the warp that computes an element is not the one that
+// needs it. Several blocks add to the same dq: their order is not fixed, nor is the rounding. The
+// deterministic op leaves dq to a kernel of its own, backward_queries.cuh.
+#pragma once
+
+#include "gradient.cuh"
+#include "tile.cuh"
+
+namespace attention {
+
+template <typename T, int kHead, int kHeadV, int kMod, bool kExtras, bool kVector>
+struct BackwardKeys {
+  static constexpr int kWarps = 8, kThreads = kWarps * 32;
+  static constexpr int kQueries = 64;
+  static constexpr int kKeys = kHead > 128 ? 64 : 128;
+  static constexpr int kTilesK = kKeys / 64;  // tiles of 16 keys of a warp in dk and dv
+  // Warps along the queries in dq: 96 columns are three pairs of tiles for each of two warps.
+  static constexpr int kRowWarps = kHead == 96 ? 4 : 2, kColumnWarps = kWarps / kRowWarps;
+  static constexpr int kTilesQ = kQueries / 16 / kRowWarps;
+
+  using TileQ = Tile<kHead>;
+  using TileV = Tile<kHeadV>;
+  using TileS = Tile<kKeys>;
+  static constexpr int kBytesK = kKeys * TileQ::kRowBytes, kBytesV = kKeys * TileV::kRowBytes;
+  static constexpr int kBytesQ = kQueries * TileQ::kRowBytes;
+  static constexpr int kBytesO = kQueries * TileV::kRowBytes;
+  static constexpr int kBytesS = kQueries * TileS::kRowBytes;
+  static constexpr int kBytesRows = kQueries * 2 * 4;  // stats and delta
+  static constexpr int kStage = kBytesQ + kBytesO + kBytesRows;
+  // With three stages and two tiles of scores, those of the next queries are computed between the
+  // same barriers as the sums over the present ones. Wide heads leave no room for that.
+  static constexpr bool kAhead = kHead <= 128;
+  static constexpr int kStages = kAhead ? 3 : 2;
+  static constexpr int kAtStages = kBytesK + kBytesV;
+  static constexpr int kAtP = kAtStages + kStages * kStage, kAtS = kAtP + kBytesS;
+  static constexpr int kShared = kAtP + (kAhead ? 4 : 2) * kBytesS;
+
+  Gradient<T, kMod, kExtras> gradient;
+  Source q, dout;  // of the head in turn
+  const float* stats;
+  const float* delta;
+  float* dq;  // null when it is not wanted
+  int first_key, thread, warp, lane;
+  unsigned shared;
+
+  float dk[kTilesK][kHead / 16][4], dv[kTilesK][kHeadV / 16][4];
+
+  __device__ __forceinline__ void LoadQueries(unsigned stage, int first) const {
+    LoadTile<kQueries, kHead, kThreads, kVector>(stage, q, first, thread);
+    LoadTile<kQueries, kHeadV, kThreads, kVector>(stage + kBytesQ, dout, first, thread);
+    const int row = first + thread % kQueries;
+    if (thread < 2 * kQueries)
+      CopyAsync4(stage + kBytesQ + kBytesO + thread * 4,
+                 (thread < kQueries ? stats : delta) + (row < q.rows ? row : 0), row < q.rows);
+  }
+
+  // p and ds of the queries in a stage, into the two tiles at `scores`.
+  __device__ __forceinline__ void Scores(unsigned stage, int first, unsigned scores) const {
+    constexpr int kM = 2, kN = kKeys / 32;
+    const int row = warp / 4 * 32, key = warp % 4 * (kKeys / 4);
+    float s[kM][kN][4], dp[kM][kN][4];
+    Clear(s);
+    MultiplyRows<T, TileQ, TileQ, kHead / 16>(s, TileQ::RowsFirst(stage, row, lane),
+                                              TileQ::ChunksFirst(shared, key, lane));
+    Clear(dp);
+    MultiplyRows<T, TileV, TileV, kHeadV / 16>(dp, TileV::RowsFirst(stage + kBytesQ, row, lane),
+                                               TileV::ChunksFirst(shared + kBytesK, key, lane));
+    float base[kM][2], less[kM][2];
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const unsigned at = stage + kBytesQ + kBytesO + (row + lane / 4 + m * 16 + half * 8) * 4;
+        base[m][half] = gradient.Base(LoadSharedFloat(at));
+        less[m][half] = LoadSharedFloat(at + kQueries * 4);
+      }
+    gradient.Apply(s, dp, base, less, first + row + lane / 4, first_key + key + (lane & 3) * 2,
+                   gradient.mask.Whole(first, kQueries, first_key, kKeys), lane);
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int n = 0; n < kN; ++n) {
+          const unsigned at = scores +
+                              TileS::Chunk(row + lane / 4 + m * 16 + half * 8, key / 8 + n) +
+                              (lane & 3) * 4;
+          StoreShared4(at, Element<T>::Pack(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+          StoreShared4(at + kBytesS, Element<T>::Pack(dp[m][n][half * 2], dp[m][n][half * 2 + 1]));
+        }
+  }
+
+  // sum += the transposed tile of scores times the rows in `tile`, over the keys and columns of
+  // this warp.
+  template <typename Layout, int kN>
+  __device__ __forceinline__ void AddDown(float (&sum)[kTilesK][kN][4], unsigned scores,
+                                          unsigned tile) const {
+    const unsigned a = TileS::ChunksFirst(scores, 0, lane);
+    const unsigned b = Layout::Group(Layout::RowsFirst(tile, 0, lane), warp % 2);
+    unsigned at[kTilesK];
+#pragma unroll
+    for (int m = 0; m < kTilesK; ++m) at[m] = TileS::Pair(a, warp / 2 * kTilesK + m);
+#pragma unroll
+    for (int k = 0; k < kQueries / 16; ++k) {
+      unsigned fragment[kTilesK][4];
+#pragma unroll
+      for (int m = 0; m < kTilesK; ++m)
+        LoadTransposed(fragment[m], at[m] + k * 16 * TileS::kRowBytes);
+      MultiplyDown<T, Layout, 2>(sum, fragment, b + k * 16 * Layout::kRowBytes);
+    }
+  }
+
+  __device__ __forceinline__ void AddQueries(int first, unsigned ds) const {
+    constexpr int kN = kHead / 8 / kColumnWarps;
+    const int row = warp / kColumnWarps * kTilesQ * 16, column = warp % kColumnWarps;
+    const unsigned a = TileS::RowsFirst(ds, row, lane);
+    const unsigned b = TileQ::Group(TileQ::RowsFirst(shared, 0, lane), column);
+    float sum[kTilesQ][kN][4];
+    Clear(sum);
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+      unsigned fragment[kTilesQ][4];
+#pragma unroll
+      for (int m = 0; m < kTilesQ; ++m)
+        LoadMatrices(fragment[m], TileS::Pair(a, k) + m * 16 * TileS::kRowBytes);
+      MultiplyDown<T, TileQ, kColumnWarps>(sum, fragment, b + k * 16 * TileQ::kRowBytes);
+    }
+    // A lane and its neighbour hold four columns of two rows: each adds one row.
+    const bool odd = lane & 1;
+#pragma unroll
+    for (int m = 0; m < kTilesQ; ++m) {
+      const int r = first + row + lane / 4 + m * 16 + (odd ? 8 : 0);
+      float* to = dq + static_cast<int64>(r) * q.columns;
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        float(&x)[4] = sum[m][n];
+        const float a = __shfl_xor_sync(kAll, odd ? x[0] : x[2], 1);
+        const float c = __shfl_xor_sync(kAll, odd ? x[1] : x[3], 1);
+        const float four[4] = {odd ? a : x[0], odd ? c : x[1], odd ? x[2] : a, odd ? x[3] : c};
+        const int at = (n / 2 * kColumnWarps + column) * 16 + n % 2 * 8 + (lane & 2) * 2;
+        if (r >= q.rows) continue;
+        if constexpr (kVector) {
+          if (at < q.columns) AddFour(to + at, four);
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (at + i < q.columns) atomicAdd(to + at + i, four[i]);
+        }
+      }
+    }
+  }
+
+  // The queries in a stage, whose scores are ready, into all sums.
+  __device__ __forceinline__ void Add(unsigned stage, int first, unsigned scores) {
+    AddDown<TileV>(dv, scores, stage + kBytesQ);
+    AddDown<TileQ>(dk, scores + kBytesS, stage);
+    if (dq != nullptr) AddQueries(first, scores + kBytesS);
+  }
+
+  // The sums of this warp into a tile, as elements.
+  template <typename Layout, int kN>
+  __device__ __forceinline__ void Stage(const float (&sum)[kTilesK][kN][4], float factor,
+                                        unsigned tile) const {
+#pragma unroll
+    for (int m = 0; m < kTilesK; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int n = 0; n < kN; ++n) {
+          const int row = (warp / 2 * kTilesK + m) * 16 + lane / 4 + half * 8;
+          const int chunk = (n / 2 * 2 + warp % 2) * 2 + n % 2;
+          StoreShared4(
+              tile + Layout::Chunk(row, chunk) + (lane & 3) * 4,
+              Element<T>::Pack(sum[m][n][half * 2] * factor, sum[m][n][half * 2 + 1] * factor));
+        }
+  }
+};
+
+}  // namespace attention

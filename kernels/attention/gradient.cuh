@@ -1,0 +1,139 @@
+// The gradient of the scores, which both backward kernels compute anew from the products of their
+// tiles: p = 2^(score - stats), ds = p * (dp - delta) * slope of the modifier.
+#pragma once
+
+#include "dropout.cuh"
+#include "mask.cuh"
+#include "score.cuh"
+
+namespace attention {
+
+// Of one head of one batch.
+template <typename T, int kMod, bool kExtras>
+struct Gradient {
+  static constexpr bool kPlain = IsIdentity<kMod>() && !kExtras;
+
+  Mask mask;
+  Bias bias;
+  float* bias_gradient;  // null unless wanted
+  Dropout dropout;
+  ScoreArgs score;
+  float scale;
+  int mod, b, h;
+  unsigned dropout_row;  // number of query 0
+
+  // What is subtracted from a row's scores, or, of plain scores, from what they are as a power of
+  // two. Rows that see nothing get probabilities of 0.
+  __device__ static __forceinline__ float Base(float stats) {
+    return stats == -Infinity() ? Infinity() : kPlain ? stats * kLog2e : stats;
+  }
+
+  // Products s (of q and k) and dp (of dout and v) become what multiplies dout in dv, and ds. A
+  // lane holds rows `row` + 16 m + 8 half and keys `key` + 8 n + 0 and 1.
+  template <int kM, int kN>
+  __device__ __forceinline__ void Apply(float (&s)[kM][kN][4], float (&dp)[kM][kN][4],
+                                        const float (&base)[kM][2], const float (&delta)[kM][2],
+                                        int row, int key, bool whole, int lane) const {
+    if constexpr (kPlain) {
+      const float factor = scale * kLog2e;
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float p = Exp2(fmaf(s[m][n][i], factor, -base[m][i / 2]));
+            s[m][n][i] = p;
+            dp[m][n][i] = p * (dp[m][n][i] - delta[m][i / 2]);
+          }
+    } else if constexpr (!kExtras) {
+      WithMod<kMod>(mod, [&](auto modifier) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+          for (int n = 0; n < kN; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int q = row + m * 16 + i / 2 * 8, k = key + n * 8 + (i & 1);
+              const float x = s[m][n][i] * scale;
+              const float y = modifier.Apply(x, b, h, q, k, score);
+              const float p = Exp2((y - base[m][i / 2]) * kLog2e);
+              s[m][n][i] = p;
+              dp[m][n][i] =
+                  p * (dp[m][n][i] - delta[m][i / 2]) * modifier.Slope(x, b, h, q, k, score);
+            }
+      });
+    } else {
+      ApplyExtras(s, dp, base, delta, row, key, lane);
+    }
+    if (!kExtras && !whole) Hide(s, dp, row, key);
+  }
+
+  // With bias and dropout. What is not seen is left out at once, so that it adds nothing to the
+  // gradient of the bias.
+  template <int kM, int kN>
+  __device__ __forceinline__ void ApplyExtras(float (&s)[kM][kN][4], float (&dp)[kM][kN][4],
+                                              const float (&base)[kM][2],
+                                              const float (&delta)[kM][2], int row, int key,
+                                              int lane) const {
+    unsigned keeps[kM];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      keeps[m] = kAll;
+      if (!dropout.present) continue;
+      keeps[m] = 0;
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+        keeps[m] |= dropout.Keeps(dropout_row + row + m * 16, key + n * 8, lane) << (n * 4);
+    }
+    const float kept = dropout.present ? dropout.scale : 1.0f;
+    WithMod<kMod>(mod, [&](auto modifier) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int q = row + m * 16 + half * 8;
+          const Range seen = mask.KeysOf(q);
+#pragma unroll
+          for (int n = 0; n < kN; ++n)
+#pragma unroll
+            for (int i = half * 2; i < half * 2 + 2; ++i) {
+              const int k = key + n * 8 + (i & 1);
+              const bool visible = k >= seen.begin && k < seen.end;
+              const float x = s[m][n][i] * scale;
+              float y = modifier.Apply(x, b, h, q, k, score);
+              if (bias.data != nullptr) y += bias.template At<T>(q, k);
+              const float p = visible ? Exp2((y - base[m][half]) * kLog2e) : 0.0f;
+              const float keep = keeps[m] >> (n * 4 + i) & 1 ? kept : 0.0f;
+              const float ds = visible ? p * (dp[m][n][i] * keep - delta[m][half]) : 0.0f;
+              if (bias_gradient != nullptr && visible)
+                atomicAdd(bias_gradient + static_cast<int64>(q) * bias.keys + k, ds);
+              s[m][n][i] = p * keep;
+              dp[m][n][i] = visible ? ds * modifier.Slope(x, b, h, q, k, score) : 0.0f;
+            }
+        }
+    });
+  }
+
+  template <int kM, int kN>
+  __device__ __forceinline__ void Hide(float (&s)[kM][kN][4], float (&dp)[kM][kN][4], int row,
+                                       int key) const {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Range seen = mask.KeysOf(row + m * 16 + half * 8);
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = half * 2; i < half * 2 + 2; ++i) {
+            const int k = key + n * 8 + (i & 1);
+            const bool visible = k >= seen.begin && k < seen.end;
+            s[m][n][i] = visible ? s[m][n][i] : 0.0f;
+            dp[m][n][i] = visible ? dp[m][n][i] : 0.0f;
+          }
+      }
+  }
+};
+
+}  // namespace attention

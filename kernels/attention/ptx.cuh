@@ -1,0 +1,149 @@
+// The instructions of the attention kernels that C++ does not name: tensor core products of 16-bit
+// operands, loads of their fragments from shared memory, asynchronous copies into it, 2^x.
+//
+// All of them exist from compute capability 8.0 on. T is only a tag here: elements are moved as
+// bits, so that a kernel needs none of CUDA's own headers and compiles in a fraction of the time.
+#pragma once
+
+struct __half;
+struct __nv_bfloat16;
+
+namespace attention {
+
+using int64 = long long;
+using uint64 = unsigned long long;
+
+inline constexpr unsigned kAll = 0xffffffffu;
+inline constexpr float kLog2e = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+__device__ __forceinline__ float Infinity() { return __int_as_float(0x7f800000); }
+
+// 2^t; zero for t below -126.
+__device__ __forceinline__ float Exp2(float t) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
+  return r;
+}
+
+// What differs between the 16-bit types.
+template <typename T>
+struct Element;
+
+template <>
+struct Element<__nv_bfloat16> {
+  // Two floats in one word, `low` in its lower half.
+  __device__ static __forceinline__ unsigned Pack(float low, float high) {
+    unsigned word;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+    return word;
+  }
+  __device__ static __forceinline__ float Low(unsigned word) { return __uint_as_float(word << 16); }
+  __device__ static __forceinline__ float High(unsigned word) {
+    return __uint_as_float(word & 0xffff0000u);
+  }
+  // c += a * b: a is 16 x 16 by rows, b is 16 x 8 by columns, c is 16 x 8.
+  __device__ static __forceinline__ void Multiply(float (&c)[4], const unsigned (&a)[4],
+                                                  unsigned b0, unsigned b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+};
+
+template <>
+struct Element<__half> {
+  __device__ static __forceinline__ unsigned Pack(float low, float high) {
+    unsigned word;
+    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+    return word;
+  }
+  __device__ static __forceinline__ float Low(unsigned word) {
+    float f;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(f) : "r"(word));
+    return f;
+  }
+  __device__ static __forceinline__ float High(unsigned word) { return Low(word >> 16); }
+  __device__ static __forceinline__ void Multiply(float (&c)[4], const unsigned (&a)[4],
+                                                  unsigned b0, unsigned b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+};
+
+// Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void LoadMatrices(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+
+__device__ __forceinline__ void LoadTransposed(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+
+// Starts copying 16 bytes, or writing 16 zero bytes where not `wanted`; `from` is not read then.
+__device__ __forceinline__ void CopyAsync16(unsigned to, const void* from, bool wanted) {
+  const int size = wanted ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size)
+               : "memory");
+}
+
+__device__ __forceinline__ void CopyAsync4(unsigned to, const void* from, bool wanted) {
+  const int size = wanted ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(size)
+               : "memory");
+}
+
+// Waits until all copies that this thread started have arrived.
+__device__ __forceinline__ void WaitCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ __forceinline__ unsigned SharedAddress(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+
+__device__ __forceinline__ void StoreShared4(unsigned address, unsigned word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void StoreShared16(unsigned address, const uint4& v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+__device__ __forceinline__ uint4 LoadShared16(unsigned address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ float LoadSharedFloat(unsigned address) {
+  float f;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(f) : "r"(address) : "memory");
+  return f;
+}
+
+// to[i] += x[i] for four floats in a row; `to` is a multiple of 16 bytes.
+__device__ __forceinline__ void AddFour(float* to, const float (&x)[4]) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]),
+               "f"(x[2]), "f"(x[3])
+               : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
+#endif
+}
+
+}  // namespace attention

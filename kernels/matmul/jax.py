@@ -1,0 +1,276 @@
+"""Matrix products as differentiable JAX functions: kbj.matmul, kbj.dense, kbj.mlp, where kbj is kbundle.jax.
+
+They run the op matmul.matmul of the default bundle (kbundle.use). What it means is in README.md beside this file. Flags,
+dtypes and alpha are part of the compiled program: Python values, never traced ones.
+
+Gradients are products as well. One that arrives in a wider dtype than the operands have is rounded to theirs first.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from kbundle import default_bundle
+from kbundle.jax import call
+from kbundle.jax._primitive import same_axes
+
+__all__ = ["dense", "matmul", "mlp"]
+
+_ACTIVATIONS = (None, "relu", "gelu")
+_FP8 = (jnp.float8_e4m3fn, jnp.float8_e5m2)
+_DTYPES = (jnp.bfloat16, jnp.float16, jnp.float32)
+
+
+def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, precision=None, a_scale=None, b_scale=None,
+           fast_accumulation=False):
+    """alpha * op(a) @ op(b), where op swaps the last two axes if trans_a or trans_b says so. Shapes are those of
+    jnp.matmul: vectors, matrices, and leading dims that broadcast.
+
+    Operands are bfloat16, float16 or float32, of one dtype after JAX's promotion, or both FP8 (e4m3fn, e5m2, also
+    mixed). Sums are float32. out_dtype is by default that of the operands, bfloat16 for FP8. precision matters for
+    float32 on a GPU: "ieee" (or jax.lax.Precision.HIGHEST) against "tf32" (every other); by default what
+    jax_default_matmul_precision says. FP8 operands are multiplied by the scalars a_scale and b_scale, arrays on the
+    device; fast_accumulation lets sums of FP8 products be less exact. FP8 has no gradient.
+    """
+    a, b = _same_dtype("matmul", a, b)
+    if (trans_a and a.ndim < 2) or (trans_b and b.ndim < 2) or not a.ndim or not b.ndim:
+        raise ValueError("matmul: the operands have shapes %s and %s; a scalar is no matrix, and a vector has no axes to "
+                         "swap" % (a.shape, b.shape))
+    vectors = a.ndim == 1, b.ndim == 1
+    a, b = a[None] if vectors[0] else a, b[:, None] if vectors[1] else b
+    depth = a.shape[-2 if trans_a else -1], b.shape[-1 if trans_b else -2]
+    if depth[0] != depth[1]:
+        raise ValueError("matmul: op(a) has %d columns and op(b) %d rows, of shapes %s and %s; they must be equally many"
+                         % (*depth, a.shape, b.shape))
+    out_dtype = jnp.dtype(out_dtype or (jnp.bfloat16 if a.dtype in _FP8 else a.dtype))
+    how = _How(bool(trans_a), bool(trans_b), out_dtype, float(alpha), _precision(a, precision), bool(fast_accumulation))
+    d = _batched(a, b, _scale(a, a_scale), _scale(b, b_scale), how)
+    dims = d.shape[:-2] + (() if vectors[0] else d.shape[-2:-1]) + (() if vectors[1] else d.shape[-1:])
+    return d.reshape(dims)
+
+
+def dense(x, w, bias=None, activation=None, *, precision=None):
+    """activation(x[.., K] @ w[K, N] + bias[N]) with activation None, "relu" or "gelu" (the approximation with tanh), in
+    one call. Leading dims of x are rows of one product: cheaper than vmap, which repeats w."""
+    (x, w), bias = _same_dtype("dense", x, w), _bias("dense", bias, w)
+    _check_layer("dense", x.shape, w, bias, activation)
+    if x.size == 0 or w.size == 0:
+        return _formula(x, w, bias, activation)
+    arrays = same_axes([v for v in (x.reshape(-1, x.shape[-1]), w, bias) if v is not None])
+    y = _dense(*arrays[:2], arrays[2] if bias is not None else None, activation, _precision(x, precision))
+    return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None):
+    """dense(dense(x, w1, bias1, activation), w2, bias2), where the gradient of the activation and that of bias1 are part
+    of the product that makes them. A bias may be None."""
+    (x, w1), bias1 = _same_dtype("mlp", x, w1), _bias("mlp", bias1, w1)
+    (x, w2), bias2 = _same_dtype("mlp", x, w2), _bias("mlp", bias2, w2)
+    if activation is None:
+        raise ValueError('mlp: activation is None; "relu" or "gelu" is needed')
+    _check_layer("mlp", x.shape, w1, bias1, activation)
+    _check_layer("mlp", w1.shape, w2, bias2, None)
+    if x.size == 0 or w1.size == 0 or w2.size == 0:
+        return _formula(_formula(x, w1, bias1, activation), w2, bias2, None)
+    given = [x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2]
+    arrays = iter(same_axes([v for v in given if v is not None]))
+    y = _mlp(*(None if v is None else next(arrays) for v in given), activation, _precision(x, precision))
+    return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+class _How(NamedTuple):
+    """What of a product is part of the program."""
+    trans_a: bool
+    trans_b: bool
+    out_dtype: jnp.dtype
+    alpha: float = 1.0
+    precision: str = "tf32"
+    fast_accumulation: bool = False
+
+
+# ---- arguments ----
+
+def _same_dtype(function, a, b):
+    a, b = jnp.asarray(a), jnp.asarray(b)
+    if a.dtype in _FP8 and b.dtype in _FP8:
+        return a, b
+    dtype = None if a.dtype in _FP8 or b.dtype in _FP8 else jnp.promote_types(a.dtype, b.dtype)
+    if dtype not in _DTYPES:
+        raise TypeError("%s: the operands are %s and %s; both must be bfloat16, float16 or float32, or both FP8 (e4m3fn, "
+                        "e5m2); convert them with astype" % (function, a.dtype, b.dtype))
+    return a.astype(dtype), b.astype(dtype)
+
+
+def _bias(function, bias, w):
+    if bias is not None and jnp.asarray(bias).shape != w.shape[-1:]:
+        raise ValueError("%s: the bias has shape %s; for w of shape %s it must be %s"
+                         % (function, jnp.asarray(bias).shape, w.shape, w.shape[-1:]))
+    return None if bias is None else jnp.asarray(bias).astype(w.dtype)
+
+
+def _check_layer(function, x_shape, w, bias, activation):
+    if activation not in _ACTIVATIONS:
+        raise ValueError('%s: activation is %r; it must be None, "relu" or "gelu"' % (function, activation))
+    if w.dtype in _FP8:
+        raise TypeError("%s: FP8 has no gradient; use kbj.matmul with a_scale and b_scale" % function)
+    if w.ndim != 2 or not x_shape or x_shape[-1] != w.shape[0]:
+        raise ValueError("%s: x of shape %s and w of shape %s do not fit; they must be [.., K] and [K, N]"
+                         % (function, tuple(x_shape), w.shape))
+
+
+def _precision(a, given):
+    """The op's choice; where it makes no difference always the same one, so that equal products share a plan."""
+    if a.dtype != jnp.float32:
+        return "tf32"
+    if given is None:
+        given = jax.config.jax_default_matmul_precision
+    if isinstance(given, tuple):
+        given = max(given, key=lambda one: _precision(a, one) == "ieee")
+    name = getattr(given, "name", given)
+    return "ieee" if str(name).lower() in ("ieee", "highest", "float32", "f32_f32_f32") else "tf32"
+
+
+def _scale(array, scale):
+    if scale is None:
+        return None
+    if array.dtype not in _FP8:
+        raise TypeError("matmul: a scale is given for an operand of dtype %s; scales are for FP8, use alpha" % array.dtype)
+    scale = jnp.asarray(scale, jnp.float32)
+    if scale.size != 1:
+        raise ValueError("matmul: a scale has shape %s; it must be one number for all of the operand" % (scale.shape,))
+    return scale.reshape(())
+
+
+# ---- products ----
+
+def _call(a, b, how, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, **attributes):
+    """(d, aux_out, mask_out, dbias) of the op."""
+    given = {name: value for name, value in how._asdict().items() if name != "fast_accumulation" or a.dtype in _FP8}
+    return call(default_bundle(), "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, **given, **attributes)
+
+
+def _batched(a, b, a_scale, b_scale, how):
+    """The product of operands with leading dims that broadcast. Where only a has some, they are rows."""
+    rows, columns = a.shape[-1 if how.trans_a else -2], b.shape[-2 if how.trans_b else -1]
+    lead = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if 0 in (a.size, b.size):
+        return jnp.zeros((*lead, rows, columns), how.out_dtype)
+    if b.ndim == 2 and not how.trans_a:
+        a = a.reshape(-1, a.shape[-1])
+    else:
+        a, b = jnp.broadcast_to(a, lead + a.shape[-2:]), jnp.broadcast_to(b, lead + b.shape[-2:])
+    arrays = iter(same_axes([v for v in (a, b, a_scale, b_scale) if v is not None]))
+    product = _fp8 if a.dtype in _FP8 else _product
+    return product(*(None if v is None else next(arrays) for v in (a, b, a_scale, b_scale)), how).reshape(*lead, rows, columns)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _fp8(a, b, a_scale, b_scale, how):
+    return _call(a, b, how, a_scale=a_scale, b_scale=b_scale)[0]
+
+
+def _fp8_backward(how, saved, dd):
+    raise NotImplementedError("[kbundle:UNIMPLEMENTED] differentiating kbj.matmul of FP8 operands: a gradient in FP8 would "
+                              "mean little; put the quantization and the product into one jax.custom_vjp of your own")
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _product(a, b, a_scale, b_scale, how):
+    return _call(a, b, how)[0]
+
+
+def _product_backward(how, saved, dd):
+    a, b = saved
+    dd = dd.astype(a.dtype)
+    like = how._replace(out_dtype=a.dtype)
+    if how.trans_a:
+        da = _call(b, dd, like._replace(trans_a=how.trans_b, trans_b=True))[0]
+    else:
+        da = _call(dd, b, like._replace(trans_a=False, trans_b=not how.trans_b))[0]
+    if how.trans_b:
+        db = _call(dd, a, like._replace(trans_a=True, trans_b=how.trans_a))[0]
+    else:
+        db = _call(a, dd, like._replace(trans_a=not how.trans_a, trans_b=False))[0]
+    return da, db, None, None
+
+
+# ---- layers ----
+
+def _formula(x, w, bias, activation):
+    y = jnp.matmul(x, w)
+    y = y if bias is None else y + bias
+    return {None: lambda v: v, "relu": jax.nn.relu, "gelu": jax.nn.gelu}[activation](y)
+
+
+def _layer(x, w, bias, activation, precision, **attributes):
+    how = _How(False, False, x.dtype, precision=precision)
+    return _call(x, w, how, bias=bias, epilogue=activation or "none", **attributes)
+
+
+def _saved_layer(x, w, bias, activation, precision):
+    """The layer's result, and what the gradient of its activation needs."""
+    y, aux, mask, _ = _layer(x, w, bias, activation, precision, with_aux=activation is not None)
+    return y, (aux if activation == "gelu" else mask)
+
+
+def _weight_gradients(x, dz, bias, precision):
+    how = _How(True, False, x.dtype, precision=precision)
+    dw, _, _, dbias = _call(x, dz, how, bias_gradient="none" if bias is None else "b")
+    return dw, dbias
+
+
+def _activation_gradient(dy, kept, activation):
+    """dy through the activation of a layer, as a formula that XLA joins with what made dy."""
+    if activation == "relu":
+        bits = (kept[..., None] >> jnp.arange(8, dtype=jnp.uint8)) & 1
+        return jnp.where(bits.reshape(kept.shape[:-1] + (-1,))[..., :dy.shape[-1]] != 0, dy, 0)
+    if activation == "gelu":
+        wide, pull = jax.vjp(jax.nn.gelu, kept.astype(jnp.float32))
+        return pull(dy.astype(wide.dtype))[0].astype(dy.dtype)
+    return dy
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _dense(x, w, bias, activation, precision):
+    return _layer(x, w, bias, activation, precision)[0]
+
+
+def _dense_forward(x, w, bias, activation, precision):
+    y, kept = _saved_layer(x, w, bias, activation, precision)
+    return y, (x, w, bias, kept)
+
+
+def _dense_backward(activation, precision, saved, dy):
+    x, w, bias, kept = saved
+    dz = _activation_gradient(dy, kept, activation)
+    dw, dbias = _weight_gradients(x, dz, bias, precision)
+    return _call(dz, w, _How(False, True, x.dtype, precision=precision))[0], dw, dbias
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def _mlp(x, w1, bias1, w2, bias2, activation, precision):
+    return _layer(_layer(x, w1, bias1, activation, precision)[0], w2, bias2, None, precision)[0]
+
+
+def _mlp_forward(x, w1, bias1, w2, bias2, activation, precision):
+    h, kept = _saved_layer(x, w1, bias1, activation, precision)
+    return _layer(h, w2, bias2, None, precision)[0], (x, w1, bias1, h, w2, bias2, kept)
+
+
+def _mlp_backward(activation, precision, saved, dy):
+    x, w1, bias1, h, w2, bias2, kept = saved
+    transposed = _How(False, True, x.dtype, precision=precision)
+    gradient = {"relu": "drelu", "gelu": "dgelu"}[activation]
+    dz, _, _, dbias1 = _call(dy, w2, transposed, epilogue=gradient, bias_gradient="none" if bias1 is None else "d",
+                             **{"mask" if activation == "relu" else "aux": kept})
+    dw2, dbias2 = _weight_gradients(h, dy, bias2, precision)
+    dw1, _ = _weight_gradients(x, dz, None, precision)
+    return _call(dz, w1, transposed)[0], dw1, dbias1, dw2, dbias2
+
+
+_fp8.defvjp(lambda a, b, a_scale, b_scale, how: (_fp8(a, b, a_scale, b_scale, how), None), _fp8_backward)
+_product.defvjp(lambda a, b, a_scale, b_scale, how: (_product(a, b, a_scale, b_scale, how), (a, b)), _product_backward)
+_dense.defvjp(_dense_forward, _dense_backward)
+_mlp.defvjp(_mlp_forward, _mlp_backward)
