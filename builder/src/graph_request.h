@@ -12,7 +12,8 @@ namespace kbundle::builder {
 
 // {"cudnn": 91900, "profile": {..}, "request": {..}} as JSON: all that decides the execution plan
 // but the programs that make it; "refused" with a reason instead of the request where the problem's
-// score modifier is nothing for cuDNN. kOutOfRange: an expression has no value for the point's problem.
+// score modifier is nothing for cuDNN. kOutOfRange: an expression has no value for the point's
+// problem.
 Result<std::string> GraphRequest(const Op& op, const Template& variant,
                                  const Template::Point& point, const Step& step,
                                  const Target& target);

@@ -25,6 +25,8 @@ SECTIONS = {
     "accuracy": (["accuracy.py"], 120, 1),
     "bandwidth": (["bandwidth.py"], 60, 1),
     "permutation": (["permutation.py"], 120, 1),
+    "attention": (["attention.py"], 200, 1),
+    "attention_jax": (["attention_jax.py"], 90, 1),
     "graphs": (["graphs.py"], 150, 1),
     "calls": (["calls.py"], 60, 1),
     "first_use": (["first_use.py"], 200, 1),
