@@ -99,7 +99,8 @@ def plan(library, ask):
 def cell(answer):
     if "error" in answer:
         return "no: " + answer["error"].split("take it): ")[-1].replace("|", "\\|")
-    return f"{answer['plans'][0]['workspace'] / 1e6:.1f} MB"
+    workspace = answer["plans"][0]["workspace"] / 1e6
+    return f"yes, {workspace:.1f} MB" if workspace >= 0.05 else "yes"
 
 
 def nodes_of(sizes, features):

@@ -50,6 +50,16 @@ TEST_F(CudnnPlanning, TwoChildrenInTwoFoldersMakeTheSameBytes) {
   const std::string old = before != nullptr ? before : "";
   Json backward = AttentionBackward({.order = "bshd"});
   backward["causal"] = "bottom_right";
+  // A ragged row of sums: its kernel's parameters hold more of the stack than others do.
+  Json ragged = CausalAttention();
+  Json& tensors = ragged["tensors"];
+  tensors["q_lengths"] = Operand(11, {4, 1, 1, 1});
+  tensors["kv_lengths"] = Operand(12, {4, 1, 1, 1});
+  int uid = 13;
+  for (const char* name : {"q", "k", "v", "o", "stats"}) {
+    tensors[name]["ragged"] = std::string(name) + "_ragged";
+    tensors[std::string(name) + "_ragged"] = Operand(uid++, {5, 1, 1, 1});
+  }
   std::vector<std::vector<CudnnPlans>> made;
   for (const char* name : {"a", "another-folder-whose-name-is-much-longer-than-that"}) {
     fs::create_directories(folder_ / name);
@@ -59,7 +69,7 @@ TEST_F(CudnnPlanning, TwoChildrenInTwoFoldersMakeTheSameBytes) {
     fs::copy_file(fs::canonical(options_.program), program);
     options_.program = program.string();
     made.emplace_back();
-    for (const Json& request : {CausalAttention(), backward}) {
+    for (const Json& request : {CausalAttention(), backward, ragged}) {
       Result<CudnnPlans> plans = Plan(request);
       ASSERT_TRUE(plans.ok()) << plans.status().ToString();
       made.back().push_back(std::move(*plans));
