@@ -1,9 +1,9 @@
 // Tuned winners inside a bundle: which tuned problem is this one, or which is nearest to it?
 //
 // Pure; FindTuned allocates nothing. The distance is the sum over the op's coordinates of the
-// absolute difference of their log2. Everything else that code can see must be equal: dtypes, which operands are
-// present, strides, attributes but floats (expressions cannot use floats) and coordinates, symbols
-// that are no coordinates.
+// absolute difference of their log2. Everything else that code can see must be equal: dtypes, which
+// operands are present, strides, attributes but floats (expressions cannot use floats) and
+// coordinates, symbols that are no coordinates.
 #ifndef KBUNDLE_TUNED_H_
 #define KBUNDLE_TUNED_H_
 
