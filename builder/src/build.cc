@@ -128,14 +128,15 @@ class BundleBuild {
     const std::vector<std::pair<std::string, Provider>> known = {{"cuda", Provider::kCuda},
                                                                  {"host", Provider::kHost},
                                                                  {"triton", Provider::kTriton},
-                                                                 {"cudnn", Provider::kCudnn}};
+                                                                 {"cudnn", Provider::kCudnn},
+                                                                 {"cublaslt", Provider::kCublasLt}};
     std::vector<Provider> providers;
     for (const std::string& name : options_.providers) {
       const auto found = std::find_if(known.begin(), known.end(),
                                       [&](const auto& provider) { return provider.first == name; });
       if (found == known.end()) {
-        return InvalidArgument(
-            fmt::format("--provider: '{}' is none; there are cuda, host, triton, cudnn", name));
+        return InvalidArgument(fmt::format(
+            "--provider: '{}' is none; there are cuda, host, triton, cudnn, cublaslt", name));
       }
       providers.push_back(found->second);
     }

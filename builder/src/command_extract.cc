@@ -58,6 +58,8 @@ const char* ReadWith(uint32_t format) {
       return "shared object; read it with: objdump -d ";
     case fb::BlobFormat::ExecutionPlan:
       return "execution plan of cuDNN; read it with: strings ";
+    case fb::BlobFormat::MatmulAlgorithm:
+      return "algorithm of cuBLASLt; read it with: xxd ";
   }
   return "unknown format; file: ";
 }

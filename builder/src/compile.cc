@@ -18,8 +18,20 @@ Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceT
       return CompileWithTriton(unit, tree, context);
     case Unit::Compiler::kCudnn:
       return CompileWithCudnn(unit, context);
+    case Unit::Compiler::kAlgorithm:
+      return ObjectOfAlgorithm(unit);
   }
   return Internal("unknown compiler");
+}
+
+Object ObjectOfAlgorithm(const Unit& unit) {
+  Object object;
+  object.format = ObjectFormat::kAlgorithm;
+  object.code = unit.extra_options;
+  KernelInfo info;
+  info.kernel = info.symbol = kAlgorithmKernel;
+  object.kernels.push_back(std::move(info));
+  return object;
 }
 
 std::vector<std::string> CanonicalOptions(const Unit& unit) {
@@ -31,6 +43,7 @@ std::vector<std::string> CanonicalOptions(const Unit& unit) {
     case Unit::Compiler::kHost:
       return HostOptions(unit);
     case Unit::Compiler::kTriton:
+    case Unit::Compiler::kAlgorithm:
       return {unit.extra_options};
     case Unit::Compiler::kCudnn:
       return {unit.extra_options, kExecutionPlanMagic};

@@ -32,6 +32,9 @@ struct CompileContext {
 Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                            const std::string& key, const CompileContext& context);
 
+// The algorithm that a unit of cuBLASLt's holds, as an object.
+Object ObjectOfAlgorithm(const Unit& unit);
+
 // The options that go into the key, without paths.
 std::vector<std::string> CanonicalOptions(const Unit& unit);
 

@@ -34,6 +34,14 @@ void AddMap(const TensorMap& map, Text* text) {
   }
 }
 
+void AddProduct(const Product& product, Text* text) {
+  for (const std::optional<Arg>& tensor : product.tensors) text->Add(tensor.value_or(Arg()));
+  text->Add(product.numbers);
+  text->Add(product.conditions);
+  text->Add(product.alpha.value_or(Arg()));
+  text->Add(product.beta.value_or(Arg()));
+}
+
 void AddStep(const Step& step, Text* text) {
   text->Add(std::to_string(static_cast<int>(step.kind)) + (step.programmatic ? "p" : "") +
             std::to_string(step.value));
@@ -46,6 +54,7 @@ void AddStep(const Step& step, Text* text) {
   text->Add(step.target);
   text->Add(step.source);
   for (const TensorMap& map : step.tensor_maps) AddMap(map, text);
+  if (step.product) AddProduct(*step.product, text);
 }
 
 }  // namespace

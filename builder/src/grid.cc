@@ -2,6 +2,7 @@
 // key fastest, without those that `keep` prunes.
 #include <algorithm>
 
+#include "algorithm_points.h"
 #include "expression_evaluate.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -195,6 +196,20 @@ void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
                       fmt::format("`keep` leaves no point of the grid of '{}'", variant.name),
                       "loosen a condition or add values to the tunables");
   }
+}
+
+void ReadAlgorithmGrid(Fields& fields, const Op& op, Names& names, Template& variant,
+                       Diagnostics& diagnostics) {
+  for (const std::string& name : AlgorithmTunables()) {
+    Entity entity{Entity::Kind::kTunable, static_cast<int>(variant.tunables.size()), {}, {}};
+    const std::string clash = names.Declare(name, entity);
+    if (!clash.empty()) diagnostics.Error(variant.where, clash, "algorithms have this tunable");
+    variant.tunables.push_back(name);
+  }
+  Enumerate(TypeAxes(fields, op, diagnostics), [&](const std::vector<int64_t>& dtypes) {
+    Template::Point& point = variant.points.emplace_back();
+    for (int64_t dtype : dtypes) point.types.push_back(static_cast<DType>(dtype));
+  });
 }
 
 }  // namespace kbundle::builder

@@ -127,6 +127,18 @@ std::unique_ptr<fb::TensorMapT> IndexWriter::TensorMapOf(const TensorMap& map) {
   return row;
 }
 
+std::unique_ptr<fb::ProductT> IndexWriter::ProductOf(const Product& product) {
+  auto row = std::make_unique<fb::ProductT>();
+  for (const std::optional<Arg>& tensor : product.tensors) {
+    row->tensors.push_back(tensor ? ArgOf(*tensor) : std::make_unique<fb::ArgT>());
+  }
+  row->numbers = SpansOf(product.numbers);
+  row->conditions = SpansOf(product.conditions);
+  if (product.alpha) row->alpha = ArgOf(*product.alpha);
+  if (product.beta) row->beta = ArgOf(*product.beta);
+  return row;
+}
+
 std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step) {
   auto row = std::make_unique<fb::StepT>();
   row->kind = Number(step.kind);
@@ -141,6 +153,7 @@ std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step) {
   row->programmatic = step.programmatic;
   for (const Arg& arg : step.args) row->args.push_back(ArgOf(arg));
   for (const TensorMap& map : step.tensor_maps) row->tensor_maps.push_back(TensorMapOf(map));
+  if (step.product) row->product = ProductOf(*step.product);
   if (step.kind == StepKind::kMemset || step.kind == StepKind::kCopy) {
     row->target = ArgOf(step.target);
     if (step.kind == StepKind::kCopy) row->source = ArgOf(step.source);

@@ -33,6 +33,7 @@ class IndexWriter {
   std::unique_ptr<fb::TensorT> TensorOf(const Tensor& tensor);
   std::unique_ptr<fb::ArgT> ArgOf(const Arg& arg);
   std::unique_ptr<fb::TensorMapT> TensorMapOf(const TensorMap& map);
+  std::unique_ptr<fb::ProductT> ProductOf(const Product& product);
   std::unique_ptr<fb::StepT> StepOf(const Step& step);
   std::unique_ptr<fb::TemplateT> TemplateOf(const Template& variant, uint32_t op);
   void AddInterface(const Op& op, fb::OpT* row);

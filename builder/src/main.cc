@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "command_algorithms.h"
 #include "command_bench.h"
 #include "command_build.h"
 #include "command_doctor.h"
@@ -63,6 +64,7 @@ struct Verbs {
   BenchCommand bench;
   DoctorCommand doctor;
   ProfileCommand profile;
+  AlgorithmsCommand algorithms;
   TuneCommand tune;
   bool check_tuning = false;
 };
@@ -98,10 +100,10 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
   verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
   verb.add_option("--provider", options.providers,
-                  "Only variants of these, comma-separated [cuda,host,triton,cudnn]")
+                  "Only variants of these, comma-separated [cuda,host,triton,cudnn,cublaslt]")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn"}));
+      ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn", "cublaslt"}));
   verb.add_option("--python", options.python,
                   "Python that has Triton [$KBUNDLE_PYTHON, .venv/bin/python, python3]");
   verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
@@ -177,6 +179,23 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
   profile.add_option("--device", verbs.profile.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
 }
 
+void AddAlgorithms(CLI::App& app, AlgorithmsCommand& command) {
+  CLI::App& verb = AddVerb(app, "algorithms", "List cuBLASLt's algorithms for this machine's GPU",
+                           "kbundle algorithms kernels --target sm_90a");
+  ListOptions& options = command.options;
+  verb.add_option("PATH", options.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-t,--target", options.target, "sm_90a (of this machine's GPU)")->required();
+  verb.add_option("-o,--output", command.output,
+                  "File to write or merge into; - is standard output [where the variants say]");
+  verb.add_option("--op", options.op, "Only this op, family.op");
+  verb.add_option("--device", options.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
+  verb.add_option("--candidates", options.candidates, "For one problem, at most [8]")
+      ->check(CLI::Range(1, 64));
+  verb.add_option("--workspace", options.workspace, "Bytes that an algorithm may ask for [32 MiB]")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+}
+
 void AddTune(CLI::App& app, Verbs& verbs) {
   TuneCommand& command = verbs.tune;
   CLI::App& verb = AddVerb(app, "tune", "Measure the variants of op families on this machine",
@@ -243,6 +262,7 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "explain") return verbs.explain.Run(terminal);
   if (verb == "extract") return verbs.extract.Run(terminal);
   if (verb == "bench") return verbs.bench.Run(terminal);
+  if (verb == "algorithms") return verbs.algorithms.Run(terminal);
   if (verb == "profile") return verbs.profile.Run(terminal);
   return verbs.doctor.Run(terminal);
 }
@@ -262,6 +282,7 @@ int Main(int argc, char** argv) {
   AddBuild(app, verbs.build);
   AddReaders(app, verbs);
   AddMachine(app, verbs);
+  AddAlgorithms(app, verbs.algorithms);
   AddTune(app, verbs);
   const Terminal terminal;
   try {

@@ -28,10 +28,12 @@ bool IsLowerName(std::string_view name) {
 class OpReader {
  public:
   // score_mods: whether the op has what ExpandScoreMods adds.
-  OpReader(const Field& field, bool score_mods, const Family& family, Diagnostics& diagnostics)
+  OpReader(const Field& field, bool score_mods, const Family& family, int64_t probe_workspace,
+           Diagnostics& diagnostics)
       : field_(field),
         score_mods_(score_mods),
         family_(family),
+        probe_workspace_(probe_workspace),
         diagnostics_(diagnostics),
         fields_(field.value, fmt::format("op '{}'", field.key), diagnostics) {
     op_.name = fmt::format("{}.{}", family.name, field.key);
@@ -115,7 +117,7 @@ class OpReader {
     op_.templates.reserve(variants->items.size());
     for (const Node& node : variants->items) {
       std::optional<Template> variant =
-          ReadVariant(node, op_, names_, family_.directory, diagnostics_);
+          ReadVariant(node, op_, names_, family_.directory, probe_workspace_, diagnostics_);
       if (!variant) continue;
       if (!variant->name.empty() && !taken.insert(variant->name).second) {
         diagnostics_.Error(variant->where, fmt::format("a second variant '{}'", variant->name));
@@ -132,6 +134,7 @@ class OpReader {
   const Field& field_;
   const bool score_mods_;
   const Family& family_;
+  const int64_t probe_workspace_;
   Diagnostics& diagnostics_;
   Fields fields_;
   Op op_;
@@ -190,7 +193,7 @@ Result<std::string> ReadText(const std::string& path) {
 
 }  // namespace
 
-Result<Family> ReadManifest(const std::string& path) {
+Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace) {
   KB_ASSIGN_OR_RETURN(std::string text, ReadText(path));
   Diagnostics diagnostics(path, text);
   std::optional<Node> root = ParseToml(text, diagnostics);
@@ -207,7 +210,8 @@ Result<Family> ReadManifest(const std::string& path) {
         continue;
       Field whole = field;
       const bool score_mods = ExpandScoreMods(family, whole.value, diagnostics);
-      family.ops.push_back(OpReader(whole, score_mods, family, diagnostics).Read());
+      family.ops.push_back(
+          OpReader(whole, score_mods, family, probe_workspace, diagnostics).Read());
     }
   }
   fields.Finish();

@@ -121,6 +121,12 @@ struct TritonKernel {
   std::vector<Constexpr> constexprs;
   std::vector<Parameter> parameters;
 };
+// A product of matrices by cuBLASLt.
+struct Product {
+  std::vector<std::optional<Arg>> tensors;   // by ProductTensor
+  std::vector<Program> numbers, conditions;  // by ProductNumber, ProductCondition; may be empty
+  std::optional<Arg> alpha, beta;            // kFloat or kInteger
+};
 // What cuDNN must know to plan a step: a node of its graph API with tensors, numbers and options by
 // the names that builder/planner gives them. All programs are over a problem.
 struct GraphNode {
@@ -163,6 +169,7 @@ struct Step {
   Arg target, source;
   uint8_t value = 0;
   std::optional<TritonKernel> triton;
+  std::optional<Product> product;
   std::optional<GraphNode> graph;
   SourceSpan where;
 };
@@ -181,8 +188,9 @@ struct NamedProgram {
 struct Template {
   std::string name;
   Provider provider = Provider::kCuda;
-  std::string source;    // as written, relative to the manifest
-  std::string compiler;  // "nvrtc", "nvcc", "c++", "triton", "cudnn"
+  std::string source;      // as written, relative to the manifest
+  std::string compiler;    // "nvrtc", "nvcc", "c++", "triton", "cudnn"
+  std::string algorithms;  // cublaslt: the folder of its algorithms, as written
   std::vector<std::string> flags;
   std::vector<std::string> targets;  // empty: all
   std::vector<std::string> tunables;
@@ -202,6 +210,8 @@ struct Template {
     std::vector<DType> types;
     std::vector<int64_t> tunables;
     int problem = -1;  // cudnn: of Op.problems
+    // cublaslt: the target whose GPU listed it (empty: any), and a StoredAlgorithm.
+    std::string target, algorithm;
   };
   std::vector<Point> points;
 };
@@ -237,7 +247,9 @@ struct Family {
 
 // Every error of the manifest at once (up to 20), each "file:line:col: error: ..." with the source
 // line and a caret; the Status is kInvalidArgument.
-Result<Family> ReadManifest(const std::string& path);
+// probe_workspace: 0, or how much workspace to ask cuBLASLt's heuristic with: variants of provider
+// cublaslt then have a probe in place of their algorithms.
+Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace = 0);
 
 // A *.toml file, or every *.toml file directly in a folder or in a folder of it, sorted by name.
 // kNotFound when there is none.

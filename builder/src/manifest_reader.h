@@ -53,12 +53,18 @@ void ReadProblems(const Node& problems, const Op& op, const Names& names, Diagno
                   std::vector<OpProblem>* read);
 
 // manifest_variant.cc
+// probe_workspace: as of ReadManifest.
 std::optional<Template> ReadVariant(const Node& node, const Op& op, const Names& names,
-                                    const std::string& directory, Diagnostics& diagnostics);
+                                    const std::string& directory, int64_t probe_workspace,
+                                    Diagnostics& diagnostics);
 
 // grid.cc: `types`, `tunables`, `keep`; fills variant.tunables and variant.points.
 void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
               Diagnostics& diagnostics);
+
+// Without `tunables`: those of algorithms are declared, and a point is left for each type.
+void ReadAlgorithmGrid(Fields& fields, const Op& op, Names& names, Template& variant,
+                       Diagnostics& diagnostics);
 
 // manifest_lets.cc: in an order where each uses only earlier ones.
 void ReadLets(const Node& lets, const Op& op, Names& names, Template& variant,
@@ -81,6 +87,8 @@ void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
 // conditions that tie a point to one problem.
 void ReadGraph(Fields& fields, const Context& context, Step& step);
 void TieToProblems(const Op& op, Template& variant);
+// manifest_product.cc: all of a product step but its `when`.
+void ReadProduct(Fields& fields, const Context& context, Step& step);
 
 // manifest_score.cc: `score_mods` of [family]; then, of an op's table that has the key, what it
 // stands for. False when the op has none.

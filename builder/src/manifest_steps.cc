@@ -26,12 +26,12 @@ class StepReader {
     Step step;
     step.where = node.where;
     Fields fields(node, "a step", context_.diagnostics);
-    int kinds =
-        fields.Has("kernel") + fields.Has("graph") + fields.Has("memset") + fields.Has("copy");
+    int kinds = fields.Has("kernel") + fields.Has("graph") + fields.Has("product") +
+                fields.Has("memset") + fields.Has("copy");
     if (kinds != 1) {
-      context_.diagnostics.Error(node.where,
-                                 "a step has exactly one of the keys kernel, graph, memset, copy",
-                                 "make one step of each");
+      context_.diagnostics.Error(
+          node.where, "a step has exactly one of the keys kernel, graph, product, memset, copy",
+          "make one step of each");
       return;
     }
     if (const Node* when = fields.Take("when")) {
@@ -49,6 +49,8 @@ class StepReader {
     } else if (fields.Has("kernel")) {
       ReadKernel(fields, step);
       if (step.triton) ReadHints(fields, step);
+    } else if (fields.Has("product")) {
+      ReadProduct(fields, context_, step);
     } else if (fields.Has("memset")) {
       ReadMemset(fields, step);
     } else {
@@ -77,6 +79,10 @@ class StepReader {
         break;
       case Provider::kCudnn:
         break;  // refused before
+      case Provider::kCublasLt:
+        context_.diagnostics.Error(step.where, "a variant of provider cublaslt has no kernels",
+                                   "its steps are product, memset and copy");
+        break;
     }
     const Node* args = fields.Require("args", Kind::kArray);
     if (args == nullptr) return;

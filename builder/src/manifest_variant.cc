@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <set>
 
+#include "algorithm_points.h"
 #include "cudnn_profile.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -16,10 +17,11 @@ using Kind = Node::Kind;
 class VariantReader {
  public:
   VariantReader(const Node& node, const Op& op, const Names& names, const std::string& directory,
-                Diagnostics& diagnostics)
+                int64_t probe_workspace, Diagnostics& diagnostics)
       : op_(op),
         names_(names),
         directory_(directory),
+        probe_workspace_(probe_workspace),
         diagnostics_(diagnostics),
         fields_(node, "a variant", diagnostics),
         context_{diagnostics, op, names_, &variant_} {
@@ -29,7 +31,9 @@ class VariantReader {
   // In the order in which names come into being: tunables, lets, regions, then what uses them.
   Template Read() {
     ReadIdentity();
-    if (variant_.provider != Provider::kCudnn) {
+    if (variant_.provider == Provider::kCublasLt) {
+      ReadAlgorithmGrid(fields_, op_, names_, variant_, diagnostics_);
+    } else if (variant_.provider != Provider::kCudnn) {
       ReadGrid(fields_, op_, names_, variant_, diagnostics_);
     }
     if (const Node* lets = fields_.Take("let", Kind::kTable)) {
@@ -46,6 +50,7 @@ class VariantReader {
     }
     if (variant_.provider == Provider::kCudnn) TieToProblems(op_, variant_);
     fields_.Finish();
+    if (variant_.provider == Provider::kCublasLt) AddPoints();
     return std::move(variant_);
   }
 
@@ -62,10 +67,12 @@ class VariantReader {
     }
     fields_.Require("provider", Kind::kString);
     constexpr Provider kProviders[] = {Provider::kCuda, Provider::kHost, Provider::kTriton,
-                                       Provider::kCudnn};
-    const size_t provider = fields_.TakeWord("provider", {"cuda", "host", "triton", "cudnn"});
+                                       Provider::kCudnn, Provider::kCublasLt};
+    const size_t provider =
+        fields_.TakeWord("provider", {"cuda", "host", "triton", "cudnn", "cublaslt"});
     variant_.provider = kProviders[provider];
     if (variant_.provider == Provider::kCudnn) return ReadCudnn();
+    if (variant_.provider == Provider::kCublasLt) return ReadAlgorithmsKey();
     if (const Node* source = fields_.Require("source", Kind::kString)) CheckSource(*source);
     if (variant_.provider == Provider::kTriton) {
       variant_.compiler = "triton";
@@ -88,6 +95,33 @@ class VariantReader {
     }
     for (const Node* flag : fields_.TakeTexts("flags")) variant_.flags.push_back(flag->text);
     for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
+  }
+
+  // There is nothing to compile: what would be asked of a compiler is refused.
+  void ReadAlgorithmsKey() {
+    for (const char* key : {"source", "compiler", "flags", "portable", "max_spill"}) {
+      fields_.Refuse(key, fmt::format("a variant of provider cublaslt has no `{}`", key),
+                     "its code is cuBLASLt's own");
+    }
+    for (const char* key : {"tunables", "keep"}) {
+      fields_.Refuse(key, fmt::format("a variant of provider cublaslt has no `{}`", key),
+                     "its points are the algorithms listed in its folder");
+    }
+    if (const Node* folder = fields_.Require("algorithms", Kind::kString)) {
+      variant_.algorithms = folder->text;
+      if (std::filesystem::path(folder->text).is_absolute()) {
+        diagnostics_.Error(folder->where, "the folder is named relative to its manifest");
+      }
+    }
+    for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
+  }
+
+  void AddPoints() {
+    if (probe_workspace_ > 0) return AddProbePoints(probe_workspace_, &variant_);
+    const auto folder = std::filesystem::path(directory_) / variant_.algorithms;
+    const auto listed = ReadAlgorithms(folder.lexically_normal().string());
+    Status status = listed.ok() ? AddAlgorithmPoints(op_, *listed, &variant_) : listed.status();
+    if (!status.ok()) diagnostics_.Error(variant_.where, status.message());
   }
 
   // No source: the graph is in the steps. What it is planned with and for stands here.
@@ -148,20 +182,23 @@ class VariantReader {
     Result<Target> target = Target::Parse(node.text);
     bool host = variant_.provider == Provider::kHost;
     bool triton = variant_.provider == Provider::kTriton;
-    bool cudnn = variant_.provider == Provider::kCudnn;
-    if (target.ok() && (triton  ? TritonMakes(*target)
-                        : cudnn ? target->kind == TargetKind::kCuda
-                                : (target->kind == TargetKind::kHost) == host)) {
+    const bool cudnn = variant_.provider == Provider::kCudnn;
+    const bool cublaslt = variant_.provider == Provider::kCublasLt;
+    if (target.ok() && (triton              ? TritonMakes(*target)
+                        : cudnn || cublaslt ? target->kind == TargetKind::kCuda
+                                            : (target->kind == TargetKind::kHost) == host)) {
       return;
     }
     diagnostics_.Error(
         node.where,
         fmt::format("'{}' is no target of the provider {}", node.text,
-                    triton  ? "triton"
-                    : host  ? "host"
-                    : cudnn ? "cudnn"
-                            : "cuda"),
-        cudnn    ? "an execution plan is for one GPU, as in \"sm_90a\""
+                    triton     ? "triton"
+                    : host     ? "host"
+                    : cudnn    ? "cudnn"
+                    : cublaslt ? "cublaslt"
+                               : "cuda"),
+        cublaslt ? "algorithms are of one GPU, as in \"sm_90a\""
+        : cudnn  ? "an execution plan is for one GPU, as in \"sm_90a\""
         : triton ? "Triton makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like"
         : host   ? "host targets: x86-64-v2, x86-64-v3, x86-64-v4"
                  : "cuda targets: sm_80, sm_90a, sm_100f and their like");
@@ -229,6 +266,7 @@ class VariantReader {
   const Op& op_;
   Names names_;
   const std::string& directory_;
+  const int64_t probe_workspace_;
   Diagnostics& diagnostics_;
   Fields fields_;
   Template variant_;
@@ -238,9 +276,10 @@ class VariantReader {
 }  // namespace
 
 std::optional<Template> ReadVariant(const Node& node, const Op& op, const Names& names,
-                                    const std::string& directory, Diagnostics& diagnostics) {
+                                    const std::string& directory, int64_t probe_workspace,
+                                    Diagnostics& diagnostics) {
   if (!WantKind(node, Kind::kTable, "a variant", diagnostics)) return std::nullopt;
-  return VariantReader(node, op, names, directory, diagnostics).Read();
+  return VariantReader(node, op, names, directory, probe_workspace, diagnostics).Read();
 }
 
 }  // namespace kbundle::builder

@@ -13,7 +13,13 @@
 namespace kbundle::builder {
 
 // As BlobFormat in bundle.fbs.
-enum class ObjectFormat : uint32_t { kCubin = 1, kFatbin = 2, kHostObject = 3, kExecutionPlan = 4 };
+enum class ObjectFormat : uint32_t {
+  kCubin = 1,
+  kFatbin = 2,
+  kHostObject = 3,
+  kExecutionPlan = 4,
+  kAlgorithm = 5
+};
 
 struct Object {
   ObjectFormat format = ObjectFormat::kCubin;

@@ -40,8 +40,9 @@ bool Serves(const Template& variant, const Target& target) {
   if (host != (variant.provider == Provider::kHost)) return false;
   if (target.kind == TargetKind::kCudaPortable) return variant.portable;
   if (variant.provider == Provider::kTriton && !TritonMakes(target)) return false;
-  const bool planned = variant.provider == Provider::kCudnn;
-  if (planned && target.kind != TargetKind::kCuda) return false;
+  const bool exact =
+      variant.provider == Provider::kCudnn || variant.provider == Provider::kCublasLt;
+  if (exact && target.kind != TargetKind::kCuda) return false;
   return variant.targets.empty() || std::find(variant.targets.begin(), variant.targets.end(),
                                               target.ToString()) != variant.targets.end();
 }
@@ -103,6 +104,8 @@ class Planner {
     for (uint32_t p = 0; p < variant.points.size(); ++p) {
       // Portable code is for compatibility, not speed: the first point of each type is enough.
       if (portable && !seen.insert(variant.points[p].types).second) continue;
+      const std::string& only = variant.points[p].target;
+      if (!only.empty() && only != work_.targets[target].ToString()) continue;
       KB_ASSIGN_OR_RETURN(VariantUse use, Use(op_index, t, p, target, first_rank + p));
       work_.variants.push_back(std::move(use));
     }
@@ -117,17 +120,18 @@ class Planner {
     std::vector<std::string> kernels;
     for (const Step& step : variant.steps) {
       const bool plan = step.kind == StepKind::kExecutionPlan;
+      const bool product = step.kind == StepKind::kProduct;
       use.kernels.push_back(step.kind == StepKind::kKernel
                                 ? SubstituteKernel(op, variant, variant.points[p], step.kernel)
-                                : (plan ? step.kernel : ""));
-      if (step.kind == StepKind::kKernel) AddOnce(use.kernels.back(), &kernels);
+                                : (plan ? step.kernel : (product ? kAlgorithmKernel : "")));
+      if (step.kind == StepKind::kKernel || product) AddOnce(use.kernels.back(), &kernels);
     }
     if (variant.provider == Provider::kTriton || variant.provider == Provider::kCudnn) {
       KB_RETURN_IF_ERROR(AddStepUnits(&use));
     } else {
       const uint32_t unit = UnitFor(use, std::move(kernels));
-      for (const Step& step : variant.steps) {
-        use.units.push_back(step.kind == StepKind::kKernel ? unit : kNoUnit);
+      for (const std::string& kernel : use.kernels) {
+        use.units.push_back(kernel.empty() ? kNoUnit : unit);
       }
     }
     return use;
@@ -174,6 +178,9 @@ class Planner {
       unit.compiler = Unit::Compiler::kHost;
       unit.label = fmt::format("{}/{}@{}", unit.family->name, unit.source, unit.target.ToString());
       collects = true;
+    } else if (variant.provider == Provider::kCublasLt) {
+      unit.compiler = Unit::Compiler::kAlgorithm;
+      unit.extra_options = point.algorithm;
     } else if (variant.compiler == "nvcc") {
       unit.compiler = Unit::Compiler::kNvcc;
       AddMacros(op, variant, point, &unit);

@@ -5,6 +5,7 @@
 //   cuda, nvrtc     a unit per set of kernels that a variant's steps launch
 //   cuda, nvcc      a unit per grid point, since macros carry types and tunables
 //   host            a unit per source, with all its kernels
+//   cublaslt        a unit per algorithm, which is decoded, not compiled
 //   triton          a unit per kernel: Triton compiles one at a time
 //   cudnn           a unit per execution plan
 //   portable        a unit per op (nvrtc) with all its kernels as PTX
@@ -21,7 +22,7 @@
 namespace kbundle::builder {
 
 struct Unit {
-  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton, kCudnn };
+  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton, kCudnn, kAlgorithm };
 
   Compiler compiler = Compiler::kNvrtc;
   Target target;
@@ -33,12 +34,16 @@ struct Unit {
   std::vector<std::string> include_folders;  // of -I flags, absolute
   std::vector<std::string> kernels;          // name expressions, or symbols (nvcc, host)
   std::vector<std::pair<std::string, std::string>> macros;  // nvcc
-  // A unit differs from others that agree in everything above. Triton, cuDNN: the whole request.
+  // A unit differs from others that agree in everything above. Triton, cuDNN: the whole request;
+  // cuBLASLt: its algorithm.
   std::string extra_options;
   const Step* step = nullptr;  // triton: the first that wants it, to point at in messages
 
   bool portable() const { return target.kind == TargetKind::kCudaPortable; }
 };
+
+// What a product step calls its code.
+inline constexpr char kAlgorithmKernel[] = "algorithm";
 
 inline constexpr uint32_t kNoUnit = 0xffffffff;
 

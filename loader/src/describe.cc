@@ -50,6 +50,8 @@ const char* ProviderName(uint8_t provider) {
       return "triton";
     case Provider::kCudnn:
       return "cudnn";
+    case Provider::kCublasLt:
+      return "cublaslt";
   }
   return "unknown";
 }
@@ -76,6 +78,8 @@ const char* BlobFormatName(uint32_t format) {
       return "host object";
     case fb::BlobFormat::ExecutionPlan:
       return "execution plan";
+    case fb::BlobFormat::MatmulAlgorithm:
+      return "algorithm";
   }
   return "unknown";
 }

@@ -9,7 +9,8 @@
 //
 // A launch makes only these driver calls: cuLaunchKernelEx, cuMemsetD8Async, cuMemcpyDtoDAsync, and
 // cuTensorMapReplaceAddress, which runs on the host. All of them are legal inside a capture. What
-// an execution plan enqueues is cuDNN's business (cudnn_plan.h).
+// an execution plan enqueues is cuDNN's business (cudnn_plan.h), what a product does cuBLASLt's
+// (matrix_product.h); the kernels of both are loaded when the plan is made.
 //
 // Parameters go as an array of addresses, not as one packed buffer (CU_LAUNCH_PARAM_BUFFER):
 // nothing has to be packed, and whoever walks a captured graph finds kernelParams, where everybody
@@ -24,6 +25,8 @@
 
 #include "addresses.h"
 #include "cudnn_plan.h"
+#include "load_by_capture.h"
+#include "matrix_product.h"
 #include "parameters.h"
 
 namespace kbundle {
@@ -77,9 +80,11 @@ struct Step {
   Pointer target, source;  // memset and copy
   size_t bytes = 0;
   uint8_t value = 0;
+  std::unique_ptr<const MatrixProduct> product;
   std::string name;  // for messages
 
-  CUresult Enqueue(const DriverApi& driver, CUstream stream, const LaunchArgs& args) const {
+  // 0, or the error of whoever does this kind of step.
+  int Enqueue(const DriverApi& driver, CUstream stream, const LaunchArgs& args) const {
     switch (kind) {
       case StepKind::kKernel:
         return kernel.Enqueue(driver, stream, args);
@@ -90,6 +95,8 @@ struct Step {
                                       bytes, stream);
       case StepKind::kExecutionPlan:
         break;  // fails in its own way
+      case StepKind::kProduct:
+        return product->Enqueue(stream, args);
     }
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -120,9 +127,9 @@ class CudaPlan final : public Plan {
           return std::move(status).Annotate("launching " + problem_.ToString());
         continue;
       }
-      const CUresult result = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
-      if (result != CUDA_SUCCESS) [[unlikely]]
-        return Fail(result, step);
+      const int error = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
+      if (error != 0) [[unlikely]]
+        return Fail(error, step);
     }
     return Status();
   }
@@ -131,8 +138,10 @@ class CudaPlan final : public Plan {
   [[gnu::cold]] Status Refuse(const LaunchArgs& args) const {
     return addresses_.Explain(args).Annotate("launching " + problem_.ToString());
   }
-  [[gnu::cold]] Status Fail(CUresult result, const Step& step) const {
-    return driver_.Check(result, fmt::format("launching {} of {}", step.name, problem_.ToString()));
+  [[gnu::cold]] Status Fail(int error, const Step& step) const {
+    const std::string doing = fmt::format("launching {} of {}", step.name, problem_.ToString());
+    if (step.product != nullptr) return step.product->library().Check(error, doing);
+    return driver_.Check(static_cast<CUresult>(error), doing);
   }
 
   const DriverApi& driver_;
@@ -253,13 +262,15 @@ class OutsideCaptures {
 class CudaPlanBuilder final : public PlanBuilder {
  public:
   CudaPlanBuilder(const DriverApi& driver, const CudaDevice& device, uint64_t context,
-                  const Bundle& bundle, CodeCache& code, CudnnPlans& execution_plans)
+                  const Bundle& bundle, CodeCache& code, CudnnPlans& execution_plans,
+                  CublasLtHandles& cublaslt)
       : driver_(driver),
         device_(device),
         context_(context),
         bundle_(bundle),
         code_(code),
         execution_plans_(execution_plans),
+        cublaslt_(cublaslt),
         outside_captures_(driver) {}
 
   Status Add(const Resolution& resolution) override {
@@ -290,6 +301,11 @@ class CudaPlanBuilder final : public PlanBuilder {
           const CudnnPlan* plan,
           execution_plans_.Load(driver_, context_, device_, bundle_, resolved.blob, &bases_));
       KB_ASSIGN_OR_RETURN(step.execution_plan, CudnnLaunch::Make(plan, resolved));
+      return step;
+    }
+    if (step.kind == StepKind::kProduct) {
+      step.name = "a matrix product";
+      KB_ASSIGN_OR_RETURN(step.product, MakeProduct(resolved));
       return step;
     }
     if (step.kind != StepKind::kKernel) {
@@ -324,12 +340,30 @@ class CudaPlanBuilder final : public PlanBuilder {
     return launch;
   }
 
+  // Checked, and its kernels loaded: nothing is left for the first launch.
+  Result<std::unique_ptr<const MatrixProduct>> MakeProduct(const ResolvedStep& resolved) {
+    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> blob, bundle_.ReadBlob(resolved.blob, &bases_));
+    KB_ASSIGN_OR_RETURN(const CublasLtApi* lt, cublaslt_.Api());
+    KB_ASSIGN_OR_RETURN(const LtAlgorithm algorithm, ReadAlgorithm(*lt, blob));
+    KB_ASSIGN_OR_RETURN(const LtHandle handle, cublaslt_.Get(*lt, context_));
+    KB_ASSIGN_OR_RETURN(MatrixProduct made,
+                        MatrixProduct::Make(*lt, handle, *resolved.product, algorithm));
+    const MadeUpAddresses addresses;
+    KB_RETURN_IF_ERROR(
+        LoadByCapture(driver_, made.workspace_bytes(), [&](CUstream stream, void* workspace) {
+          return lt->Check(made.Enqueue(stream, addresses.args(), workspace),
+                           "capturing a matrix product");
+        }));
+    return std::make_unique<const MatrixProduct>(std::move(made));
+  }
+
   const DriverApi& driver_;
   const CudaDevice& device_;
   const uint64_t context_;
   const Bundle& bundle_;
   CodeCache& code_;
   CudnnPlans& execution_plans_;
+  CublasLtHandles& cublaslt_;
   OutsideCaptures outside_captures_;
   Bundle::BaseCache bases_;  // one for the burst of reads that makes this plan
   std::vector<std::vector<Step>> resolutions_;
@@ -339,8 +373,10 @@ class CudaPlanBuilder final : public PlanBuilder {
 
 std::unique_ptr<PlanBuilder> NewCudaPlanBuilder(const DriverApi& driver, const CudaDevice& device,
                                                 uint64_t context, const Bundle& bundle,
-                                                CodeCache& code, CudnnPlans& execution_plans) {
-  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, execution_plans);
+                                                CodeCache& code, CudnnPlans& execution_plans,
+                                                CublasLtHandles& cublaslt) {
+  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, execution_plans,
+                                           cublaslt);
 }
 
 }  // namespace kbundle

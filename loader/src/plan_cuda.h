@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "code_cache.h"
+#include "cublaslt_handles.h"
 #include "cuda_device.h"
 #include "cudnn_plan.h"
 #include "kbundle/driver_api.h"
@@ -17,7 +18,8 @@ namespace kbundle {
 // borrowed: the driver table outlives the plan, the rest the builder.
 std::unique_ptr<PlanBuilder> NewCudaPlanBuilder(const DriverApi& driver, const CudaDevice& device,
                                                 uint64_t context, const Bundle& bundle,
-                                                CodeCache& code, CudnnPlans& execution_plans);
+                                                CodeCache& code, CudnnPlans& execution_plans,
+                                                CublasLtHandles& cublaslt);
 
 }  // namespace kbundle
 

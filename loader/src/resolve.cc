@@ -9,6 +9,7 @@
 #include "eval.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/key.h"
+#include "resolve_product.h"
 #include "variant_rows.h"
 
 namespace kbundle {
@@ -115,6 +116,8 @@ class Resolver {
   Status FillKernel(const fb::Step& step, uint32_t number, ResolvedStep& out) const;
   Status FillExecutionPlan(const fb::Step& step, uint32_t number, ResolvedStep& out);
   Status FillTransfer(const fb::Step& step, ResolvedStep& out) const;
+  Status FillProduct(const fb::Step& step, uint32_t number, ResolvedStep& out) const;
+  DType DTypeOf(const fb::Arg& arg) const;
   Pointer PointerOf(const fb::Arg& arg) const;
   Pointer TensorPointer(uint32_t tensor) const;
   Status AddArg(const fb::Arg& arg, ResolvedStep& out) const;
@@ -130,7 +133,7 @@ class Resolver {
   const fb::Template& template_;
   EvalContext context_;
   LetValues lets_;
-  std::vector<int64_t> region_offsets_;
+  std::vector<int64_t> region_offsets_, region_bytes_;
   Resolution resolution_;
 };
 
@@ -142,6 +145,7 @@ Status Resolver::LayOutWorkspace() {
     int64_t bytes = 0;
     KB_RETURN_IF_ERROR(EvalSize(region.bytes(), TextOf(region.text()), bytes));
     region_offsets_.push_back(resolution_.workspace_bytes);
+    region_bytes_.push_back(bytes);
     if (bytes > INT64_MAX - kAlign - resolution_.workspace_bytes) {
       return OutOfRange(fmt::format("workspace region {} of {} bytes makes the workspace overflow",
                                     region.name()->string_view(), bytes));
@@ -164,6 +168,9 @@ Status Resolver::AddStep(const fb::Step& step, uint32_t number) {
     if (empty) return Status();
   } else if (out.kind == StepKind::kExecutionPlan) {
     KB_RETURN_IF_ERROR(FillExecutionPlan(step, number, out));
+  } else if (out.kind == StepKind::kProduct) {
+    KB_RETURN_IF_ERROR(FillProduct(step, number, out));
+    if (out.product->m == 0 || out.product->n == 0 || out.product->batch == 0) return Status();
   } else {
     KB_RETURN_IF_ERROR(FillTransfer(step, out));
     if (out.bytes == 0) return Status();
@@ -222,6 +229,38 @@ Status Resolver::FillTransfer(const fb::Step& step, ResolvedStep& out) const {
                       (out.kind == StepKind::kCopy && out.source.from == Pointer::From::kNull);
   if (absent) out.bytes = 0;
   return Status();
+}
+
+Status Resolver::FillProduct(const fb::Step& step, uint32_t number, ResolvedStep& out) const {
+  out.blob = bundle_.index().kernels()->Get(row_.kernels() + number)->blob();
+  ProductScope scope;
+  scope.evaluate = [this](const fb::Span& program, std::string_view what) {
+    return Eval(program, what);
+  };
+  scope.pointer = [this](const fb::Arg& arg) { return PointerOf(arg); };
+  scope.dtype = [this](const fb::Arg& arg) { return DTypeOf(arg); };
+  scope.region_bytes = [this](uint32_t region) { return region_bytes_[region]; };
+  scope.attribute = [this](uint32_t attribute) { return problem_.attributes[attribute].number; };
+  KB_ASSIGN_OR_RETURN(out.product, ResolveProduct(*step.product(), scope));
+  out.product->alignment = context_.alignment;
+  return Status();
+}
+
+DType Resolver::DTypeOf(const fb::Arg& arg) const {
+  const auto operands = static_cast<uint32_t>(problem_.operands.size());
+  switch (static_cast<ArgKind>(arg.kind())) {
+    case ArgKind::kOperand:
+      return TensorOf(problem_, arg.index()).dtype;
+    case ArgKind::kResult:
+      return TensorOf(problem_, operands + arg.index()).dtype;
+    case ArgKind::kRegion: {
+      const fb::TypeRef& type = *template_.regions()->Get(arg.index())->type();
+      return type.param() >= 0 ? TypeAt(problem_.types, type.param())
+                               : static_cast<DType>(type.dtype());
+    }
+    default:
+      return DType::kInvalid;
+  }
 }
 
 Pointer Resolver::TensorPointer(uint32_t tensor) const {

@@ -13,6 +13,7 @@
 #include "addresses.h"
 #include "choose.h"
 #include "code_cache.h"
+#include "cublaslt_handles.h"
 #include "cuda_device.h"
 #include "cudnn_plan.h"
 #include "host_object.h"
@@ -122,6 +123,7 @@ struct Runtime::Rep {
   CudaDevices cuda_devices;
   CodeCache code;
   CudnnPlans execution_plans;
+  std::unique_ptr<CublasLtHandles> cublaslt;
   ChoiceLog choices;
   std::atomic<uint64_t> plans_made{0}, plans_shared{0};
 
@@ -149,7 +151,8 @@ Result<std::shared_ptr<const Plan>> Runtime::Rep::Make(const Bundle& bundle, con
   } else {
     KB_ASSIGN_OR_RETURN(const CudaDevice* gpu, cuda_devices.Current(*place.driver));
     device = gpu->device;
-    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, execution_plans);
+    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, execution_plans,
+                                 *cublaslt);
   }
   KB_ASSIGN_OR_RETURN(ChosenPlan chosen, ChoosePlan(bundle, problem, device, options,
                                                     Policy::Global().snapshot(), *builder));
@@ -163,8 +166,10 @@ Runtime& Runtime::Global() {
   return runtime;
 }
 
-Runtime::Runtime(const DriverApi* driver) : rep_(std::make_unique<Rep>()) {
+Runtime::Runtime(const DriverApi* driver, const CublasLtApi* cublaslt)
+    : rep_(std::make_unique<Rep>()) {
   rep_->given_driver = driver;
+  rep_->cublaslt = std::make_unique<CublasLtHandles>(cublaslt);
 }
 
 Runtime::~Runtime() = default;

@@ -180,6 +180,26 @@ bool AddTuned(const Bundle& bundle, const Problem& problem, const Device& device
   return false;
 }
 
+// Whether the variant may turn out not to load although it is legal: cuBLASLt has the last word
+// about its algorithms.
+bool MayNotLoad(const fb::Index& index, uint32_t variant) {
+  const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
+  return static_cast<Provider>(row.provider()) == Provider::kCublasLt;
+}
+
+// Where the nearest tuned problem's choice may not load: those of the next nearest.
+void AddFurtherTuned(const Bundle& bundle, const Problem& problem, const Device& device,
+                     const std::vector<RankedTarget>& targets, CandidateCheck* check,
+                     std::vector<Selected>* order) {
+  for (const RankedTarget& target : targets) {
+    for (const NearestTuned& row : TunedByDistance(bundle, problem, target.target, device)) {
+      const std::optional<uint32_t> variant = MeantBy(bundle, problem, target, row, check);
+      if (!variant || Contains(*order, order->size(), *variant)) continue;
+      order->push_back({*variant, Choice::kNearest});
+    }
+  }
+}
+
 // All of the list, or only its head.
 Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
                                   const Device& device, const SelectOptions& options,
@@ -193,6 +213,9 @@ Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
   CandidateCheck check(bundle, problem, device, options);
   const auto tuned = AddTuned(bundle, problem, device, targets, &check, &order);
   if (first_only && tuned) return order;
+  if (tuned && MayNotLoad(bundle.index(), order.back().variant)) {
+    AddFurtherTuned(bundle, problem, device, targets, &check, &order);
+  }
   const size_t placed = order.size();
   for (const RankedTarget& target : targets) {
     const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
@@ -247,8 +270,16 @@ Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const
 int64_t DecidingRow(const Bundle& bundle, const Problem& problem, const Device& device,
                     const Selected& selected) {
   if (selected.choice != Choice::kTuned && selected.choice != Choice::kNearest) return -1;
-  const uint16_t target = bundle.index().variants()->Get(selected.variant)->target();
-  return FindTuned(bundle, problem, target, device).row;
+  const fb::Index& index = bundle.index();
+  const uint16_t target = index.variants()->Get(selected.variant)->target();
+  const NearestTuned nearest = FindTuned(bundle, problem, target, device);
+  if (!MayNotLoad(index, selected.variant)) return nearest.row;
+  for (const NearestTuned& row : TunedByDistance(bundle, problem, target, device)) {
+    if (index.tuned()->Get(static_cast<uint32_t>(row.row))->winner() == selected.variant) {
+      return row.row;
+    }
+  }
+  return nearest.row;
 }
 
 std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,

@@ -1,5 +1,6 @@
 #include "kbundle/tuned.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -113,6 +114,35 @@ std::optional<double> TunedCoordinate(const Bundle& bundle, const Problem& probl
   if (value <= 0) return std::nullopt;
   constexpr double kSteps = 1ull << 40;
   return std::nearbyint(std::log2(static_cast<double>(value)) * kSteps) / kSteps;
+}
+
+std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& problem,
+                                          uint16_t target, const Device& device) {
+  const fb::Index& index = bundle.index();
+  std::vector<NearestTuned> rows;
+  std::vector<double> wanted;
+  for (uint32_t i = 0; i < Count(bundle.op(problem.op).coordinates()); ++i) {
+    const auto coordinate = TunedCoordinate(bundle, problem, i);
+    if (!coordinate) return rows;
+    wanted.push_back(*coordinate);
+  }
+  const auto [begin, end] = RowsOf(index, problem.op, target, TunedMatch(bundle, problem));
+  for (uint32_t i = begin; i < end; ++i) {
+    double distance = 0;
+    for (uint32_t c = 0; c < wanted.size(); ++c) {
+      const uint32_t first = index.tuned()->Get(i)->coordinates();
+      distance += std::abs(index.coordinates()->Get(first + c) - wanted[c]);
+    }
+    rows.push_back({i, distance});
+  }
+  const uint32_t own = NumberOf(index, device);
+  const auto rank = [&](const NearestTuned& row) {
+    const bool other = index.tuned()->Get(static_cast<uint32_t>(row.row))->device() != own;
+    return std::tuple(other, row.distance, row.row);
+  };
+  std::sort(rows.begin(), rows.end(),
+            [&](const NearestTuned& a, const NearestTuned& b) { return rank(a) < rank(b); });
+  return rows;
 }
 
 NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,

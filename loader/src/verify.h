@@ -41,6 +41,9 @@ struct ProgramScope {
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
                      bool* uses_sm_count = nullptr);
 
+// A product step's product; null is an error.
+Status VerifyProduct(const ProgramScope& scope, const fb::Product* product);
+
 // "operand 'x': program: ..." Only built on the way out of a failure.
 #define KB_VERIFY(expression, ...)                                                         \
   do {                                                                                     \

@@ -33,6 +33,7 @@ Status CheckBlob(const fb::Index& index, uint32_t number) {
 
 fb::BlobFormat FormatFor(TargetKind kind, StepKind step) {
   if (step == StepKind::kExecutionPlan) return fb::BlobFormat::ExecutionPlan;
+  if (step == StepKind::kProduct) return fb::BlobFormat::MatmulAlgorithm;
   switch (kind) {
     case TargetKind::kCuda:
       return fb::BlobFormat::Cubin;
@@ -68,7 +69,7 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
     return ResourceExhausted(
         fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxPlanWorkspace));
   }
-  if (kind != StepKind::kKernel && kind != StepKind::kExecutionPlan) {
+  if (kind != StepKind::kKernel && kind != StepKind::kExecutionPlan && kind != StepKind::kProduct) {
     return row.blob() == kNone
                ? Status()
                : DataLoss(fmt::format("blob {} for a step without code", row.blob()));
@@ -95,7 +96,8 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
   const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
   const bool host = row.provider() == static_cast<int>(Provider::kHost);
   const bool exact = row.provider() == static_cast<int>(Provider::kTriton) ||
-                     row.provider() == static_cast<int>(Provider::kCudnn);
+                     row.provider() == static_cast<int>(Provider::kCudnn) ||
+                     row.provider() == static_cast<int>(Provider::kCublasLt);
   if ((kind == TargetKind::kHost) != host || (kind == TargetKind::kCudaPortable && exact)) {
     return DataLoss(fmt::format("provider {} cannot make code for target '{}'", row.provider(),
                                 index.targets()->Get(variant.target())->name()->string_view()));

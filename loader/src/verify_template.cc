@@ -174,6 +174,19 @@ Status CheckMemoryStep(const ProgramScope& scope, const fb::Step& step, bool cop
   return Status();
 }
 
+// A product step has its product and nothing else.
+Status CheckProductStep(const ProgramScope& scope, const fb::Step& step) {
+  if (static_cast<Provider>(scope.row->provider()) != Provider::kCublasLt) {
+    return DataLoss("a product step is for provider cublaslt");
+  }
+  if (Count(step.args()) + Count(step.tensor_maps()) + Count(step.grid()) + Count(step.block()) +
+          Count(step.cluster()) !=
+      0) {
+    return DataLoss("only kernels have arguments and a grid");
+  }
+  return VerifyProduct(scope, step.product());
+}
+
 // Everything but its arguments is in the blob.
 Status CheckExecutionPlan(const ProgramScope& scope, const fb::Step& step) {
   if (Count(step.tensor_maps()) + Count(step.grid()) + Count(step.block()) +
@@ -202,16 +215,25 @@ Status CheckStep(const ProgramScope& scope, const fb::Step& step) {
     KB_RETURN_IF_ERROR(CheckText(step.when()->text(), "when text"));
     KB_VERIFY(VerifyProgram(scope, step.when()->program(), true), "when");
   }
-  const bool plans = scope.row->provider() == static_cast<uint8_t>(Provider::kCudnn);
+  const auto provider = static_cast<Provider>(scope.row->provider());
+  const bool plans = provider == Provider::kCudnn;
   const auto kind = static_cast<StepKind>(step.kind());
   if (kind == (plans ? StepKind::kKernel : StepKind::kExecutionPlan)) {
     return DataLoss("execution plans are for the provider cudnn, kernels for the others");
   }
+  if (kind != StepKind::kProduct && step.product() != nullptr) {
+    return DataLoss("only a product step has a product");
+  }
   switch (kind) {
     case StepKind::kKernel:
+      if (provider == Provider::kCublasLt) {
+        return DataLoss("provider cublaslt has no kernels");
+      }
       return CheckKernelStep(scope, step);
     case StepKind::kExecutionPlan:
       return CheckExecutionPlan(scope, step);
+    case StepKind::kProduct:
+      return CheckProductStep(scope, step);
     case StepKind::kMemset:
       return CheckMemoryStep(scope, step, false);
     case StepKind::kCopy:
@@ -268,7 +290,8 @@ Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Templa
   if (row.provider() != static_cast<int>(Provider::kCuda) &&
       row.provider() != static_cast<int>(Provider::kHost) &&
       row.provider() != static_cast<int>(Provider::kTriton) &&
-      row.provider() != static_cast<int>(Provider::kCudnn)) {
+      row.provider() != static_cast<int>(Provider::kCudnn) &&
+      row.provider() != static_cast<int>(Provider::kCublasLt)) {
     return DataLoss(fmt::format("unknown provider {}", row.provider()));
   }
   KB_RETURN_IF_ERROR(CheckText(row.source(), "source"));

@@ -16,7 +16,8 @@ constexpr int64_t kAlignments[] = {16, 8, 4, 2, 1};
 
 bool MayBePassedOver(const fb::Index& index, uint32_t variant) {
   const uint32_t row = index.variants()->Get(variant)->template_index();
-  return index.templates()->Get(row)->provider() == static_cast<uint8_t>(Provider::kCudnn);
+  const auto provider = static_cast<Provider>(index.templates()->Get(row)->provider());
+  return provider == Provider::kCudnn || provider == Provider::kCublasLt;
 }
 
 // Of the variants that may be chosen where `target` is the one that fits best: the first legal one

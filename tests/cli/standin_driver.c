@@ -83,7 +83,16 @@ FINE(cuStreamCreate, (CUstream* stream, unsigned flags), (void)flags; *stream = 
 FINE(cuStreamDestroy_v2, (CUstream stream), (void)stream)
 FINE(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (void)stream; (void)mode)
 FINE(cuStreamEndCapture, (CUstream stream, CUgraph* graph), (void)stream; *graph = (CUgraph)0x3000)
+FINE(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count), (void)graph; (void)nodes;
+     *count = 0)
+FINE(cuGraphNodeGetType, (CUgraphNode node, CUgraphNodeType* type), (void)node;
+     *type = CU_GRAPH_NODE_TYPE_EMPTY)
+FINE(cuGraphKernelNodeGetParams_v2, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* parameters),
+     (void)node; (void)parameters)
 FINE(cuGraphDestroy, (CUgraph graph), (void)graph)
+FINE(cuMemAllocAsync, (CUdeviceptr* address, size_t size, CUstream stream), (void)stream;
+     *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256))
+FINE(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), (void)stream; free((void*)address))
 FINE(cuStreamSynchronize, (CUstream stream), (void)stream)
 FINE(cuMemAlloc_v2, (CUdeviceptr* address, size_t size),
      *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256))

@@ -235,9 +235,9 @@ fb::TemplateT& BundleMaker::AddTemplate(const std::string& name, Provider provid
   row->name = name;
   row->provider = static_cast<uint8_t>(provider);
   const bool cuda = provider == Provider::kCuda, host = provider == Provider::kHost;
-  const bool cudnn = provider == Provider::kCudnn;
-  row->source = cudnn ? "" : name + (cuda ? ".cu" : host ? "_host.cc" : ".py");
-  row->compiler = cuda ? "nvrtc" : host ? "c++" : cudnn ? "cudnn" : "triton";
+  const bool cudnn = provider == Provider::kCudnn, cublaslt = provider == Provider::kCublasLt;
+  row->source = cudnn || cublaslt ? "" : name + (cuda ? ".cu" : host ? "_host.cc" : ".py");
+  row->compiler = cuda ? "nvrtc" : host ? "c++" : cudnn ? "cudnn" : cublaslt ? "" : "triton";
   row->tunables = std::move(tunables);
   index.templates.push_back(std::move(row));
   ++index.ops.back()->template_count;

@@ -246,6 +246,7 @@ struct FakeCalls {
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return g_fake->Enter("StreamIsCapturing");
   }
+  // A capture of an own stream gives a graph of one kernel node, whose function is not this fake's.
   static CUresult StreamCreate(CUstream* stream, unsigned) {
     const CUresult entered = g_fake->EnterUnsafe("StreamCreate");
     if (entered == CUDA_SUCCESS) *stream = reinterpret_cast<CUstream>(g_fake->NextHandle());
@@ -260,7 +261,26 @@ struct FakeCalls {
     if (entered == CUDA_SUCCESS) *graph = reinterpret_cast<CUgraph>(g_fake->NextHandle());
     return entered;
   }
+  static CUresult GraphGetNodes(CUgraph, CUgraphNode* nodes, size_t* count) {
+    if (nodes != nullptr && *count >= 1) nodes[0] = reinterpret_cast<CUgraphNode>(0x7000);
+    *count = 1;
+    return g_fake->Enter("GraphGetNodes");
+  }
+  static CUresult GraphNodeGetType(CUgraphNode, CUgraphNodeType* type) {
+    *type = CU_GRAPH_NODE_TYPE_KERNEL;
+    return g_fake->Enter("GraphNodeGetType");
+  }
+  static CUresult GraphKernelNodeGetParams(CUgraphNode, CUDA_KERNEL_NODE_PARAMS* parameters) {
+    parameters->func = reinterpret_cast<CUfunction>(0x8000);
+    return g_fake->Enter("GraphKernelNodeGetParams");
+  }
   static CUresult GraphDestroy(CUgraph) { return g_fake->Enter("GraphDestroy"); }
+  static CUresult MemAllocAsync(CUdeviceptr* memory, size_t, CUstream) {
+    const CUresult entered = g_fake->EnterUnsafe("MemAllocAsync");
+    if (entered == CUDA_SUCCESS) *memory = 0x900000;
+    return entered;
+  }
+  static CUresult MemFreeAsync(CUdeviceptr, CUstream) { return g_fake->Enter("MemFreeAsync"); }
   static CUresult ThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     const CUresult entered = g_fake->Enter("ThreadExchangeStreamCaptureMode");
     if (entered == CUDA_SUCCESS) std::swap(*mode, t_capture_mode);

@@ -10,39 +10,44 @@ namespace kbundle {
 
 // X(member, exported name): the versioned names, as drivers of CUDA 12.4 (R550) and later export
 // them.
-#define KB_DRIVER_SYMBOLS(X)                            \
-  X(GetErrorName, cuGetErrorName)                       \
-  X(GetErrorString, cuGetErrorString)                   \
-  X(DriverGetVersion, cuDriverGetVersion)               \
-  X(Init, cuInit)                                       \
-  X(CtxGetCurrent, cuCtxGetCurrent)                     \
-  X(CtxSetCurrent, cuCtxSetCurrent)                     \
-  X(CtxGetDevice, cuCtxGetDevice)                       \
-  X(CtxGetId, cuCtxGetId)                               \
-  X(DeviceGetCount, cuDeviceGetCount)                   \
-  X(DeviceGet, cuDeviceGet)                             \
-  X(DeviceGetName, cuDeviceGetName)                     \
-  X(DeviceGetAttribute, cuDeviceGetAttribute)           \
-  X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)   \
-  X(LibraryLoadData, cuLibraryLoadData)                 \
-  X(LibraryUnload, cuLibraryUnload)                     \
-  X(LibraryGetKernel, cuLibraryGetKernel)               \
-  X(KernelGetFunction, cuKernelGetFunction)             \
-  X(FuncGetAttribute, cuFuncGetAttribute)               \
-  X(FuncSetAttribute, cuFuncSetAttribute)               \
-  X(FuncGetParamInfo, cuFuncGetParamInfo)               \
-  X(FuncLoad, cuFuncLoad)                               \
-  X(LaunchKernelEx, cuLaunchKernelEx)                   \
-  X(MemsetD8Async, cuMemsetD8Async)                     \
-  X(MemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)              \
-  X(TensorMapEncodeTiled, cuTensorMapEncodeTiled)       \
-  X(TensorMapReplaceAddress, cuTensorMapReplaceAddress) \
-  X(StreamIsCapturing, cuStreamIsCapturing)             \
-  X(StreamCreate, cuStreamCreate)                       \
-  X(StreamDestroy, cuStreamDestroy_v2)                  \
-  X(StreamBeginCapture, cuStreamBeginCapture_v2)        \
-  X(StreamEndCapture, cuStreamEndCapture)               \
-  X(GraphDestroy, cuGraphDestroy)                       \
+#define KB_DRIVER_SYMBOLS(X)                                 \
+  X(GetErrorName, cuGetErrorName)                            \
+  X(GetErrorString, cuGetErrorString)                        \
+  X(DriverGetVersion, cuDriverGetVersion)                    \
+  X(Init, cuInit)                                            \
+  X(CtxGetCurrent, cuCtxGetCurrent)                          \
+  X(CtxSetCurrent, cuCtxSetCurrent)                          \
+  X(CtxGetDevice, cuCtxGetDevice)                            \
+  X(CtxGetId, cuCtxGetId)                                    \
+  X(DeviceGetCount, cuDeviceGetCount)                        \
+  X(DeviceGet, cuDeviceGet)                                  \
+  X(DeviceGetName, cuDeviceGetName)                          \
+  X(DeviceGetAttribute, cuDeviceGetAttribute)                \
+  X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)        \
+  X(LibraryLoadData, cuLibraryLoadData)                      \
+  X(LibraryUnload, cuLibraryUnload)                          \
+  X(LibraryGetKernel, cuLibraryGetKernel)                    \
+  X(KernelGetFunction, cuKernelGetFunction)                  \
+  X(FuncGetAttribute, cuFuncGetAttribute)                    \
+  X(FuncSetAttribute, cuFuncSetAttribute)                    \
+  X(FuncGetParamInfo, cuFuncGetParamInfo)                    \
+  X(FuncLoad, cuFuncLoad)                                    \
+  X(LaunchKernelEx, cuLaunchKernelEx)                        \
+  X(MemsetD8Async, cuMemsetD8Async)                          \
+  X(MemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                   \
+  X(TensorMapEncodeTiled, cuTensorMapEncodeTiled)            \
+  X(TensorMapReplaceAddress, cuTensorMapReplaceAddress)      \
+  X(StreamIsCapturing, cuStreamIsCapturing)                  \
+  X(StreamCreate, cuStreamCreate)                            \
+  X(StreamDestroy, cuStreamDestroy_v2)                       \
+  X(StreamBeginCapture, cuStreamBeginCapture_v2)             \
+  X(StreamEndCapture, cuStreamEndCapture)                    \
+  X(GraphGetNodes, cuGraphGetNodes)                          \
+  X(GraphNodeGetType, cuGraphNodeGetType)                    \
+  X(GraphKernelNodeGetParams, cuGraphKernelNodeGetParams_v2) \
+  X(GraphDestroy, cuGraphDestroy)                            \
+  X(MemAllocAsync, cuMemAllocAsync)                          \
+  X(MemFreeAsync, cuMemFreeAsync)                            \
   X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 struct DriverApi {

@@ -24,6 +24,7 @@
 namespace kbundle {
 
 struct DriverApi;
+struct CublasLtApi;
 
 // Runs body(begin, end) over all of [0, count), in chunks of at least `grain`, on any threads, and
 // returns when all is done. `state` is the executor's own.
@@ -87,8 +88,9 @@ struct RuntimeStats {
 class Runtime {
  public:
   static Runtime& Global();
-  // For tests: `driver` replaces libcuda and outlives the Runtime.
-  explicit Runtime(const DriverApi* driver = nullptr);
+  // For tests: `driver` replaces libcuda, `cublaslt` libcublasLt; both outlive the Runtime and its
+  // plans.
+  explicit Runtime(const DriverApi* driver = nullptr, const CublasLtApi* cublaslt = nullptr);
   ~Runtime();
 
   // The current CUDA context's device, or the CPU.

@@ -1,14 +1,15 @@
 // Tuned winners inside a bundle: which tuned problem is this one, or which is nearest to it?
 //
-// Pure, no allocation. The distance is the sum over the op's coordinates of the absolute difference
-// of their log2. Everything else that code can see must be equal: dtypes, which operands are
-// present, strides, attributes but floats (expressions cannot use floats) and coordinates, symbols
-// that are no coordinates.
+// Pure; FindTuned allocates nothing. The distance is the sum over the op's coordinates of the
+// absolute difference of their log2. Everything else that code can see must be equal: dtypes, which
+// operands are present, strides, attributes but floats (expressions cannot use floats) and
+// coordinates, symbols that are no coordinates.
 #ifndef KBUNDLE_TUNED_H_
 #define KBUNDLE_TUNED_H_
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "kbundle/bundle.h"
 
@@ -29,6 +30,10 @@ struct NearestTuned {
 // of others, then the lower distance, then the lower row.
 NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,
                        const Device& device);
+
+// All of them in that order, for choosing again when the first does not load. Allocates.
+std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& problem,
+                                          uint16_t target, const Device& device);
 
 }  // namespace kbundle
 

@@ -1,0 +1,39 @@
+// Which algorithms cuBLASLt has for the problems that manifests list: its heuristic's candidates,
+// asked on the GPU that they are for. Nothing of this is in the loader.
+#ifndef KBUNDLE_BUILDER_LIST_ALGORITHMS_H_
+#define KBUNDLE_BUILDER_LIST_ALGORITHMS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "algorithm_file.h"
+#include "kbundle/status.h"
+
+namespace kbundle::builder {
+
+struct ListOptions {
+  std::vector<std::string> paths;  // folders with op families, or single manifests
+  std::string target;              // of this machine's GPU
+  std::string op;                  // only this one; empty: all
+  int device = 0;
+  int candidates = 8;              // a problem and variant, at most
+  int64_t workspace = 32ll << 20;  // bytes that an algorithm may ask for
+};
+
+struct ListedFamilies {
+  // By the folder beside the manifest that the variants name; what is in it already not included.
+  std::map<std::string, std::vector<ListedAlgorithm>> by_folder;
+  std::string device;
+  int problems = 0, algorithms = 0;
+  std::vector<std::string> without;  // "op(problem) by variant: what cuBLASLt says"
+};
+
+// kUnavailable: no GPU, driver or cuBLAS here; kFailedPrecondition: the GPU is not the target's;
+// kInvalidArgument: no variant of provider cublaslt.
+Result<ListedFamilies> ListAlgorithms(const ListOptions& options);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_LIST_ALGORITHMS_H_

@@ -1,0 +1,84 @@
+"""Promise: algorithms asks cuBLASLt about every listed problem on a GPU, merges what it answers, and bundles are built of it anywhere."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+from cli.test_gpu_paths import driver  # noqa: F401
+
+SUPPORT = pathlib.Path(__file__).parents[1] / "support"
+MANIFEST = """
+[family]
+name = "dense"
+
+[op.product]
+types      = { T = ["bf16", "f32"] }
+operands   = { a = "T[M, K]", b = "T[K, N]" }
+results    = { d = "T[M, N]" }
+coordinates = ["M", "N", "K"]
+problems   = [ { T = "bf16", a = [64, 32], b = [32, 128] }, { T = "bf16", a = [64, 32], b = [32, 16] }, { T = "f32", a = [8, 8], b = [8, 8] } ]
+
+[[op.product.variant]]
+name       = "lt"
+provider   = "cublaslt"
+algorithms = "algorithms"
+types      = { T = ["bf16"] }
+when       = ["align(a, b, d) % 16 == 0"]
+workspace  = { scratch = "u8[WORKSPACE]" }
+steps      = [ { product = "d", a = "a", b = "b", m = "M", n = "N", k = "K", workspace = "scratch" } ]
+"""
+
+
+@pytest.fixture
+def gpu(driver, tmp_path):  # noqa: F811
+    """Environment in which driver and cuBLASLt are stand-ins."""
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcublasLt.so.13", "-o", tmp_path / "libcublasLt.so.13",
+                    SUPPORT / "standin_cublaslt.c"], check=True)
+    return {"LD_LIBRARY_PATH": f"{driver['LD_LIBRARY_PATH']}:{tmp_path}"}
+
+
+@pytest.fixture
+def dense(tmp_path):
+    (tmp_path / "dense").mkdir()
+    (tmp_path / "dense/dense.toml").write_text(MANIFEST)
+    return tmp_path / "dense"
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_answers_stand_beside_the_manifest_and_become_variants(kbundle, gpu, dense, tmp_path):
+    done = kbundle("algorithms", dense, "--target", "sm_90a", env=gpu)
+    assert done.code == 0, done.err
+    listed = lines(dense / "algorithms/stand-in.jsonl")
+    assert len(listed) == 6 and {row["rank"] for row in listed} == {0, 1, 2}
+    assert all(row["types"] == ["bf16"] and row["cublas"] == 130100 for row in listed)
+    done = kbundle("build", dense, "-o", tmp_path / "dense.kb", "--target", "sm_90a,sm_80")
+    assert done.code == 0, done.err
+    whole = kbundle("inspect", tmp_path / "dense.kb", "--json").json
+    variants = whole["ops"][0]["variants"]
+    assert len(variants) == 6 and {v["target"] for v in variants} == {"sm_90a"}
+    assert {blob["format"] for blob in whole["blobs"]} == {"algorithm"}
+
+
+def test_asking_again_changes_nothing_and_less_workspace_gives_fewer(kbundle, gpu, dense):
+    assert kbundle("algorithms", dense, "--target", "sm_90a", env=gpu).code == 0
+    file = dense / "algorithms/stand-in.jsonl"
+    before = file.read_bytes()
+    assert kbundle("algorithms", dense, "--target", "sm_90a", env=gpu).code == 0
+    assert file.read_bytes() == before
+    assert kbundle("algorithms", dense, "--target", "sm_90a", "--workspace", "4096", env=gpu).code == 0
+    assert len(lines(file)) == 4 and all(row["workspace"] == 0 for row in lines(file))
+
+
+def test_another_gpu_than_the_target_is_refused(kbundle, gpu, dense):
+    done = kbundle("algorithms", dense, "--target", "sm_80", env=gpu)
+    assert done.code != 0 and "give its own target" in done.err
+    assert not (dense / "algorithms").exists()
+
+
+def test_without_a_gpu_it_says_where_to_ask(kbundle, dense, tmp_path):
+    done = kbundle("algorithms", dense, "--target", "sm_90a", env={"LD_LIBRARY_PATH": str(tmp_path)})
+    assert done.code == 3 and "GPU machine" in done.err

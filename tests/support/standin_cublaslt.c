@@ -1,0 +1,178 @@
+/* A libcublasLt that multiplies nothing and remembers what it was told, for tests without a GPU. */
+#include "standin_cublaslt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { kSuccess = 0, kInvalidValue = 7, kNotSupported = 15 };
+
+static struct Standin standin = {.version = 130100};
+
+struct Standin* standin_cublaslt(void) { return &standin; }
+
+const char* cublasLtGetStatusName(int status) {
+  return status == kNotSupported ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_STANDIN";
+}
+const char* cublasLtGetStatusString(int status) {
+  (void)status;
+  return "stand-in";
+}
+size_t cublasLtGetVersion(void) { return standin.version; }
+
+int cublasLtCreate(void** handle) {
+  *handle = (void*)(uintptr_t)(0x100 + ++standin.handles);
+  return standin.create_with;
+}
+
+int cublasLtMatrixLayoutInit_internal(struct StandinLayout* layout, size_t size, int type,
+                                      uint64_t rows, uint64_t columns, int64_t leading) {
+  if (size != sizeof *layout || size != 64) return kInvalidValue;
+  memset(layout, 0, size);
+  layout->type = (uint64_t)type;
+  layout->rows = rows;
+  layout->columns = columns;
+  layout->leading = (uint64_t)leading;
+  layout->batch = 1;
+  return kSuccess;
+}
+
+int cublasLtMatrixLayoutSetAttribute(struct StandinLayout* layout, int attribute, const void* value,
+                                     size_t size) {
+  if (attribute == 5 && size == 4) {
+    layout->batch = *(const uint32_t*)value;
+    return kSuccess;
+  }
+  if (attribute != 6 || size != 8) return kInvalidValue;
+  layout->batch_stride = *(const uint64_t*)value;
+  return kSuccess;
+}
+
+int cublasLtMatmulDescInit_internal(struct StandinDesc* desc, size_t size, int compute, int scale) {
+  if (size != sizeof *desc || size != 256) return kInvalidValue;
+  memset(desc, 0, size);
+  desc->compute_and_scale = (uint64_t)(uint32_t)compute | (uint64_t)(uint32_t)scale << 32;
+  return kSuccess;
+}
+
+static size_t SizeOf(int attribute) {
+  switch (attribute) {
+    case 3: case 4: case 7: case 22: case 26: return 4;
+    case 8: case 10: case 11: case 12: case 13: case 17: case 18: case 19: case 20: case 21:
+    case 23: return 8;
+    case 25: return 1;
+    default: return 0;
+  }
+}
+
+int cublasLtMatmulDescSetAttribute(struct StandinDesc* desc, int attribute, const void* value,
+                                   size_t size) {
+  if (SizeOf(attribute) != size || size == 0) return kInvalidValue;
+  desc->attributes[attribute] = 0;
+  memcpy(&desc->attributes[attribute], value, size);
+  desc->set |= UINT64_C(1) << attribute;
+  return kSuccess;
+}
+
+/* What cublasLtMatmulHeuristicResult_t begins with. */
+struct Result {
+  struct StandinAlgorithm algorithm;
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+int cublasLtMatmulAlgoCheck(void* handle, const struct StandinDesc* desc,
+                            const struct StandinLayout* a, const struct StandinLayout* b,
+                            const struct StandinLayout* c, const struct StandinLayout* d,
+                            const struct StandinAlgorithm* algorithm, struct Result* result) {
+  (void)a; (void)b; (void)c; (void)d;
+  ++standin.checks;
+  standin.checked = *desc;
+  if (handle == NULL) return kInvalidValue;
+  result->algorithm = *algorithm;
+  result->workspace = (size_t)algorithm->workspace;
+  result->status = algorithm->refuse;
+  return algorithm->refuse;
+}
+
+int cublasLtMatmulAlgoConfigGetAttribute(const struct StandinAlgorithm* algorithm, int attribute,
+                                         void* value, size_t size, size_t* written) {
+  if (attribute < 0 || attribute > 8 || size != (attribute >= 7 ? 2u : 4u)) return kInvalidValue;
+  memcpy(value, &algorithm->config[attribute], size);
+  *written = size;
+  return kSuccess;
+}
+
+int cublasLtMatmulAlgoCapGetAttribute(const struct StandinAlgorithm* algorithm, int attribute,
+                                      void* value, size_t size, size_t* written) {
+  const uint32_t least = algorithm->alignment != 0 ? (uint32_t)algorithm->alignment : 16;
+  if (attribute < 16 || attribute > 19 || size != sizeof least) return kInvalidValue;
+  memcpy(value, &least, size);
+  *written = size;
+  return kSuccess;
+}
+
+int cublasLtMatmul(void* handle, const struct StandinDesc* desc, const void* alpha, const void* a,
+                   const struct StandinLayout* a_layout, const void* b,
+                   const struct StandinLayout* b_layout, const void* beta, const void* c,
+                   const struct StandinLayout* c_layout, void* d,
+                   const struct StandinLayout* d_layout, const struct StandinAlgorithm* algorithm,
+                   void* workspace, size_t workspace_bytes, void* stream) {
+  struct StandinCall* call = &standin.last;
+  (void)handle; (void)algorithm;
+  ++standin.multiplies;
+  call->desc = *desc;
+  call->a = *a_layout;
+  call->b = *b_layout;
+  call->c = *c_layout;
+  call->d = *d_layout;
+  call->a_at = a;
+  call->b_at = b;
+  call->c_at = c;
+  call->d_at = d;
+  call->workspace_at = workspace;
+  call->workspace = workspace_bytes;
+  call->stream = stream;
+  memcpy(&call->alpha, alpha, sizeof call->alpha);
+  memcpy(&call->beta, beta, sizeof call->beta);
+  return standin.multiply_with;
+}
+
+/* The heuristic, which only `kbundle algorithms` asks: three candidates, the second of which needs
+ * workspace. The tile follows the rows, so that problems differ. */
+int cublasLtMatmulPreferenceInit_internal(uint64_t* preference, size_t size) {
+  memset(preference, 0, size);
+  return size == 64 ? kSuccess : kInvalidValue;
+}
+
+int cublasLtMatmulPreferenceSetAttribute(uint64_t* preference, int attribute, const void* value,
+                                         size_t size) {
+  if (attribute == 1 && size == 8) memcpy(&preference[1], value, size);
+  return (attribute == 1 && size == 8) || (attribute >= 5 && attribute <= 8 && size == 4)
+             ? kSuccess
+             : kInvalidValue;
+}
+
+int cublasLtMatmulAlgoGetHeuristic(void* handle, const struct StandinDesc* desc,
+                                   const struct StandinLayout* a, const struct StandinLayout* b,
+                                   const struct StandinLayout* c, const struct StandinLayout* d,
+                                   const uint64_t* preference, int wanted, struct Result* results,
+                                   int* found) {
+  (void)desc; (void)a; (void)b; (void)c;
+  if (handle == NULL) return kInvalidValue;
+  *found = 0;
+  for (int i = 0; i < 3 && *found < wanted; ++i) {
+    struct Result* result = &results[*found];
+    memset(result, 0, sizeof *result);
+    result->algorithm.config[0] = 66;
+    result->algorithm.config[1] = d->rows > 64 ? 20 : 15;
+    result->algorithm.config[2] = i == 1 ? 4 : 1;
+    result->algorithm.config[5] = i;
+    result->algorithm.workspace = i == 1 ? 65536 : 0;
+    result->workspace = (size_t)result->algorithm.workspace;
+    result->waves = 0.5f * (float)(i + 1);
+    if (result->workspace <= preference[1]) ++*found;
+  }
+  return *found > 0 ? kSuccess : kNotSupported;
+}
