@@ -200,9 +200,9 @@ struct Template {
   std::vector<Step> steps;
   bool portable = false;
   int64_t max_spill = 0;
-  std::string profile;               // cudnn: JSON of the device to plan for
-  std::vector<int64_t> cudnn;        // cudnn: versions to plan with, 91900 for 9.19.0
-  std::vector<Instruction> tied;     // cudnn: what each tunable but the last fixes of a problem
+  std::string profile;            // cudnn: JSON of the device to plan for
+  std::vector<int64_t> cudnn;     // cudnn: versions to plan with, 91900 for 9.19.0
+  std::vector<Instruction> tied;  // cudnn: what each tunable but the last fixes of a problem
   SourceSpan where;
 
   // Its kept points, in manifest order: types (one per Op.types, free ones too) x tunable values.
