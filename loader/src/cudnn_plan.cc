@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "load_by_capture.h"
+
 namespace kbundle {
 namespace {
 
@@ -88,105 +90,70 @@ class Descriptor {
 
 // ---- Making it ---------------------------------------------------------------------------------
 
-Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, const CudnnApi& cudnn,
+Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, CudnnHandles& handles,
                                                    const CudaDevice& device,
                                                    ExecutionPlanBlob blob) {
-  KB_RETURN_IF_ERROR(CheckVersion(cudnn, blob));
+  KB_RETURN_IF_ERROR(CheckVersion(handles.cudnn(), blob));
   KB_RETURN_IF_ERROR(CheckDevice(driver, device, blob));
   KB_RETURN_IF_ERROR(NameLiveDriver(driver, blob.plan));
-  std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, cudnn, std::move(blob)));
-  KB_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, plan->MakeLane());
-  plan->lanes_ = 1;
-  plan->GiveBack(lane.release());
+  std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, handles, std::move(blob)));
+  KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles.Take());
+  KB_RETURN_IF_ERROR(plan->TakeFinalized(handle->handle).status());
   return plan;
 }
 
 CudnnPlan::~CudnnPlan() {
-  for (std::atomic<Lane*>& place : free_) {
-    const std::unique_ptr<Lane> lane(place.load(std::memory_order_acquire));
-    if (lane != nullptr) Destroy(lane.get());
-  }
+  finalized_.ForEach([this](CudnnDescriptor plan) { cudnn_.DestroyDescriptor(plan); });
 }
 
-void CudnnPlan::Destroy(Lane* lane) const {
-  if (lane->plan != nullptr) cudnn_.DestroyDescriptor(lane->plan);
-  if (lane->handle != nullptr) cudnn_.Destroy(lane->handle);
+Result<Taken<CudnnDescriptor>> CudnnPlan::TakeFinalized(CudnnHandle handle) const {
+  if (auto* item = finalized_.Take()) return Taken<CudnnDescriptor>(finalized_, item);
+  KB_ASSIGN_OR_RETURN(const CudnnDescriptor made, Finalize(handle));
+  if (auto* item = finalized_.Add(made)) return Taken<CudnnDescriptor>(finalized_, item);
+  cudnn_.DestroyDescriptor(made);
+  return ResourceExhausted(
+      fmt::format("over {} threads launch one execution plan at the same time: let fewer do so",
+                  FreeList<CudnnDescriptor>::kPlaces));
 }
 
-Result<std::unique_ptr<CudnnPlan::Lane>> CudnnPlan::MakeLane() const {
-  auto lane = std::make_unique<Lane>();
-  Status status = cudnn_.Check(cudnn_.Create(&lane->handle), "making a handle of cuDNN");
-  if (status.ok()) status = FinalizePlan(lane.get());
-  if (status.ok()) return lane;
-  Destroy(lane.get());
-  return status;
-}
-
-Status CudnnPlan::FinalizePlan(Lane* lane) const {
+Result<CudnnDescriptor> CudnnPlan::Finalize(CudnnHandle handle) const {
   Descriptor plan(cudnn_, kCudnnExecutionPlanDescriptor);
   // The handle first: cuDNN 9.19 crashes over a plan that has none.
-  plan.Set(kCudnnPlanHandle, kCudnnHandle, 1, &lane->handle);
+  plan.Set(kCudnnPlanHandle, kCudnnHandle, 1, &handle);
   plan.Set(kCudnnPlanJson, kCudnnChar, static_cast<int64_t>(blob_.plan.size()), blob_.plan.data());
   KB_RETURN_IF_ERROR(cudnn_.Check(plan.Finalize(), "loading an execution plan"));
-  lane->plan = plan.release();
-  return Status();
+  return plan.release();
 }
 
-// The lane forgets the stream: a later one may have the same handle.
-Status CudnnPlan::EnqueueIn(CUstream capture, const int64_t* uids, void* const* addresses,
-                            int64_t count) const {
-  KB_ASSIGN_OR_RETURN(Lane * lane, Take());
-  Status status = EnqueueOn(lane, capture, uids, addresses, count, AnyAddress(0));
-  lane->has_stream = false;
-  GiveBack(lane);
-  return status;
-}
-
-// A capture that is thrown away runs nothing and looks behind no device address.
+// The workspace is made up, too: plans of cuDNN have no memsets, which are all that would look.
 Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t count) const {
   if (touched_.load(std::memory_order_acquire)) return Status();
-  CUstream stream = nullptr;
-  KB_RETURN_IF_ERROR(driver_.Check(driver_.StreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-                                   "making a stream to load an execution plan's kernels"));
-  Status status = driver_.Check(driver_.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
-                                "beginning a capture");
-  if (status.ok()) {
-    status = EnqueueIn(stream, uids, addresses, count);
-    CUgraph graph = nullptr;
-    const CUresult ended = driver_.StreamEndCapture(stream, &graph);
-    if (status.ok()) status = driver_.Check(ended, "ending a capture");
-    if (graph != nullptr) (void)driver_.GraphDestroy(graph);
-  }
-  (void)driver_.StreamDestroy(stream);
-  if (status.ok()) touched_.store(true, std::memory_order_release);
-  return status;
+  KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles_.Take());
+  const Status status = LoadByCapture(driver_, 0, [&](CUstream stream, void*) {
+    return EnqueueBy(*handle, stream, uids, addresses, count, AnyAddress(0));
+  });
+  handle->has_stream = false;  // it is gone, and a later one may have its address
+  KB_RETURN_IF_ERROR(status);
+  touched_.store(true, std::memory_order_release);
+  return Status();
 }
 
 // ---- Running it --------------------------------------------------------------------------------
 
-Result<CudnnPlan::Lane*> CudnnPlan::Take() const {
-  const size_t lanes = std::min(lanes_.load(std::memory_order_acquire), kMaxLanes);
-  for (size_t i = 0; i < lanes; ++i) {
-    if (free_[i].load(std::memory_order_relaxed) == nullptr) continue;
-    if (Lane* lane = free_[i].exchange(nullptr, std::memory_order_acquire)) return lane;
-  }
-  // Made before it has a home: a home whose lane was never made would be lost.
-  KB_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, MakeLane());
-  lane->home = lanes_.fetch_add(1, std::memory_order_acq_rel);
-  if (lane->home < kMaxLanes) return lane.release();
-  lanes_.fetch_sub(1, std::memory_order_acq_rel);
-  Destroy(lane.get());
-  return ResourceExhausted(fmt::format(
-      "over {} threads launch one execution plan at the same time: let fewer do so", kMaxLanes));
+Status CudnnPlan::Enqueue(CUstream stream, const int64_t* uids, void* const* addresses,
+                          int64_t count, void* workspace) const {
+  KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles_.Take());
+  return EnqueueBy(*handle, stream, uids, addresses, count, workspace);
 }
 
-Status CudnnPlan::EnqueueOn(Lane* lane, CUstream stream, const int64_t* uids,
+Status CudnnPlan::EnqueueBy(CudnnHandles::Handle& handle, CUstream stream, const int64_t* uids,
                             void* const* addresses, int64_t count, void* workspace) const {
-  if (!lane->has_stream || lane->stream != stream) {
+  KB_ASSIGN_OR_RETURN(const Taken<CudnnDescriptor> plan, TakeFinalized(handle.handle));
+  if (!handle.has_stream || handle.stream != stream) {
     KB_RETURN_IF_ERROR(
-        cudnn_.Check(cudnn_.SetStream(lane->handle, stream), "giving cuDNN the stream"));
-    lane->stream = stream;
-    lane->has_stream = true;
+        cudnn_.Check(cudnn_.SetStream(handle.handle, stream), "giving cuDNN the stream"));
+    handle.stream = stream;
+    handle.has_stream = true;
   }
   Descriptor pack(cudnn_, kCudnnVariantPackDescriptor);
   pack.Set(kCudnnPackUids, kCudnnInt64, count, uids);
@@ -194,21 +161,18 @@ Status CudnnPlan::EnqueueOn(Lane* lane, CUstream stream, const int64_t* uids,
   pack.Set(kCudnnPackWorkspace, kCudnnVoidPtr, 1, &workspace);
   int status = pack.Finalize();
   if (status == 0) [[likely]]
-    status = cudnn_.Execute(lane->handle, lane->plan, pack.get());
+    status = cudnn_.Execute(handle.handle, *plan, pack.get());
   if (status == 0) [[likely]]
     return Status();
   return cudnn_.Check(status, "running an execution plan");
 }
 
-Status CudnnPlan::Enqueue(CUstream stream, const int64_t* uids, void* const* addresses,
-                          int64_t count, void* workspace) const {
-  KB_ASSIGN_OR_RETURN(Lane * lane, Take());
-  Status status = EnqueueOn(lane, stream, uids, addresses, count, workspace);
-  GiveBack(lane);
-  return status;
-}
-
 // ---- Cache and step ----------------------------------------------------------------------------
+
+CudnnHandles& CudnnPlans::HandlesOf(uint64_t context, const CudnnApi& cudnn) {
+  std::lock_guard lock(mutex_);
+  return handles_.try_emplace(context, cudnn).first->second;
+}
 
 Result<const CudnnPlan*> CudnnPlans::Load(const DriverApi& driver, uint64_t context,
                                           const CudaDevice& device, const Bundle& bundle,
@@ -220,10 +184,11 @@ Result<const CudnnPlan*> CudnnPlans::Load(const DriverApi& driver, uint64_t cont
     if (found != plans_.end()) return static_cast<const CudnnPlan*>(found->second.get());
   }
   KB_ASSIGN_OR_RETURN(const CudnnApi* cudnn, CudnnApi::Get());
+  CudnnHandles& handles = HandlesOf(context, *cudnn);
   KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, bundle.ReadBlob(blob, bases));
   KB_ASSIGN_OR_RETURN(ExecutionPlanBlob parsed, ParseExecutionPlan(bytes));
   KB_ASSIGN_OR_RETURN(std::unique_ptr<CudnnPlan> plan,
-                      CudnnPlan::Load(driver, *cudnn, device, std::move(parsed)));
+                      CudnnPlan::Load(driver, handles, device, std::move(parsed)));
   std::lock_guard lock(mutex_);
   return static_cast<const CudnnPlan*>(
       plans_.try_emplace(key, std::move(plan)).first->second.get());

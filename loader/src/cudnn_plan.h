@@ -4,12 +4,13 @@
 //   ---------------------------------------          -----------
 //   the blob, verified; the live cuDNN and device
 //   compared with those that it was made for
-//   lanes: a handle and a finalized plan each  --->  one free lane is taken, without waiting
-//   its kernels loaded by a capture thrown away      a variant pack of this launch's addresses
-//                                                    cudnnBackendExecute
+//   a handle, of the context; the plan,          --->  a free handle and a free finalized plan are
+//   finalized                                          taken, without waiting
+//   its kernels loaded by a capture thrown away        a variant pack of this launch's addresses
+//                                                      cudnnBackendExecute
 //
 // cuDNN does not promise that a handle or an execution plan may be in two threads at once, so they
-// never are: a launch that finds all lanes taken makes one more, which then stays.
+// never are: a launch that finds all of them taken makes one more, which then stays.
 #ifndef KBUNDLE_LOADER_CUDNN_PLAN_H_
 #define KBUNDLE_LOADER_CUDNN_PLAN_H_
 
@@ -24,6 +25,8 @@
 
 #include "cuda_device.h"
 #include "cudnn_api.h"
+#include "cudnn_handles.h"
+#include "free_list.h"
 #include "kbundle/bundle.h"
 #include "kbundle/driver_api.h"
 #include "kbundle/execution_plan.h"
@@ -35,9 +38,10 @@ namespace kbundle {
 // Thread-safe. Never destroyed once published: cuDNN may be unloading when the process ends.
 class CudnnPlan {
  public:
-  // For the current context. kFailedPrecondition: another cuDNN than the plan's, or another device
-  // than its profile's, with the field that differs; kDataLoss: the blob is damaged.
-  static Result<std::unique_ptr<CudnnPlan>> Load(const DriverApi& driver, const CudnnApi& cudnn,
+  // For the current context, whose handles are given and borrowed. kFailedPrecondition: another
+  // cuDNN than the plan's, or another device than its profile's, with the field that differs;
+  // kDataLoss: the blob is damaged.
+  static Result<std::unique_ptr<CudnnPlan>> Load(const DriverApi& driver, CudnnHandles& handles,
                                                  const CudaDevice& device, ExecutionPlanBlob blob);
   ~CudnnPlan();
 
@@ -51,34 +55,20 @@ class CudnnPlan {
                  void* workspace) const;
 
  private:
-  struct Lane {
-    CudnnHandle handle = nullptr;
-    CudnnDescriptor plan = nullptr;
-    CUstream stream = nullptr;  // that the handle has
-    bool has_stream = false;
-    size_t home = 0;
-  };
-  static constexpr size_t kMaxLanes = 64;
+  CudnnPlan(const DriverApi& driver, CudnnHandles& handles, ExecutionPlanBlob blob)
+      : driver_(driver), cudnn_(handles.cudnn()), handles_(handles), blob_(std::move(blob)) {}
 
-  CudnnPlan(const DriverApi& driver, const CudnnApi& cudnn, ExecutionPlanBlob blob)
-      : driver_(driver), cudnn_(cudnn), blob_(std::move(blob)) {}
-
-  Result<std::unique_ptr<Lane>> MakeLane() const;
-  void Destroy(Lane* lane) const;
-  Status FinalizePlan(Lane* lane) const;
-  Result<Lane*> Take() const;
-  void GiveBack(Lane* lane) const { free_[lane->home].store(lane, std::memory_order_release); }
-  Status EnqueueIn(CUstream capture, const int64_t* uids, void* const* addresses,
-                   int64_t count) const;
-  Status EnqueueOn(Lane* lane, CUstream stream, const int64_t* uids, void* const* addresses,
-                   int64_t count, void* workspace) const;
+  // With `handle` if one must be made.
+  Result<Taken<CudnnDescriptor>> TakeFinalized(CudnnHandle handle) const;
+  Result<CudnnDescriptor> Finalize(CudnnHandle handle) const;
+  Status EnqueueBy(CudnnHandles::Handle& handle, CUstream stream, const int64_t* uids,
+                   void* const* addresses, int64_t count, void* workspace) const;
 
   const DriverApi& driver_;
   const CudnnApi& cudnn_;
+  CudnnHandles& handles_;
   const ExecutionPlanBlob blob_;  // its plan names the live driver
-  // A lane's home is its own place for ever, so giving it back never looks for one.
-  mutable std::atomic<Lane*> free_[kMaxLanes] = {};
-  mutable std::atomic<size_t> lanes_{0};
+  mutable FreeList<CudnnDescriptor> finalized_;
   mutable std::atomic<bool> touched_{false};
 };
 
@@ -92,7 +82,10 @@ class CudnnPlans {
  private:
   using Key = std::tuple<uint64_t, std::string, uint32_t>;
 
-  std::mutex mutex_;  // of the map only
+  CudnnHandles& HandlesOf(uint64_t context, const CudnnApi& cudnn);
+
+  std::mutex mutex_;                          // of the maps only
+  std::map<uint64_t, CudnnHandles> handles_;  // by context
   std::map<Key, std::unique_ptr<CudnnPlan>> plans_;
 };
 

@@ -40,8 +40,7 @@ CUdeviceptr DevicePointer(const Pointer& pointer, const LaunchArgs& args) {
   return reinterpret_cast<CUdeviceptr>(pointer.At(args));
 }
 
-// ---- Steps
-// ----------------------------------------------------------------------------------------
+// ---- Steps -------------------------------------------------------------------------------------
 
 struct TensorMapTemplate {
   CUtensorMap map{};  // complete but for the address
@@ -102,8 +101,7 @@ struct Step {
   }
 };
 
-// ---- The plan
-// -------------------------------------------------------------------------------------
+// ---- The plan ----------------------------------------------------------------------------------
 
 class CudaPlan final : public Plan {
  public:
@@ -149,8 +147,7 @@ class CudaPlan final : public Plan {
   std::vector<std::vector<Step>> resolutions_;  // by alignment class
 };
 
-// ---- Making it
-// ------------------------------------------------------------------------------------
+// ---- Making it ---------------------------------------------------------------------------------
 
 std::optional<CUtensorMapDataType> TensorMapType(DType dtype) {
   switch (dtype) {

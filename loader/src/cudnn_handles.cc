@@ -1,0 +1,19 @@
+#include "cudnn_handles.h"
+
+#include <fmt/format.h>
+
+namespace kbundle {
+
+Result<Taken<CudnnHandles::Handle>> CudnnHandles::Take() {
+  if (auto* item = list_.Take()) return Taken<Handle>(list_, item);
+  Handle made;
+  KB_RETURN_IF_ERROR(cudnn_.Check(cudnn_.Create(&made.handle), "making a handle of cuDNN"));
+  if (auto* item = list_.Add(made)) return Taken<Handle>(list_, item);
+  cudnn_.Destroy(made.handle);
+  return ResourceExhausted(
+      fmt::format("over {} threads run execution plans in one CUDA context at the same time: let "
+                  "fewer do so",
+                  FreeList<Handle>::kPlaces));
+}
+
+}  // namespace kbundle

@@ -1,0 +1,41 @@
+// Handles of cuDNN for one CUDA context. One takes over a millisecond to make, and cuDNN makes them
+// one after another, so all execution plans of a context share them.
+#ifndef KBUNDLE_LOADER_CUDNN_HANDLES_H_
+#define KBUNDLE_LOADER_CUDNN_HANDLES_H_
+
+#include "cudnn_api.h"
+#include "free_list.h"
+#include "kbundle/status.h"
+
+namespace kbundle {
+
+// cuDNN does not promise that a handle may be in two threads at once. No lock: a thread that finds
+// all of them taken makes one more.
+class CudnnHandles {
+ public:
+  struct Handle {
+    CudnnHandle handle = nullptr;
+    CUstream stream = nullptr;  // that it has
+    bool has_stream = false;
+  };
+
+  // cudnn: borrowed. Handles are for the context that is current in the thread that takes one.
+  explicit CudnnHandles(const CudnnApi& cudnn) : cudnn_(cudnn) {}
+  ~CudnnHandles() {
+    list_.ForEach([this](const Handle& handle) { cudnn_.Destroy(handle.handle); });
+  }
+  CudnnHandles(const CudnnHandles&) = delete;
+  CudnnHandles& operator=(const CudnnHandles&) = delete;
+
+  const CudnnApi& cudnn() const { return cudnn_; }
+  // kResourceExhausted: FreeList::kPlaces are taken.
+  Result<Taken<Handle>> Take();
+
+ private:
+  const CudnnApi& cudnn_;
+  FreeList<Handle> list_;
+};
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_CUDNN_HANDLES_H_
