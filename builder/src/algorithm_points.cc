@@ -22,6 +22,7 @@ struct Found {
   int best_rank = std::numeric_limits<int>::max();
   int best_count = 0;  // of problems where it has that rank
   uint64_t workspace = 0;
+  std::vector<std::string> problems;
 };
 
 std::string BytesOf(const LtAlgorithm& algorithm) {
@@ -43,6 +44,7 @@ std::optional<std::vector<DType>> TypesOf(const Op& op, const ListedAlgorithm& l
 void Count(const ListedAlgorithm& listed, Found* found) {
   found->listed = found->listed == nullptr ? &listed : found->listed;
   found->workspace = std::max(found->workspace, listed.workspace);
+  found->problems.push_back(listed.problem.dump());
   if (listed.rank > found->best_rank) return;
   if (listed.rank < found->best_rank) found->best_count = 0;
   found->best_rank = listed.rank;
@@ -98,6 +100,7 @@ Status AddAlgorithmPoints(const Op& op, const std::vector<ListedAlgorithm>& list
     point.types = std::get<1>(identity);
     point.tunables = TunablesOf(how, std::get<3>(identity));
     point.algorithm = StoredBytes(*how.listed);
+    point.listed_for = how.problems;
     rows.push_back({how.best_rank, -how.best_count, std::move(point)});
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {

@@ -18,7 +18,7 @@ struct ListOptions {
   std::string target;              // of this machine's GPU
   std::string op;                  // only this one; empty: all
   int device = 0;
-  int candidates = 8;              // a problem and variant, at most
+  int candidates = 16;             // a problem and variant, at most
   int64_t workspace = 32ll << 20;  // bytes that an algorithm may ask for
 };
 

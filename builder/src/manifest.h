@@ -212,6 +212,8 @@ struct Template {
     int problem = -1;  // cudnn: of Op.problems
     // cublaslt: the target whose GPU listed it (empty: any), and a StoredAlgorithm.
     std::string target, algorithm;
+    // cublaslt: the problems that it was listed for, as ListedAlgorithm::problem in text.
+    std::vector<std::string> listed_for;
   };
   std::vector<Point> points;
 };

@@ -198,7 +198,7 @@ Result<TuneBench::Candidate*> TuneBench::Prepare(const std::string& variant) {
   KB_ASSIGN_OR_RETURN(candidate.plan,
                       Runtime::Global().MakePlan(bundle_, problem_, device_.kind()));
   const std::string made = bundle_->VariantId(candidate.plan->variants()[0]);
-  if (made != variant) return Internal("forced, yet " + made + " was planned");
+  if (made != variant) return FailedPrecondition("forced, yet " + made + " was planned");
   const int64_t bytes = Padded(candidate.plan->workspace_bytes());
   if (candidate.plan->workspace_bytes() > 0) {
     KB_ASSIGN_OR_RETURN(candidate.arena, device_.Allocate(bytes + 2 * kGuardBytes));
@@ -303,6 +303,13 @@ Result<double> TuneBench::CheckResults(const Set& set) {
   return worst;
 }
 
+namespace {
+// A library may refuse a problem that the variant's conditions let through.
+const char* KindOfRefusal(const Status& status) {
+  return status.code() == StatusCode::kFailedPrecondition ? "refused" : "load";
+}
+}  // namespace
+
 Failure TuneBench::FailureOf(const Status& status, const char* kind) const {
   const bool lost = device_.Lost(status);
   return {lost ? "fault" : kind, status.message(), lost};
@@ -314,7 +321,7 @@ Result<TuneBench::Checked> TuneBench::Check(const std::string& variant, Failure*
     return status;
   };
   auto candidate = Prepare(variant);
-  if (!candidate.ok()) return fail(candidate.status(), "load");
+  if (!candidate.ok()) return fail(candidate.status(), KindOfRefusal(candidate.status()));
   const Set& set = sets_[0];
   Status status = Poison(set);
   if (status.ok()) status = LaunchOnce(**candidate, set);
@@ -346,7 +353,7 @@ Result<std::vector<double>> TuneBench::Time(const std::string& variant, int laun
     return status;
   };
   auto prepared = Prepare(variant);
-  if (!prepared.ok()) return fail(prepared.status(), "load");
+  if (!prepared.ok()) return fail(prepared.status(), KindOfRefusal(prepared.status()));
   Candidate& candidate = **prepared;
   launches = std::clamp(launches, 1, MaxLaunches());
   const bool fresh = candidate.timed == nullptr || candidate.launches != launches;

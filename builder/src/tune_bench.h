@@ -31,7 +31,7 @@ class MappedFile {
 
 // How a candidate failed; the names are those of records.
 struct Failure {
-  std::string kind, message;  // "wrong", "outside", "fault", "load"
+  std::string kind, message;  // "wrong", "outside", "fault", "launch", "load", "refused"
   bool lost = false;          // the device cannot be used any more by this process
 };
 

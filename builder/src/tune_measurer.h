@@ -27,6 +27,7 @@ namespace kbundle::builder {
 //   hang     over the time limit
 //   memory, output   over these limits
 //   load, launch     refused by the loader or the driver
+//   refused  by the library, as an algorithm for other problems: no record names it
 //   compile  no code
 struct Measured {
   std::string kind, message;

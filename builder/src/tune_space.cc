@@ -15,6 +15,7 @@
 #include "listed_problems.h"
 #include "outline.h"
 #include "pack.h"
+#include "problem_json.h"
 #include "process.h"
 #include "schedule.h"
 #include "tune_child.h"
@@ -160,7 +161,32 @@ Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
     if (use == uses.end()) return Internal("the outline lists " + id + ", the manifest does not");
     made.candidates.push_back({id, use->second});
   }
+  KeepListed(&made);
   return made;
+}
+
+// Of a library's algorithms only those that it listed for this problem, where it listed any: those
+// of other problems are many, and what it left out here was seldom any faster.
+void TuneSpace::KeepListed(SpaceProblem* problem) const {
+  nlohmann::json json = ProblemToJson(*outline_, problem->problem);
+  json.erase("op");
+  const std::string text = json.dump();
+  std::set<std::pair<uint32_t, uint32_t>> listing;  // op and template
+  const auto lists = [&](const SpaceCandidate& candidate) {
+    const VariantUse& use = work_.variants[candidate.use];
+    const auto& listed_for = TemplateOf(work_, use).points[use.point].listed_for;
+    return std::find(listed_for.begin(), listed_for.end(), text) != listed_for.end();
+  };
+  const auto where = [this](const SpaceCandidate& candidate) {
+    const VariantUse& use = work_.variants[candidate.use];
+    return std::pair(use.op, use.template_index);
+  };
+  for (const SpaceCandidate& candidate : problem->candidates) {
+    if (lists(candidate)) listing.insert(where(candidate));
+  }
+  std::erase_if(problem->candidates, [&](const SpaceCandidate& candidate) {
+    return listing.contains(where(candidate)) && !lists(candidate);
+  });
 }
 
 std::vector<std::string> TuneSpace::CompileWords(const std::string& program, uint32_t unit) const {

@@ -83,6 +83,7 @@ class TuneSpace {
   TuneSpace() = default;
   Status ReadFamilies(const SpaceOptions& options);
   Status PackOutline();
+  void KeepListed(SpaceProblem* problem) const;
   Result<std::vector<SpaceProblem>> ProblemsListedBy(const Bundle& bundle) const;
   std::vector<std::string> CompileWords(const std::string& program, uint32_t unit) const;
   void CompileUnit(uint32_t unit);

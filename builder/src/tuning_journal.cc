@@ -72,6 +72,7 @@ TuningRecord RecordOf(const TuningState& state, const JournalProblem& problem,
     RecordCandidate row{candidate.variant, candidate.fingerprint, {}, 1, 0, 0, false, {}};
     row.failed = candidate.failed;
     if (!row.failed && candidate.samples.empty()) continue;
+    if (row.failed && row.failed->kind == "refused") continue;  // it is for other problems
     if (!row.failed) {
       const RoundTimes times = TimesOf(candidate.samples);
       const Quartiles ns = QuartilesOf(times);

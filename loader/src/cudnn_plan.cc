@@ -125,7 +125,7 @@ Result<CudnnDescriptor> CudnnPlan::Finalize(CudnnHandle handle) const {
   return plan.release();
 }
 
-// The workspace is made up, too: plans of cuDNN have no memsets, which are all that would look.
+// The workspace is made up, too: cuDNN's memsets of it are captured all the same.
 Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t count) const {
   if (touched_.load(std::memory_order_acquire)) return Status();
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles_.Take());

@@ -9,6 +9,7 @@
 #include "algorithm_file.h"
 #include "algorithm_points.h"
 #include "support/files.h"
+#include "tune_space.h"
 #include "work.h"
 
 namespace kbundle::builder {
@@ -126,6 +127,31 @@ TEST_F(AlgorithmsTest, WorkspaceIsTheLimitWhereSomeProblemNeedsAny) {
   const size_t place = std::find(names.begin(), names.end(), "WORKSPACE") - names.begin();
   EXPECT_EQ(points[0].tunables[place], 0);
   EXPECT_EQ(points[1].tunables[place], 1 << 20);
+}
+
+// The listed problem of kManifest, and another one.
+TEST_F(AlgorithmsTest, AProblemIsTunedAmongTheAlgorithmsThatWereListedForIt) {
+  ListedAlgorithm own = Listed(1, 1, "");
+  own.problem = {{"operands", {{"a", "bf16[64,32]"}, {"b", "bf16[32,128]"}}},
+                 {"attributes", {{"alpha", 1.0}, {"gelu", false}}}};
+  Read({own, Listed(2, 0, "another"), Listed(3, 0, "another")});
+  SpaceOptions options;
+  options.paths = {dir_ / "demo.toml"};
+  options.target = "sm_90a";
+  options.cache_dir = dir_ / "cache";
+  const auto space = TuneSpace::Open(options);
+  ASSERT_TRUE(space.ok()) << space.status().message();
+  const auto problems = (*space)->ListedProblems();
+  ASSERT_TRUE(problems.ok()) << problems.status().message();
+  ASSERT_EQ(problems->size(), 1u);
+  ASSERT_EQ(problems->at(0).candidates.size(), 1u);
+  EXPECT_NE(problems->at(0).candidates[0].id.find(",ID=1,"), std::string::npos);
+
+  Problem unlisted = problems->at(0).problem;
+  unlisted.attributes.at(0).number = 2.0;
+  const auto other = (*space)->MakeProblem(unlisted);
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  EXPECT_EQ(other->candidates.size(), 3u) << "for want of its own";
 }
 
 TEST_F(AlgorithmsTest, UnitsHoldWhatTheLoaderReads) {
