@@ -55,10 +55,9 @@ Result<uint64_t> BitsOf(const CudnnScalar& scalar, DType* dtype) {
   return Internal(fmt::format("the planner gave a scalar of dtype {}", scalar.dtype));
 }
 
-Result<ExecutionPlanBlob> BlobOf(const CudnnPlans& plans, const Json& profile) {
-  const CudnnPlan& plan = plans.plans.front();
+Result<ExecutionPlanBlob> BlobOf(const CudnnPlan& plan, int64_t cudnn, const Json& profile) {
   ExecutionPlanBlob blob;
-  blob.cudnn_version = static_cast<uint64_t>(plans.cudnn);
+  blob.cudnn_version = static_cast<uint64_t>(cudnn);
   blob.workspace_bytes = static_cast<uint64_t>(plan.workspace_bytes);
   blob.own_offset = static_cast<uint64_t>(plan.own_offset);
   blob.uids = plan.uids;
@@ -94,14 +93,21 @@ Result<Object> Plan(const Unit& unit, const CompileContext& context) {
     return Refused(unit, plans.status().message());
   }
   if (!plans.ok()) return plans.status();
-  KB_ASSIGN_OR_RETURN(const ExecutionPlanBlob blob, BlobOf(*plans, profile));
-  if (blob.workspace_bytes > kMaxPlanWorkspace) {
-    return Refused(unit, fmt::format("its workspace of {} bytes is over the cap of {}",
-                                     blob.workspace_bytes, kMaxPlanWorkspace));
+  const size_t number = all.at("plan");
+  if (number >= plans->plans.size()) {
+    return Refused(unit,
+                   fmt::format("cuDNN's last plan for it is PLAN={}", plans->plans.size() - 1));
+  }
+  const CudnnPlan& plan = plans->plans[number];
+  KB_ASSIGN_OR_RETURN(const ExecutionPlanBlob blob, BlobOf(plan, plans->cudnn, profile));
+  const uint64_t most = all.at("max_workspace");
+  if (blob.workspace_bytes > most) {
+    return Refused(unit, fmt::format("its workspace of {} bytes is over max_workspace, {}",
+                                     blob.workspace_bytes, most));
   }
   KernelInfo info;
   info.kernel = unit.kernels[0];
-  info.symbol = plans->plans.front().tag;
+  info.symbol = plan.tag;
   info.workspace = static_cast<uint32_t>(blob.workspace_bytes);
   Object object;
   object.format = ObjectFormat::kExecutionPlan;

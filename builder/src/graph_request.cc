@@ -10,6 +10,11 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Which of cuDNN's plans, in its order: the tunables end with it and the version.
+int64_t PlanOf(const Template::Point& point) {
+  return point.tunables.at(point.tunables.size() - 2);
+}
+
 class Request {
  public:
   Request(const Op& op, const Template& variant, const Template::Point& point, const Step& step)
@@ -21,7 +26,7 @@ class Request {
     KB_RETURN_IF_ERROR(AddLets(variant_, &bindings_));
     Json request = {{"node", step_.kernel},
                     {"sm_version", target.major * 10 + target.minor},
-                    {"engines", "first"},
+                    {"engines", PlanOf(point_) == 0 ? "first" : "all"},
                     {"tensors", Json::object()}};
     for (const GraphNode::TensorUse& use : step_.graph->tensors) {
       KB_RETURN_IF_ERROR(AddTensor(use, &request));
@@ -153,7 +158,10 @@ class Request {
 Result<std::string> GraphRequest(const Op& op, const Template& variant,
                                  const Template::Point& point, const Step& step,
                                  const Target& target) {
-  Json all = {{"cudnn", point.tunables.back()}, {"profile", Json::parse(variant.profile)}};
+  Json all = {{"cudnn", point.tunables.back()},
+              {"plan", PlanOf(point)},
+              {"max_workspace", variant.max_workspace},
+              {"profile", Json::parse(variant.profile)}};
   Result<Json> request = Request(op, variant, point, step).Make(target);
   if (request.ok()) {
     all["request"] = std::move(request).value();

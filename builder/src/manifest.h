@@ -184,6 +184,9 @@ struct NamedProgram {
   Program program;
 };
 
+// Plans of cuDNN for one problem that a variant may have points for.
+inline constexpr int64_t kMaxPlans = 16;
+
 // A [[op.X.variant]] of the manifest.
 struct Template {
   std::string name;
@@ -202,7 +205,9 @@ struct Template {
   int64_t max_spill = 0;
   std::string profile;            // cudnn: JSON of the device to plan for
   std::vector<int64_t> cudnn;     // cudnn: versions to plan with, 91900 for 9.19.0
-  std::vector<Instruction> tied;  // cudnn: what each tunable but the last fixes of a problem
+  int64_t plans = 1;              // cudnn: of one problem and version, at most
+  int64_t max_workspace = 0;      // cudnn: bytes that a plan may ask for
+  std::vector<Instruction> tied;  // cudnn: what each tunable but the last two fixes of a problem
   SourceSpan where;
 
   // Its kept points, in manifest order: types (one per Op.types, free ones too) x tunable values.

@@ -241,7 +241,7 @@ void ReadGraph(Fields& fields, const Context& context, Step& step) {
   GraphReader(context, step).Read(fields);
 }
 
-// In this order: dims, attributes, presence, cuDNN's version.
+// In this order: dims, attributes, presence, which of cuDNN's plans, cuDNN's version.
 void TieToProblems(const Op& op, Template& variant) {
   Tie tie(variant);
   std::vector<bool> bound(op.symbols.size(), false);
@@ -271,7 +271,7 @@ void TieToProblems(const Op& op, Template& variant) {
       tie.Equal(op.operands[i].name, {Opcode::kPresent, static_cast<int64_t>(i)});
     }
   }
-  variant.tunables.push_back("CUDNN");
+  variant.tunables.insert(variant.tunables.end(), {"PLAN", "CUDNN"});
   WantAligned(op, variant);
 }
 

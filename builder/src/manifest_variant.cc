@@ -145,6 +145,9 @@ class VariantReader {
         diagnostics_.Error(profile->where, text.status().message());
       }
     }
+    variant_.plans = fields_.TakeInteger("plans", 1, 1, kMaxPlans);
+    variant_.max_workspace =
+        fields_.TakeInteger("max_workspace", kMaxPlanWorkspace, 0, kMaxPlanWorkspace);
     fields_.Require("cudnn", Kind::kArray);
     for (const Node* version : fields_.TakeTexts("cudnn")) ReadCudnnVersion(*version);
   }

@@ -8,7 +8,8 @@
 namespace kbundle::builder {
 namespace {
 
-// What the variant's tunables are for a problem, but for the last, the library's version.
+// What the variant's tunables are for a problem, but for the last two: which of the library's plans,
+// and the library's version.
 std::vector<int64_t> PointOf(const Template& variant, const Bindings& bindings) {
   std::vector<int64_t> values;
   for (const Instruction& tied : variant.tied) values.push_back(Run({tied}, bindings).value);
@@ -36,14 +37,16 @@ void SetProblemPoints(Op* op) {
       Bindings bindings = BindingsOf(*op, op->problems[i]);
       bindings.tunables = PointOf(variant, bindings);
       if (!Takes(variant, bindings)) continue;
-      for (const int64_t version : variant.cudnn) {
-        Template::Point point;
-        point.types = bindings.types;
-        point.tunables = bindings.tunables;
-        point.tunables.push_back(version);
-        point.problem = static_cast<int>(i);
-        if (!seen.emplace(point.types, point.tunables).second) continue;
-        variant.points.push_back(std::move(point));
+      for (int64_t plan = 0; plan < variant.plans; ++plan) {
+        for (const int64_t version : variant.cudnn) {
+          Template::Point point;
+          point.types = bindings.types;
+          point.tunables = bindings.tunables;
+          point.tunables.insert(point.tunables.end(), {plan, version});
+          point.problem = static_cast<int>(i);
+          if (!seen.emplace(point.types, point.tunables).second) continue;
+          variant.points.push_back(std::move(point));
+        }
       }
     }
   }

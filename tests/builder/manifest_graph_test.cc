@@ -83,9 +83,9 @@ class ManifestGraph : public ::testing::Test {
 TEST_F(ManifestGraph, ItsTunablesAreWhatMakesTheProblemAndTheVersionComesLast) {
   const Op op = Read();
   // Not E, which only an operand binds that the graph does not use; not scale, which a call gives.
-  EXPECT_EQ(
-      op.templates.at(0).tunables,
-      (std::vector<std::string>{"B", "H", "S", "D", "mode", "window", "flag", "bias", "CUDNN"}));
+  EXPECT_EQ(op.templates.at(0).tunables,
+            (std::vector<std::string>{"B", "H", "S", "D", "mode", "window", "flag", "bias", "PLAN",
+                                      "CUDNN"}));
 }
 
 TEST_F(ManifestGraph, EachProblemThatItTakesIsOnePoint) {
@@ -95,10 +95,10 @@ TEST_F(ManifestGraph, EachProblemThatItTakesIsOnePoint) {
   // refuses; the fifth has an operand that the graph would not see.
   ASSERT_EQ(points.size(), 2u);
   EXPECT_EQ(points[0].types, (std::vector<DType>{DType::kF16}));
-  EXPECT_EQ(points[0].tunables, (std::vector<int64_t>{1, 2, 128, 64, 0, -1, 0, 0, 91900}));
+  EXPECT_EQ(points[0].tunables, (std::vector<int64_t>{1, 2, 128, 64, 0, -1, 0, 0, 0, 91900}));
   EXPECT_EQ(points[0].problem, 0);
   EXPECT_EQ(points[1].types, (std::vector<DType>{DType::kBF16}));
-  EXPECT_EQ(points[1].tunables, (std::vector<int64_t>{1, 2, 128, 64, 1, 32, 1, 1, 91900}));
+  EXPECT_EQ(points[1].tunables, (std::vector<int64_t>{1, 2, 128, 64, 1, 32, 1, 1, 0, 91900}));
   EXPECT_EQ(points[1].problem, 2);
 }
 
@@ -110,6 +110,20 @@ TEST_F(ManifestGraph, TwoVersionsAreTwoPointsEach) {
   EXPECT_EQ(points[1].tunables.back(), 92302);
   EXPECT_EQ(points[1].problem, points[0].problem);
   EXPECT_EQ(points[3].problem, 2);
+}
+
+TEST_F(ManifestGraph, APlanBeyondTheFirstIsAPointThatAsksForAllPlans) {
+  const Op op =
+      Read(Replaced(kDemo, "[\"9.19.0\"]", "[\"9.19.0\"]\nplans = 2\nmax_workspace = 4096"));
+  const auto& points = op.templates.at(0).points;
+  ASSERT_EQ(points.size(), 4u);
+  EXPECT_EQ(points[1].tunables, (std::vector<int64_t>{1, 2, 128, 64, 0, -1, 0, 0, 1, 91900}));
+  EXPECT_EQ(points[1].problem, points[0].problem);
+  EXPECT_EQ(RequestOf(op, 0)["request"]["engines"], "first");
+  const Json second = RequestOf(op, 1);
+  EXPECT_EQ(second["request"]["engines"], "all");
+  EXPECT_EQ(second["plan"], 1);
+  EXPECT_EQ(second["max_workspace"], 4096);
 }
 
 TEST_F(ManifestGraph, AProblemThatIsAddedLaterIsAPointAsWell) {

@@ -41,7 +41,7 @@ OTHER = '{ T = "bf16", q = [1, 2, 128, 64], scale = 0.125 }'
 REFUSED = '{ T = "f16", q = [1, 2, 128, 4], scale = 0.5 }'
 NEW = '{"op": "att.mix", "operands": {"q": "f16[3,2,128,64]", "k": "f16[3,2,128,64]", "v": "f16[3,2,128,64]"}, ' \
       '"attributes": {"scale": 0.125}}\n'
-VARIANT = "att.mix/planned[T=f16,B=1,H=2,S=128,D=64,causal=0,CUDNN=91900]@sm_90a"
+VARIANT = "att.mix/planned[T=f16,B=1,H=2,S=128,D=64,causal=0,PLAN=0,CUDNN=91900]@sm_90a"
 
 
 def write(folder, *problems, versions='"9.19.0"'):
@@ -92,6 +92,25 @@ def test_a_problem_that_cudnn_refuses_is_left_out_with_its_reason(planned, tmp_p
     assert len(told) == 1 and "D=4" in told[0] and "has no plan" in told[0] and "multiple of 8" in told[0], done.out
     ids = [v["id"] for v in kbundle("inspect", tmp_path / "att.kb", "--json").json["ops"][0]["variants"]]
     assert ids == [VARIANT]
+
+
+def test_a_problem_has_more_plans_where_the_manifest_wants_them(planned, tmp_path):
+    kbundle, _ = planned
+    manifest = write(tmp_path / "att", HALF)
+    manifest.write_text(manifest.read_text().replace("cudnn    =", "plans    = 3\ncudnn    ="))
+    done = build(kbundle, manifest, tmp_path / "att.kb")
+    assert done.code == 0, done.err
+    ids = [v["id"] for v in kbundle("inspect", tmp_path / "att.kb", "--json").json["ops"][0]["variants"]]
+    assert ids[:2] == [VARIANT, VARIANT.replace("PLAN=0", "PLAN=1")]
+    assert len(ids) == 3 or f"cuDNN's last plan for it is PLAN={len(ids) - 1}" in done.out
+    plans = set()
+    for one in ids:
+        assert kbundle("extract", tmp_path / "att.kb", one, "-o", tmp_path / "plan").code == 0
+        plans.add((tmp_path / "plan").read_bytes())
+    assert len(plans) == len(ids)
+    manifest.write_text(manifest.read_text().replace("plans    = 3", "max_workspace = 0"))
+    done = build(kbundle, manifest, tmp_path / "att.kb")
+    assert "over max_workspace, 0" in done.out
 
 
 def test_a_recorded_problem_gets_a_plan_of_its_own(planned, tmp_path):

@@ -43,7 +43,6 @@ const std::map<std::string, uint64_t> kConstants = {
     {"kMaxArgBytes", kMaxArgBytes},
     {"kMaxProgramLength", kMaxProgramLength},
     {"kMaxStackDepth", kMaxStackDepth},
-    {"kMaxPlanWorkspace", kMaxPlanWorkspace},
 };
 
 // Every kMax.. name in the text that `before` precedes, and the number that follows `between`.
