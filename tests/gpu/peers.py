@@ -36,15 +36,13 @@ def chained(function, calls):
 
 
 class JaxSide:
-    """Microseconds of a call, and of the program's first run."""
+    """Bursts of one program."""
 
     def __init__(self, function, sets, calls):
         import jax
         self.jax, self.calls, self.sets = jax, calls, sets
         self.program = chained(function, calls)
-        start = time.perf_counter()
         jax.block_until_ready(self.program(sets))
-        self.first_ms = (time.perf_counter() - start) * 1e3
         self.repeats = 3
         us = min(self.burst() for _ in range(2)) * calls
         self.repeats = max(3, int(BURST_SECONDS * 1e6 / us))
