@@ -226,7 +226,8 @@ def judge(report, found):
     for way, at in (("forward", 0), ("forward and backward", 3)):
         rows = [f for f in found if f["times"][at] and any(f["times"][at + 1:at + 3])]
         best = {f["label"]: min(t for t in f["times"][at + 1:at + 3] if t) for f in rows}
-        slower = [f"{f['label']}: {f['times'][at]:.1f} against {best[f['label']]:.1f} us" for f in rows if f["times"][at] > best[f["label"]] * peers.NOISE]
+        slower = [f"{f['label']}: {f['times'][at]:.1f} against {best[f['label']]:.1f} us" for f in rows
+                  if f["times"][at] > best[f["label"]] * peers.NOISE]
         report.bar(f"{way}: problems compared", len(rows), 15, at_least=True)
         report.hold(f"{way}: never slower than jax's or torch's cuDNN by more than 2 %", not slower, "; ".join(slower))
         for f in rows:
@@ -275,8 +276,9 @@ def own_variant(bundle, problem):
 def table(report, found):
     number = peers.number
     each = lambda values: ", ".join(f"{x:.2g}" for x in values or [])
-    report.table("Microseconds of a call", ["problem", "variants", "forward", "jax", "torch", "both", "jax", "torch", "errors of o, dq, dk, dv", "jax's errors"],
-                 [[f["label"], ", ".join(filter(None, f["variants"])), *map(number, f["times"]), each(f["errors"][0]), each(f["errors"][1])] for f in found])
+    head = ["problem", "variants", "forward", "jax", "torch", "both", "jax", "torch", "errors of o, dq, dk, dv", "jax's errors"]
+    report.table("Microseconds of a call", head, [[f["label"], ", ".join(filter(None, f["variants"])), *map(number, f["times"]),
+                                                   each(f["errors"][0]), each(f["errors"][1])] for f in found])
 
 
 def main():

@@ -22,7 +22,7 @@ from report import Report
 
 ROOT = capi.ROOT
 BUNDLE = ROOT / "build/kernels.kb"
-SECONDS = 330  # after which no further problem is begun
+SECONDS = 280  # after which no further problem is begun
 DTYPES = {"bf16": jnp.bfloat16, "f16": jnp.float16, "f32": jnp.float32, "e4m3": jnp.float8_e4m3fn, "e5m2": jnp.float8_e5m2, "u8": jnp.uint8}
 NAMES = ("a", "b", "c", "bias", "aux", "mask", "a_scale", "b_scale")
 ROWS = 6
@@ -32,14 +32,16 @@ PEAK_TFLOPS = 700  # only to guess how many calls make a burst
 
 
 def problems(bundle):
-    """(operands, attributes) of the listed problems of a size that is worth timing; plain ones first."""
+    """(operands, attributes) of the listed problems of a size that is worth timing, of small ones in both 16-bit dtypes one; FP8 last."""
     [op] = bundle.describe("matmul.matmul", with_variants=False)["ops"]
-    found = []
+    found = {}
     for given in op["problems"]:
         operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in given["operands"]]
-        if math.prod(operands[0][1]) * operands[1][1][-1] >= 1 << 22:
-            found.append((operands, {"out_dtype": "bf16"} | given["attributes"]))
-    return sorted(found, key=lambda item: item[0][0][0][0] == "e")
+        attributes, work = {"out_dtype": "bf16"} | given["attributes"], math.prod(extents(operands, given["attributes"]))
+        dtype = "16-bit" if operands[0][0] in ("bf16", "f16") and work < 1 << 34 else operands[0][0] + operands[1][0]
+        if work >= 1 << 22:
+            found.setdefault((extents(operands, attributes), dtype, words(operands, attributes)), (operands, attributes))
+    return sorted(found.values(), key=lambda item: item[0][0][0][0] == "e")
 
 
 def extents(operands, attributes):
@@ -165,8 +167,10 @@ def measured(cuda, bundle, ours_in_jax, reference, operands, attributes, refused
         ours.free()
 
 
-def words(attributes):
-    return ", ".join(k if v is True else f"{k}={v}" for k, v in attributes.items() if k != "out_dtype")
+def words(operands, attributes):
+    """What a problem is besides its product."""
+    return ", ".join([name for name, o in zip(("c", "bias"), operands[2:4]) if o]
+                     + [k if v is True else f"{k}={v}" for k, v in attributes.items() if k != "out_dtype"])
 
 
 def judge(report, found):
@@ -181,6 +185,17 @@ def judge(report, found):
     worse = [f"{f['label']} {f['words']}: {f['errors'][0]:.3g} against {f['errors'][1]:.3g}" for f in judged
              if not f["errors"][0] <= 1.1 * f["errors"][1]]
     report.hold("errors at most 1.1 times jax's", not worse, "; ".join(worse))
+
+
+def table(report, found):
+    number, rows = peers.number, []
+    for f in found:
+        ours, theirs, in_jax = f["times"]
+        rows.append([f["label"], f["words"], number(ours), number(theirs), number(in_jax), number(theirs and theirs / ours, 3),
+                     *(number(us and f["flops"] / us / 1e6, 0) for us in (ours, theirs)),
+                     *("" if e is None else f"{e:.3g}" for e in f["errors"]), f["variant"][-40:]])
+    report.table("Microseconds of a call", ["m x n x k", "problem", "kbundle", "jax.jit", "kbundle in jax.jit", "times faster", "TFLOP/s",
+                                            "jax TFLOP/s", "error", "jax error", "variant"], rows)
 
 
 def main():
@@ -200,12 +215,12 @@ def main():
 
         for operands, attributes in problems(bundle):
             if time.monotonic() - start > SECONDS:
-                refused[f"{operands[:2]} {words(attributes)}"] = "no time was left"
+                refused[f"{operands[:2]} {words(operands, attributes)}"] = "no time was left"
                 continue
-            one = peers.attempt(f"{operands[:2]} {words(attributes)}",
+            one = peers.attempt(f"{operands[:2]} {words(operands, attributes)}",
                                 lambda: measured(cuda, bundle, ours_in_jax, reference, operands, attributes, refused), refused)
             if one:
-                one["words"] = words(attributes)
+                one["words"] = words(operands, attributes)
                 found.append(one)
                 print("    ", one["label"], one["words"], *map(peers.number, one["times"]), one["errors"], one["variant"][-60:], flush=True)
             jax.clear_caches()
@@ -218,12 +233,7 @@ def main():
         finally:
             for what, why in refused.items():
                 report.fact(f"not measured: {what}", why)
-            tflops = lambda f, us: peers.number(us and f["flops"] / us / 1e6, 0)
-            report.table("Microseconds of a call", ["m x n x k", "problem", "kbundle", "jax.jit", "kbundle in jax.jit", "times faster", "TFLOP/s", "jax TFLOP/s",
-                                                    "error", "jax error", "variant"],
-                         [[f["label"], f["words"], *map(peers.number, f["times"]), peers.number(f["times"][1] and f["times"][1] / f["times"][0], 3),
-                           tflops(f, f["times"][0]), tflops(f, f["times"][1]), *("" if e is None else f"{e:.3g}" for e in f["errors"]), f["variant"][-40:]]
-                          for f in found])
+            table(report, found)
 
     peers.finish(report, whole)
 
