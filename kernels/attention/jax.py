@@ -100,9 +100,9 @@ def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengt
     keys = key.shape[1 if heads_last else 2]
     mask_kind, window = _sight(is_causal, local_window_size)
     modifier, tensors = _score_modifier(score_mod, score_values)
-    extra = _Extra(_bias(bias, mask, (batch, heads, queries, keys), query.dtype),
-                   _lengths("query_seq_lengths", query_seq_lengths, batch),
-                   _lengths("key_value_seq_lengths", key_value_seq_lengths, batch),
+    lengths = _both([_lengths("query_seq_lengths", query_seq_lengths, batch),
+                     _lengths("key_value_seq_lengths", key_value_seq_lengths, batch)], (queries, keys), batch)
+    extra = _Extra(_bias(bias, mask, (batch, heads, queries, keys), query.dtype), *lengths,
                    _dropout_state(dropout_rate, dropout_seed), *tensors)
     attributes = dict(scale=1 / math.sqrt(query.shape[-1]) if scale is None else float(scale), layout=_LAYOUTS[layout],
                       mask=mask_kind, window=window, dropout=float(dropout_rate), **modifier)
@@ -169,6 +169,13 @@ def _lengths(name, lengths, batch):
         raise ValueError("dot_product_attention: %s is %s%s; it needs to be int32[%d]"
                          % (name, lengths.dtype, list(lengths.shape), batch))
     return lengths.astype(jnp.int32)
+
+
+def _both(lengths, full, batch):
+    """Both or neither, as cuDNN's plans take them."""
+    if all(x is None for x in lengths):
+        return lengths
+    return [jnp.full(batch, most, jnp.int32) if x is None else x for x, most in zip(lengths, full)]
 
 
 def _dropout_state(rate, seed):

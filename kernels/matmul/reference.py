@@ -53,17 +53,20 @@ def matmul(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=N
 
 
 def make_inputs(op, problem, seed):
-    """Small integers, whose products and sums are exact in every dtype, in two cases: where few results make a row, whose
-    largest may be a sum that cancels, so that a tolerance relative to it would mean nothing; and where a mask of the
-    positive results is wanted, which has no tolerance. Otherwise what is made by default, but masks of random bits and
-    positive scales."""
+    """Small integers, whose products and sums are exact in every dtype, in three cases: where few results make a row, whose
+    largest may be a sum that cancels, so that a tolerance relative to it would mean nothing; where a mask of the positive
+    results is wanted, which has no tolerance; and where sums may be kept with fewer bits. Otherwise what is made by
+    default, but masks of random bits and positive scales."""
     rng = np.random.default_rng(seed)
     made = {name: rng.uniform(0.5, 2.0, ()) for name in ("a_scale", "b_scale") if name in problem}
     if "mask" in problem:
         made["mask"] = rng.integers(0, 256, problem["mask"])
-    if min(problem["a"][-2:] + problem["b"][-2:]) < 64 or (problem.get("with_aux") and problem["epilogue"] == "relu"):
+    wants_mask = problem.get("with_aux") and problem["epilogue"] == "relu"
+    if min(problem["a"][-2:] + problem["b"][-2:]) < 64 or wants_mask or problem.get("fast_accumulation"):
         # gelu of what is negative is next to nothing, and so might be all of a row.
         least = 0 if problem.get("epilogue") == "gelu" else -2
         made |= {name: rng.integers(least, 3, problem[name]) for name in ("a", "b", "c", "bias") if name in problem}
         made |= {name: np.ones(()) for name in ("a_scale", "b_scale") if name in problem}
+    if wants_mask and "bias" in problem:
+        made["bias"] = made["bias"] + 0.5  # libraries differ about what is exactly 0
     return made

@@ -54,9 +54,6 @@ Status NameLiveDriver(const DriverApi& driver, std::string& plan) {
   return Status();
 }
 
-// Aligned, and different from others.
-void* AnyAddress(size_t number) { return reinterpret_cast<void*>((number + 1) << 32); }
-
 // A backend descriptor for the time of a scope, or until it is released.
 class Descriptor {
  public:
@@ -125,12 +122,12 @@ Result<CudnnDescriptor> CudnnPlan::Finalize(CudnnHandle handle) const {
   return plan.release();
 }
 
-// The workspace is made up, too: cuDNN's memsets of it are captured all the same.
-Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t count) const {
+Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t count,
+                        void* workspace) const {
   if (touched_.load(std::memory_order_acquire)) return Status();
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles_.Take());
-  const Status status = LoadByCapture(driver_, 0, [&](CUstream stream, void*) {
-    return EnqueueBy(*handle, stream, uids, addresses, count, AnyAddress(0));
+  const Status status = LoadByCapture(driver_, [&](CUstream stream) {
+    return EnqueueBy(*handle, stream, uids, addresses, count, workspace);
   });
   handle->has_stream = false;  // it is gone, and a later one may have its address
   KB_RETURN_IF_ERROR(status);
@@ -244,21 +241,23 @@ Result<CudnnLaunch> CudnnLaunch::Make(const CudnnPlan* plan, const ResolvedStep&
 }
 
 Status CudnnLaunch::Touch() const {
-  std::vector<void*> addresses;
-  for (size_t i = 0; i < scalars_.size(); ++i) {
-    addresses.push_back(scalars_[i] != nullptr ? const_cast<void*>(scalars_[i])
-                                               : AnyAddress(i + 1));
+  const MadeUpAddresses made_up;
+  void* addresses[kMaxPlanUids];
+  Fill(made_up.args(), addresses);
+  return plan_->Touch(uids_.data(), addresses, static_cast<int64_t>(uids_.size()),
+                      workspace_.At(made_up.args()));
+}
+
+void CudnnLaunch::Fill(const LaunchArgs& args, void** addresses) const {
+  for (size_t i = 0; i < uids_.size(); ++i) {
+    addresses[i] = scalars_[i] != nullptr ? const_cast<void*>(scalars_[i]) : pointers_[i].At(args);
   }
-  return plan_->Touch(uids_.data(), addresses.data(), static_cast<int64_t>(addresses.size()));
 }
 
 Status CudnnLaunch::Enqueue(CUstream stream, const LaunchArgs& args) const {
   void* addresses[kMaxPlanUids];
-  const size_t count = uids_.size();
-  for (size_t i = 0; i < count; ++i) {
-    addresses[i] = scalars_[i] != nullptr ? const_cast<void*>(scalars_[i]) : pointers_[i].At(args);
-  }
-  return plan_->Enqueue(stream, uids_.data(), addresses, static_cast<int64_t>(count),
+  Fill(args, addresses);
+  return plan_->Enqueue(stream, uids_.data(), addresses, static_cast<int64_t>(uids_.size()),
                         workspace_.At(args));
 }
 

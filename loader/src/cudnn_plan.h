@@ -47,8 +47,8 @@ class CudnnPlan {
 
   const ExecutionPlanBlob& blob() const { return blob_; }
   // Loads its kernels into the context, which cuDNN otherwise does when they first run. Arguments
-  // as for Enqueue; addresses of device memory may be any, nothing looks behind them.
-  Status Touch(const int64_t* uids, void* const* addresses, int64_t count) const;
+  // as for Enqueue; addresses of device memory may be made up (load_by_capture.h).
+  Status Touch(const int64_t* uids, void* const* addresses, int64_t count, void* workspace) const;
   // `count` uids and an address for each: all of blob().uids, in any order; host memory for the
   // scalars, which must live until the call returns.
   Status Enqueue(CUstream stream, const int64_t* uids, void* const* addresses, int64_t count,
@@ -100,6 +100,7 @@ class CudnnLaunch {
 
  private:
   Status Touch() const;
+  void Fill(const LaunchArgs& args, void** addresses) const;
 
   const CudnnPlan* plan_ = nullptr;
   std::vector<int64_t> uids_;

@@ -1,7 +1,5 @@
 #include "load_by_capture.h"
 
-#include <fmt/format.h>
-
 #include <vector>
 
 namespace kbundle {
@@ -33,49 +31,26 @@ Status LoadKernels(const DriverApi& driver, CUgraph graph) {
   return Status();
 }
 
-// A stream, and memory that lives in its order.
-class Scratch {
- public:
-  explicit Scratch(const DriverApi& driver) : driver_(driver) {}
-  ~Scratch() {
-    // Nothing can be done about a refusal, and what is left behind is small.
-    if (memory_ != 0) (void)driver_.MemFreeAsync(memory_, stream_);
-    if (stream_ != nullptr) (void)driver_.StreamDestroy(stream_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  Status Open(size_t bytes) {
-    KB_RETURN_IF_ERROR(driver_.Check(driver_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
-                                     "making a stream to capture on"));
-    if (bytes == 0) return Status();
-    return driver_.Check(driver_.MemAllocAsync(&memory_, bytes, stream_),
-                         fmt::format("taking {} bytes of workspace for a capture", bytes));
-  }
-  CUstream stream() const { return stream_; }
-  void* memory() const { return reinterpret_cast<void*>(memory_); }
-
- private:
-  const DriverApi& driver_;
-  CUstream stream_ = nullptr;
-  CUdeviceptr memory_ = 0;
-};
-
 }  // namespace
 
-Status LoadByCapture(const DriverApi& driver, size_t workspace_bytes,
-                     const std::function<Status(CUstream stream, void* workspace)>& enqueue) {
-  Scratch scratch(driver);
-  KB_RETURN_IF_ERROR(scratch.Open(workspace_bytes));
-  KB_RETURN_IF_ERROR(
-      driver.Check(driver.StreamBeginCapture(scratch.stream(), CU_STREAM_CAPTURE_MODE_RELAXED),
-                   "capturing a library's launch"));
-  Status status = enqueue(scratch.stream(), scratch.memory());
-  CUgraph graph = nullptr;
-  const CUresult ended = driver.StreamEndCapture(scratch.stream(), &graph);
-  if (status.ok()) status = driver.Check(ended, "capturing a library's launch");
-  if (status.ok()) status = LoadKernels(driver, graph);
-  if (graph != nullptr) (void)driver.GraphDestroy(graph);
+Status LoadByCapture(const DriverApi& driver,
+                     const std::function<Status(CUstream stream)>& enqueue) {
+  CUstream stream = nullptr;
+  KB_RETURN_IF_ERROR(driver.Check(driver.StreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                                  "making a stream to capture on"));
+  constexpr char kDoing[] = "capturing a library's launch";
+  Status status =
+      driver.Check(driver.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), kDoing);
+  if (status.ok()) {
+    status = enqueue(stream);
+    CUgraph graph = nullptr;
+    const CUresult ended = driver.StreamEndCapture(stream, &graph);
+    if (status.ok()) status = driver.Check(ended, kDoing);
+    if (status.ok()) status = LoadKernels(driver, graph);
+    if (graph != nullptr) (void)driver.GraphDestroy(graph);
+  }
+  // Nothing can be done about a refusal, and what is left behind is small.
+  (void)driver.StreamDestroy(stream);
   return status;
 }
 

@@ -6,9 +6,6 @@
 // take. So the very launch is *captured*, on a stream of its own and with made-up addresses: the
 // library goes through all of its host code, the driver resolves each kernel for the graph's nodes,
 // nothing runs, and the graph is thrown away. Then every kernel in it is loaded for certain.
-//
-// Only a workspace must be real, because the driver looks up the address of a captured memset. It
-// is taken and given back in the stream's order, so nobody waits for running work.
 #ifndef KBUNDLE_LOADER_LOAD_BY_CAPTURE_H_
 #define KBUNDLE_LOADER_LOAD_BY_CAPTURE_H_
 
@@ -21,7 +18,8 @@
 
 namespace kbundle {
 
-// Operands and results that are nowhere, each at an address of its own, aligned to 256 bytes.
+// Operands, results and a workspace that are nowhere, each at an address of its own, aligned to 256
+// bytes. Nothing looks behind them: of a captured memset, too, only the address is kept.
 class MadeUpAddresses {
  public:
   MadeUpAddresses() {
@@ -30,7 +28,9 @@ class MadeUpAddresses {
       results_[i] = reinterpret_cast<void*>(kFirst + (kMaxOperands + i) * kApart);
     }
   }
-  LaunchArgs args() const { return {operands_, results_, nullptr}; }
+  LaunchArgs args() const {
+    return {operands_, results_, reinterpret_cast<void*>(kFirst + 2 * kMaxOperands * kApart)};
+  }
 
  private:
   static constexpr uintptr_t kFirst = uintptr_t{1} << 40, kApart = uintptr_t{1} << 32;
@@ -38,11 +38,10 @@ class MadeUpAddresses {
   void* results_[kMaxOperands];
 };
 
-// `enqueue` is called once, in the current context, with a capturing stream and `workspace_bytes`
-// of device memory (null for 0). The calling thread must be outside captures of its own
-// (OutsideCaptures). On an error nothing is left behind.
-Status LoadByCapture(const DriverApi& driver, size_t workspace_bytes,
-                     const std::function<Status(CUstream stream, void* workspace)>& enqueue);
+// `enqueue` is called once, in the current context, with a capturing stream. The calling thread
+// must be outside captures of its own (OutsideCaptures). On an error nothing is left behind.
+Status LoadByCapture(const DriverApi& driver,
+                     const std::function<Status(CUstream stream)>& enqueue);
 
 }  // namespace kbundle
 

@@ -285,7 +285,7 @@ Status MatrixProduct::CheckAlignment(const ResolvedProduct& product) const {
   return Status();
 }
 
-int MatrixProduct::Enqueue(void* stream, const LaunchArgs& args, void* workspace) const {
+int MatrixProduct::Enqueue(void* stream, const LaunchArgs& args) const {
   const LtProductDesc* desc = &descriptors_.desc;
   LtProductDesc own;  // not initialized: costs nothing where there are no addresses inside
   if (!addresses_.empty()) {
@@ -300,7 +300,7 @@ int MatrixProduct::Enqueue(void* stream, const LaunchArgs& args, void* workspace
   }
   return lt_->Multiply(handle_, desc, &alpha_, b_.At(args), &descriptors_.a, a_.At(args),
                        &descriptors_.b, &beta_, c_.At(args), &descriptors_.c, d_.At(args),
-                       &descriptors_.d, &algorithm_, workspace, workspace_bytes_, stream);
+                       &descriptors_.d, &algorithm_, workspace_.At(args), workspace_bytes_, stream);
 }
 
 Result<std::vector<ProductDescriptors>> DescribeProducts(const CublasLtApi& lt,

@@ -54,13 +54,8 @@ class MatrixProduct {
                                     const ResolvedProduct& product, const LtAlgorithm& algorithm);
 
   const CublasLtApi& library() const { return *lt_; }
-  // What the algorithm asks for, at most the region's size.
-  size_t workspace_bytes() const { return workspace_bytes_; }
   // Enqueues; cuBLASLt's status. No allocation, no lock, no lookup of our own.
-  int Enqueue(void* stream, const LaunchArgs& args) const {
-    return Enqueue(stream, args, workspace_.At(args));
-  }
-  int Enqueue(void* stream, const LaunchArgs& args, void* workspace) const;
+  int Enqueue(void* stream, const LaunchArgs& args) const;
 
  private:
   struct Address {
@@ -78,7 +73,7 @@ class MatrixProduct {
   LtAlgorithm algorithm_{};
   std::vector<Address> addresses_;  // that live in the descriptor
   Pointer a_, b_, c_, d_, workspace_;
-  size_t workspace_bytes_ = 0;
+  size_t workspace_bytes_ = 0;  // that the algorithm asks for, at most the region's size
   // In the scale type, which is float but for products of f64.
   union Scalar {
     float f32;

@@ -346,11 +346,9 @@ class CudaPlanBuilder final : public PlanBuilder {
     KB_ASSIGN_OR_RETURN(MatrixProduct made,
                         MatrixProduct::Make(*lt, handle, *resolved.product, algorithm));
     const MadeUpAddresses addresses;
-    KB_RETURN_IF_ERROR(
-        LoadByCapture(driver_, made.workspace_bytes(), [&](CUstream stream, void* workspace) {
-          return lt->Check(made.Enqueue(stream, addresses.args(), workspace),
-                           "capturing a matrix product");
-        }));
+    KB_RETURN_IF_ERROR(LoadByCapture(driver_, [&](CUstream stream) {
+      return lt->Check(made.Enqueue(stream, addresses.args()), "capturing a matrix product");
+    }));
     return std::make_unique<const MatrixProduct>(std::move(made));
   }
 

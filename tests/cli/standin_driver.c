@@ -90,9 +90,6 @@ FINE(cuGraphNodeGetType, (CUgraphNode node, CUgraphNodeType* type), (void)node;
 FINE(cuGraphKernelNodeGetParams_v2, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* parameters),
      (void)node; (void)parameters)
 FINE(cuGraphDestroy, (CUgraph graph), (void)graph)
-FINE(cuMemAllocAsync, (CUdeviceptr* address, size_t size, CUstream stream), (void)stream;
-     *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256))
-FINE(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), (void)stream; free((void*)address))
 FINE(cuStreamSynchronize, (CUstream stream), (void)stream)
 FINE(cuMemAlloc_v2, (CUdeviceptr* address, size_t size),
      *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256))

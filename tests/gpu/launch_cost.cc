@@ -29,7 +29,8 @@ intptr_t Run(const Call& call) {
 }  // namespace
 
 // Nanoseconds of one round of the calls, as the mean of `rounds`; -1 - result when one fails.
-extern "C" double kb_launch_cost(const Call* calls, int count, int rounds) {
+extern "C" [[gnu::visibility("default")]] double kb_launch_cost(const Call* calls, int count,
+                                                                int rounds) {
   const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < count; ++i) {

@@ -275,12 +275,6 @@ struct FakeCalls {
     return g_fake->Enter("GraphKernelNodeGetParams");
   }
   static CUresult GraphDestroy(CUgraph) { return g_fake->Enter("GraphDestroy"); }
-  static CUresult MemAllocAsync(CUdeviceptr* memory, size_t, CUstream) {
-    const CUresult entered = g_fake->EnterUnsafe("MemAllocAsync");
-    if (entered == CUDA_SUCCESS) *memory = 0x900000;
-    return entered;
-  }
-  static CUresult MemFreeAsync(CUdeviceptr, CUstream) { return g_fake->Enter("MemFreeAsync"); }
   static CUresult ThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     const CUresult entered = g_fake->Enter("ThreadExchangeStreamCaptureMode");
     if (entered == CUDA_SUCCESS) std::swap(*mode, t_capture_mode);

@@ -46,8 +46,6 @@ namespace kbundle {
   X(GraphNodeGetType, cuGraphNodeGetType)                    \
   X(GraphKernelNodeGetParams, cuGraphKernelNodeGetParams_v2) \
   X(GraphDestroy, cuGraphDestroy)                            \
-  X(MemAllocAsync, cuMemAllocAsync)                          \
-  X(MemFreeAsync, cuMemFreeAsync)                            \
   X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 struct DriverApi {
