@@ -76,7 +76,7 @@ class Ours:
 
     def add_backward(self, operands, attributes, sets, variant, tail):
         o, stats = self.results[0]
-        own = {k: v for k, v in attributes.items() if k != "with_stats"} | ({"bias_gradient": True} if operands[3] else {})
+        own = {k: v for k, v in attributes.items() if k != "with_stats"}
         like_o = (operands[0][0], o.dims)
         problem = capi.Problem(BACKWARD, [*operands[:3], like_o, like_o, ("f32", stats.dims), *operands[3:]], own)
         self.backward_plan, space = self.plan(problem, variant)
@@ -134,8 +134,7 @@ def by_jax(attributes):
                                             local_window_size=(window, 0) if window >= 0 else None, implementation="cudnn")
 
     def both(q, k, v, bias, q_lengths, kv_lengths, dout):
-        inputs = (q, k, v) if bias is None else (q, k, v, bias)
-        o, pull = jax.vjp(lambda q, k, v, bias=None: forward(q, k, v, bias, q_lengths, kv_lengths), *inputs)
+        o, pull = jax.vjp(lambda q, k, v: forward(q, k, v, bias, q_lengths, kv_lengths), q, k, v)
         return o, *pull(dout)
 
     return forward, both
