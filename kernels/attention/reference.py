@@ -284,6 +284,31 @@ def sdpa_backward(q, k, v, o, dout, stats, bias=None, q_lengths=None, kv_lengths
     return dq, dk, dv, dbias
 
 
+def _rounded(x, dtype):
+    """To the nearest number of an FP8 type; what is larger than the largest becomes that."""
+    largest, mantissa, least = {"e4m3": (448.0, 3, -6), "e5m2": (57344.0, 2, -14)}[dtype]
+    _, exponent = np.frexp(x)  # magnitudes in [2^(exponent - 1), 2^exponent)
+    unit = np.exp2(np.maximum(exponent - 1, least) - mantissa)
+    return np.clip(np.round(x / unit) * unit, -largest, largest)
+
+
+def sdpa_fp8_forward(q, k, v, descale_q, descale_k, descale_v, descale_s, scale_s, scale_o, q_lengths=None, kv_lengths=None, *, dtype,
+                     with_stats=False, layout="bshd", **attributes):
+    scores = _Scores(q * descale_q, k * descale_k, None, q_lengths, kv_lengths, None, layout=layout, **attributes)
+    v = _heads_first(v, layout)
+    o = np.zeros(scores.q.shape[:3] + v.shape[-1:])
+    stats = np.full(scores.q.shape[:3], -np.inf)
+    amax_s = 0.0
+    for b, h, rows in scores.parts():
+        score, _ = scores.of(b, h, rows)
+        stats[b, h, rows] = _log_sum_exp(score)
+        p = _probabilities(score, stats[b, h, rows])
+        amax_s = max(amax_s, np.max(p, initial=0.0))
+        o[b, h, rows] = _rounded(p * scale_s, dtype) @ v[b, h // scores.group] * (descale_s * descale_v)
+    amax_o = np.max(np.abs(o), initial=0.0)
+    return _rounded(_heads_first(o, layout) * scale_o, dtype), amax_s, amax_o, stats if with_stats else None
+
+
 def _unpacked(qkv, kv_heads):
     """q, k, v of [batch, token, heads of q, then of k, then of v, column]."""
     heads = qkv.shape[2] - 2 * kv_heads
@@ -336,6 +361,10 @@ def make_inputs(op, problem, seed):
             made[name] = rng.integers(0, problem[of][tokens] + 1, problem[name])
             made[name][rng.integers(len(made[name]))] = problem[of][tokens]
     made |= {name: 0.05 * rng.random(problem[name]) for name in ("score_tensor0", "score_tensor1") if name in problem}
+    if op == "sdpa_fp8_forward":
+        made |= {"scale_s": 256.0, "descale_s": 1 / 256, "scale_o": 32.0}
+        made |= {"descale_" + name: 1 / 8 for name in "qkv"}
+        made |= {name: 8 * made.get(name, normal(name)) for name in "qkv"}
     if "dropout_state" in problem:
         made["dropout_state"] = rng.integers(0, 1 << 32, 4, dtype=np.uint32)
     if op == "sdpa_backward":

@@ -63,6 +63,7 @@ def cases(reference):
     yield from modified_cases(reference)
     yield from corner_cases(reference)
     yield from packed_cases(reference)
+    yield from fp8_cases(reference)
 
 
 def modified_cases(reference):
@@ -100,6 +101,19 @@ def packed_cases(reference):
                                  ("sdpa_packed_backward", problem | out, {"bias_gradient": bias is not None, "deterministic": True})]:
             made = reference.make_inputs(op, shapes | attributes, number)
             yield name, op, {operand: made[operand] for operand in shapes}, attributes | more
+
+
+def fp8_cases(reference):
+    """Of both types: every mask, layout and number of heads, lengths in turn."""
+    every = itertools.product([((70, 93), (16, 32)), ((129, 64), (33, 12))], HEADS, ["bshd", "bhsd"], MASKS, ["e4m3", "e5m2"])
+    for number, (((queries, keys), depth), heads, layout, mask, dtype) in enumerate(every):
+        lengths = LENGTHS[number % len(LENGTHS)]
+        problem, attributes = problem_of((queries, keys), depth, heads, layout, mask, lengths, None, 0.0)
+        problem |= {f"descale_{name}": () for name in "qkvs"} | {"scale_s": (), "scale_o": ()}
+        del attributes["dropout"]
+        made = reference.make_inputs("sdpa_fp8_forward", problem | attributes, number)
+        yield (f"fp8 {queries} on {keys}, d {depth}, heads {heads}, {layout}, {mask}, {lengths}", "sdpa_fp8_forward",
+               {name: np.asarray(made[name]) for name in problem}, attributes | {"dtype": dtype, "with_stats": True})
 
 
 def corner_cases(reference):

@@ -247,6 +247,28 @@ def test_dropout_is_cudnns_where_both_ways_have_a_plan():
         drop(dropout_generator="philox")(other)
 
 
+@pytest.mark.parametrize("dtype, close", [(jnp.float8_e4m3fn, 0.1), (jnp.float8_e5m2, 0.2)])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"is_causal": True, "local_window_size": 5}], ids=str)
+def test_fp8_is_attention_of_what_the_arrays_stand_for(options, dtype, close):
+    q, k, v = ((8 * x).astype(dtype) for x in inputs())
+    scales = dict(query_descale=0.125, key_descale=jnp.float32(0.125), value_descale=0.25, output_scale=16)
+    out, largest_p, largest_o = jax.jit(lambda *a: kbj.fp8_dot_product_attention(*a, **scales, **options))(q, k, v)
+    assert out.dtype == dtype and largest_p.shape == largest_o.shape == ()
+    wanted = jax.nn.dot_product_attention(*(x.astype(jnp.float32) * by for x, by in ((q, 0.125), (k, 0.125), (v, 0.25))), **options)
+    assert np.abs(out.astype(jnp.float32) / 16 - wanted).max() < close * np.abs(wanted).max()
+    assert abs(largest_o - np.abs(wanted).max()) < close * largest_o
+    assert 0 < largest_p <= 1 + 1e-6
+
+
+def test_fp8_has_no_gradient():
+    q, k, v = (x.astype(jnp.float8_e4m3fn) for x in inputs())
+    scales = dict(query_descale=1.0, key_descale=1.0, output_scale=1.0)
+    with pytest.raises(kbundle.Error, match="differentiating fp8_dot_product_attention"):
+        jax.grad(lambda by: kbj.fp8_dot_product_attention(q, k, v, value_descale=by, **scales)[1])(1.0)
+    with pytest.raises(kbundle.Error, match="UNIMPLEMENTED.*float32; the kernels take float8_e4m3fn, float8_e5m2"):
+        kbj.fp8_dot_product_attention(*inputs(), value_descale=1.0, **scales)
+
+
 def test_vmap_scan_checkpoint():
     q, k, v = inputs()
     more = lambda x: jnp.stack([x, 2 * x, -x])
