@@ -62,7 +62,7 @@ def request(node, features, b=2, h=8, hk=8, sq=512, sk=512, d=128, dv=0, order="
         tensors |= {"q_lengths": small(13, b), "kv_lengths": small(14, b)}
     if "dropout" in features:
         tensors |= {"dropout_seed": small(15), "dropout_offset": small(16)}
-        ask["dropout"] = {"probability": 0.1}
+        ask["dropout"] = 0.1
     if "ragged" in features:
         for i, name in enumerate(("q", "k", "v", "o", "stats")):
             for of in {name, "d" + name} & set(tensors):

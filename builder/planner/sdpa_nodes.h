@@ -10,7 +10,7 @@
 //         "window": keys with q - k > window are masked, q moved as `causal` moves it
 //         tensor "bias" [B or 1, H or 1, SQ, SKV], added to scores that are scaled and modified
 //         tensors "q_lengths" and "kv_lengths", i32 [B, 1, 1, 1], together: the rest is masked
-//         "dropout": {"probability": p}, tensors "dropout_seed", "dropout_offset", i64 [1, 1, 1, 1]
+//         "dropout": p, with tensors "dropout_seed" and "dropout_offset", i64 [1, 1, 1, 1]
 //         a tensor's "ragged": the name of the tensor of its [B + 1, 1, 1, 1] offsets, in elements
 //         "score_mod", "score_mod_backward", "scalars", "score_tensors": see score_mod_nodes.h
 //   sdpa_backward  "deterministic"; of ragged tensors "total_q", "total_kv": rows at most in all
@@ -90,12 +90,10 @@ template <typename Options>
 void SetDropout(Tensors& tensors, Options* options) {
   const Request& request = tensors.request();
   if (!request.Has("dropout")) return;
-  const Fields dropout = request.Object("dropout", "an object of a \"probability\"");
-  const double probability = dropout.Number("probability");
+  const double probability = request.Number("dropout");
   if (!(probability > 0 && probability < 1)) {
-    throw Refusal(dropout.where() + "\"probability\" must be between 0 and 1, without either");
+    throw Refusal(request.where() + "\"dropout\" must be between 0 and 1, without either");
   }
-  dropout.RefuseOthers("key");
   const Tensor seed = tensors.Input("dropout_seed", fe::DataType_t::INT64);
   const Tensor offset = tensors.Input("dropout_offset", fe::DataType_t::INT64);
   options->set_dropout(static_cast<float>(probability), seed, offset);

@@ -1,5 +1,7 @@
 #include "expression_evaluate.h"
 
+#include <bit>
+
 #include "fmt/format.h"
 
 namespace kbundle::builder {
@@ -44,6 +46,8 @@ Slot Push(const Instruction& instruction, const Bindings& bindings) {
       return {bindings.lets[operand]};
     case Opcode::kSmCount:
       return {bindings.sm_count};
+    case Opcode::kFloatBits:
+      return {std::bit_cast<uint32_t>(static_cast<float>(bindings.attributes[operand].number))};
     case Opcode::kElement: {
       const std::vector<int64_t>& integers = bindings.attributes[index].integers;
       if (axis >= integers.size()) return {0, SlotError::kNoSuchAxis};

@@ -17,6 +17,7 @@ struct Bindings {
   struct Attribute {
     std::vector<int64_t> integers;
     size_t length = 0;  // of an array, integer or not
+    double number = 0;  // of a float
   };
   struct Tensor {
     bool present = false;

@@ -1,5 +1,8 @@
 #include "graph_request.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "problem_bindings.h"
@@ -9,6 +12,8 @@ namespace kbundle::builder {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int64_t kPlanAlignment = 16;
 
 // Which of cuDNN's plans, in its order: the tunables end with it and the version.
 int64_t PlanOf(const Template::Point& point) {
@@ -118,7 +123,9 @@ class Request {
     }
     KB_ASSIGN_OR_RETURN(Json dims, Values(use.dims, bindings_));
     KB_ASSIGN_OR_RETURN(Json strides, Values(use.strides, bindings_));
-    const std::string dtype(Name(TypeOf(arg)));
+    const DType own = TypeOf(arg), type = use.dtype == DType::kInvalid ? own : use.dtype;
+    KB_RETURN_IF_ERROR(CheckPlace(use.name, arg, own, type, dims));
+    const std::string dtype(Name(type));
     if (!request->contains("io_dtype")) (*request)["io_dtype"] = dtype;
     (*request)["tensors"][use.name] = {{"uid", use.arg + 1},
                                        {"dims", std::move(dims)},
@@ -127,13 +134,32 @@ class Request {
     return Status();
   }
 
+  // Plans take every address for a multiple of 16 bytes, and of a single number for one of its own
+  // size; a tensor's first address is a multiple of 16.
+  Status CheckPlace(const std::string& name, const Arg& arg, DType own, DType type,
+                    const Json& dims) const {
+    if (arg.program.empty()) return Status();
+    KB_ASSIGN_OR_RETURN(const int64_t offset, Evaluate(arg.program, bindings_));
+    const bool single =
+        std::all_of(dims.begin(), dims.end(), [](const Json& dim) { return dim == 1; });
+    const int64_t unit = single ? SizeOf(type) : kPlanAlignment;
+    if (offset >= 0 && offset * SizeOf(own) % unit == 0) return Status();
+    return Unimplemented(fmt::format(
+        "tensor {} of the graph begins at element {} ({}), which is no multiple of {} bytes", name,
+        offset, arg.text, unit));
+  }
+
   Status AddOption(const GraphNode::Option& option, Json* request) {
     if (option.when) {
       KB_ASSIGN_OR_RETURN(const int64_t kept, Evaluate(*option.when, bindings_));
       if (kept == 0) return Status();
     }
-    KB_ASSIGN_OR_RETURN(const int64_t value, Evaluate(option.program, bindings_));
     Json& out = (*request)[option.name];
+    if (option.number >= 0) {
+      out = static_cast<float>(bindings_.attributes[static_cast<size_t>(option.number)].number);
+      return Status();
+    }
+    KB_ASSIGN_OR_RETURN(const int64_t value, Evaluate(option.program, bindings_));
     if (option.boolean) {
       out = value != 0;
     } else if (option.attribute < 0) {

@@ -108,6 +108,7 @@ std::unique_ptr<fb::ArgT> IndexWriter::ArgOf(const Arg& arg) {
   row->ctype = Number(arg.ctype);
   row->count = static_cast<uint16_t>(arg.count);
   row->program = SpanOf(arg.program);
+  if (IsPointer(arg) && !arg.program.empty()) has_offsets_ = true;
   row->text = arg.text;
   return row;
 }

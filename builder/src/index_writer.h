@@ -25,6 +25,7 @@ class IndexWriter {
   uint32_t InternConstants(const std::vector<int64_t>& values);  // place of the first
   uint32_t InternSymbol(const std::string& symbol);
   uint32_t InternKernels(const std::vector<fb::Kernel>& rows);
+  bool has_offsets() const { return has_offsets_; }  // of a pointer, so far
 
  private:
   std::unique_ptr<fb::Span> SpanOf(const Program& program);  // null when absent
@@ -46,6 +47,7 @@ class IndexWriter {
   std::map<std::vector<int64_t>, uint32_t> constant_runs_;
   std::map<std::string, uint32_t> symbols_;
   std::map<std::vector<uint32_t>, uint32_t> kernel_runs_;
+  bool has_offsets_ = false;
 };
 
 }  // namespace kbundle::builder

@@ -92,10 +92,12 @@ struct Arg {
   int index = 0;
   DType ctype = DType::kInvalid;  // kBool, kI32, kU32, kI64, kU64, kF32, kF64
   int count = 0;                  // kArray
-  Program program;  // kInteger; kFloat of an integer expression is kInteger with an f32/f64 ctype
+  Program program;  // kInteger; kFloat of an integer expression is kInteger with an f32/f64 ctype;
+                    // of a pointer its offset in elements, or empty
   std::string text;
   SourceSpan where;
 };
+inline bool IsPointer(const Arg& arg) { return arg.kind <= ArgKind::kRegion; }
 struct TensorMap {
   int tensor = 0;
   TypeRef type;
@@ -133,7 +135,7 @@ struct GraphNode {
   struct TensorUse {
     std::string name;
     int arg = 0;                    // of Step.args; its uid is one more
-    DType dtype = DType::kInvalid;  // of a region; else the tensor's own
+    DType dtype = DType::kInvalid;  // what its elements are taken for; else they are as they are
     std::optional<Program> when;    // left out where it does not hold
     std::vector<Program> dims, strides;
   };
@@ -146,6 +148,7 @@ struct GraphNode {
     bool boolean = false;
     Program program;
     int attribute = -1;              // an enum's choice, by its text
+    int number = -1;                 // or this float attribute, as f32; then no program
     std::vector<std::string> texts;  // or one of these for each choice
     std::optional<Program> when;     // left out where it does not hold
   };

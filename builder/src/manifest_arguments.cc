@@ -252,7 +252,28 @@ std::optional<Arg> ReadPointer(const Context& context, const Node& node) {
                 PointerNote(context, entity, node.text));
 }
 
+std::optional<Arg> ReadPlace(const Context& context, Fields& fields) {
+  const Node* name = fields.Require("tensor", Kind::kString);
+  const Node* at = fields.Take("at");
+  if (name == nullptr) return std::nullopt;
+  std::optional<Arg> arg = ReadPointer(context, *name);
+  if (!arg) return arg;
+  arg->where = name->where;
+  if (at == nullptr) return arg;
+  std::optional<Program> offset = ReadInteger(context, *at, StepPlace("`at`"));
+  if (!offset) return std::nullopt;
+  arg->program = std::move(*offset);
+  arg->text = fmt::format("{} at {}", name->text, arg->program.text);
+  return arg;
+}
+
 std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& step) {
+  if (node.Is(Kind::kTable) && node.Find("tensor") != nullptr) {
+    Fields fields(node, "an argument", context.diagnostics);
+    std::optional<Arg> arg = ReadPlace(context, fields);
+    fields.Finish();
+    return arg;
+  }
   if (node.Is(Kind::kTable)) return TensorMapArgument(context, node, step);
   if (!WantKind(node, Kind::kString, "an argument", context.diagnostics)) return std::nullopt;
   ExpressionParser parser(node.text);

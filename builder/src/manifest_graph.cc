@@ -99,10 +99,16 @@ class GraphReader {
     if (const Node* when = fields.Take("when")) {
       use.when = ReadCondition(context_, *when, StepPlace("`when` of a tensor"));
     }
-    const Node* name = fields.Require("tensor", Kind::kString);
+    if (const Node* type = fields.Take("type", Kind::kString)) {
+      const std::optional<DType> dtype = ParseDType(type->text);
+      if (!dtype) {
+        context_.diagnostics.Error(type->where, fmt::format("'{}' is no dtype", type->text),
+                                   "what the graph takes its elements for, as in \"i64\"");
+      }
+      use.dtype = dtype.value_or(DType::kInvalid);
+    }
+    std::optional<Arg> arg = ReadPlace(context_, fields);
     fields.Finish();
-    if (name == nullptr) return;
-    std::optional<Arg> arg = ReadPointer(context_, *name);
     if (!arg) return;
     if (!use.strides.empty() && use.dims.size() != use.strides.size()) {
       context_.diagnostics.Error(field.where,
@@ -110,7 +116,8 @@ class GraphReader {
                                              use.dims.size(), use.strides.size()),
                                  "one stride for each dim, in elements");
     }
-    use.arg = AddArg(std::move(*arg), name->where);
+    const SourceSpan where = arg->where;
+    use.arg = AddArg(std::move(*arg), where);
     step_.graph->tensors.push_back(std::move(use));
   }
 
@@ -148,6 +155,15 @@ class GraphReader {
   }
 
   bool ReadValue(const Node& node, const std::string& what, GraphNode::Option& option) {
+    if (node.Is(Kind::kString) && node.text.starts_with("f32(")) {
+      const std::optional<Arg> number = ReadArgument(context_, node, step_);
+      if (!number) return false;
+      option.number = number->index;
+      if (number->kind == ArgKind::kFloat) return true;
+      context_.diagnostics.Error(node.where, "only a float attribute is an option as a number",
+                                 "an integer is written without f32(..)");
+      return false;
+    }
     std::optional<Compiled> compiled = ReadExpression(context_, node, StepPlace(what));
     if (!compiled) return false;
     option.boolean = compiled->type.kind == ValueType::Kind::kBool;
@@ -241,6 +257,17 @@ void ReadGraph(Fields& fields, const Context& context, Step& step) {
   GraphReader(context, step).Read(fields);
 }
 
+// Whether a float is fixed in a plan, not given at each call.
+bool IsOption(const Template& variant, int attribute) {
+  for (const Step& step : variant.steps) {
+    if (!step.graph) continue;
+    for (const GraphNode::Option& option : step.graph->options) {
+      if (option.number == attribute) return true;
+    }
+  }
+  return false;
+}
+
 // In this order: dims, attributes, presence, which of cuDNN's plans, cuDNN's version.
 void TieToProblems(const Op& op, Template& variant) {
   Tie tie(variant);
@@ -265,6 +292,9 @@ void TieToProblems(const Op& op, Template& variant) {
     const bool number = type == AttributeType::kBool || type == AttributeType::kInt ||
                         type == AttributeType::kEnum || type == AttributeType::kDType;
     if (number) tie.Equal(op.attributes[i].name, {Opcode::kAttribute, static_cast<int64_t>(i)});
+    if (IsOption(variant, static_cast<int>(i))) {
+      tie.Equal(op.attributes[i].name, {Opcode::kFloatBits, static_cast<int64_t>(i)});
+    }
   }
   for (size_t i = 0; i < op.operands.size(); ++i) {
     if (op.operands[i].optional && Uses(variant, ArgKind::kOperand, static_cast<int>(i))) {

@@ -75,6 +75,8 @@ void ReadSteps(const Node& steps, const Context& context, Template& variant);
 std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& step);
 // The name of an operand, result or region, as its pointer.
 std::optional<Arg> ReadPointer(const Context& context, const Node& node);
+// `tensor` of a table, a pointer, with `at`, its offset in elements, where the table has one.
+std::optional<Arg> ReadPlace(const Context& context, Fields& fields);
 int64_t ArgumentBytes(const Arg& arg);
 
 // manifest_triton.cc: what a Triton step has in place of block and shared; then, when its arguments

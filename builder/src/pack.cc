@@ -261,6 +261,7 @@ class Packer {
     const bool deltas = std::any_of(blobs_.begin(), blobs_.end(),
                                     [](const Blob& blob) { return blob.base != kNone; });
     header.required_features = deltas ? kFeatureDeltaFrames : 0;
+    if (writer_.has_offsets()) header.required_features |= kFeatureOffsets;
     header.file_size = file_size;
     header.index_offset = sizeof(Header);
     header.index_size = index.size();

@@ -5,14 +5,17 @@
 namespace kbundle::builder {
 namespace {
 
+double NumberOf(const std::vector<double>& floats) { return floats.empty() ? 0 : floats[0]; }
+
 void BindAttributes(const Op& op, const OpProblem& problem, Bindings* bindings) {
   for (const Attribute& attribute : op.attributes) {
     const size_t length = std::max(attribute.integers.size(), attribute.floats.size());
-    bindings->attributes.push_back({attribute.integers, length});
+    bindings->attributes.push_back({attribute.integers, length, NumberOf(attribute.floats)});
   }
   for (const ProblemAttribute& given : problem.attributes) {
     const size_t length = std::max(given.integers.size(), given.floats.size());
-    bindings->attributes[static_cast<size_t>(given.attribute)] = {given.integers, length};
+    bindings->attributes[static_cast<size_t>(given.attribute)] = {given.integers, length,
+                                                                  NumberOf(given.floats)};
   }
 }
 

@@ -4,6 +4,7 @@
 // online: a maximum and a sum for each query, and an output that is rescaled when the maximum
 // grows. All arithmetic is in float; k and v of 16-bit types are widened once, in the workspace.
 #include "host_backward.h"
+#include "host_softmax.h"
 #include "kbundle/host_kernel.h"
 
 namespace attention {
@@ -27,46 +28,6 @@ inline const float* AsFloat(const typename E::Memory* x, const float* widened) {
     return x;
   } else {
     return widened;
-  }
-}
-
-// The tiles of `images` images of `rows` rows, shared out over tasks: run(image, first row).
-template <typename Run>
-inline void EachTile(int64_t begin, int64_t end, int64_t tasks, int64_t images, int64_t rows,
-                     Run run) {
-  const int64_t tiles = (rows + kTile - 1) / kTile;
-  for (int64_t task = begin; task < end; ++task) {
-    for (int64_t item = task; item < images * tiles; item += tasks)
-      run(item / tiles, item % tiles * kTile);
-  }
-}
-
-// Maximum, sum and the probabilities of one tile, whose scores become exp(score - maximum); the
-// output so far is rescaled.
-__attribute__((noinline)) inline void SoftmaxTile(float* tile, int rows, int vectors, float* maxima,
-                                                  float* sums, float* output, int64_t value_depth) {
-  for (int c = 0; c < vectors; ++c) {
-    const int lane = c * kLanes;
-    const Floats before = LoadAny<Floats>(maxima + lane);
-    Floats largest = before;
-    for (int r = 0; r < rows; ++r) largest = Max(LoadAny<Floats>(tile + r * kTile + lane), largest);
-    const Floats shift = largest == -Infinity() ? Splat(0.0f) : largest;
-    Floats sum = Floats{};
-    for (int r = 0; r < rows; ++r) {
-      const Floats e = Exp(LoadAny<Floats>(tile + r * kTile + lane) - shift);
-      StoreAny(tile + r * kTile + lane, e);
-      sum += e;
-    }
-    const Floats factor = Exp(before - shift);
-    StoreAny(maxima + lane, largest);
-    StoreAny(sums + lane, LoadAny<Floats>(sums + lane) * factor + sum);
-    bool grown = false;
-    for (int i = 0; i < kLanes; ++i) grown |= !(factor[i] == 1.0f);
-    if (!grown) continue;
-    for (int64_t d = 0; d < value_depth; ++d) {
-      float* to = output + d * kTile + lane;
-      StoreAny(to, LoadAny<Floats>(to) * factor);
-    }
   }
 }
 
@@ -108,8 +69,8 @@ void ForwardTile(typename E::Memory* o, float* stats, const typename E::Memory* 
   }
 
   for (int i = 0; i < kTile; ++i) by[i] = sums[i] == 0.0f ? 0.0f : 1.0f / sums[i];
-  Unpack<E>(o + row * p.value_depth, p.QueryStep() * p.value_depth, count, output, p.value_depth,
-            by);
+  Unpack<E>(o + p.OutRow(b, h, q0) * p.value_depth, p.OutStep() * p.value_depth, count, output,
+            p.value_depth, by);
   if (stats == nullptr) return;
   for (int i = 0; i < count; i += kLanes) {
     const Floats sum = LoadAny<Floats>(sums + i);

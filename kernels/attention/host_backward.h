@@ -107,8 +107,8 @@ void QueryGradientTile(typename E::Memory* dq, const Given<E>& given, float* scr
   alignas(kBytes) float by[kTile];
   const QueryData data(given.stats, given.delta, (b * p.heads + h) * p.queries + q0, count);
   Pack<F32>(q_columns, given.q + row * depth, step * depth, count, depth, p.scale);
-  Pack<F32>(dout_columns, given.dout + row * p.value_depth, step * p.value_depth, count,
-            p.value_depth, 1.0f);
+  Pack<F32>(dout_columns, given.dout + p.OutRow(b, h, q0) * p.value_depth,
+            p.OutStep() * p.value_depth, count, p.value_depth, 1.0f);
   Clear(sums, depth);
   const int64_t last_query = Smaller(q0 + count, sight.queries) - 1;
   const int64_t last = last_query < q0 ? 0 : sight.Last(last_query);
@@ -154,13 +154,13 @@ void KeyGradientTile(typename E::Memory* dk, typename E::Memory* dv, const Given
       if (given.bias != nullptr) AddBias<E, true>(tiles.p, given.bias, p, at);
       Hide<true>(tiles.p, sight, at);
       if (p.score_mod != 0) HideSlopes(tiles.slopes, tiles.p, at);
-      Dot(tiles.ds, given.dout + from * value_depth, step * value_depth, at.rows, v_columns,
-          value_depth, vectors);
+      const float* dout = given.dout + p.OutRow(b, h, q0) * value_depth;
+      const int64_t dout_step = p.OutStep() * value_depth;
+      Dot(tiles.ds, dout, dout_step, at.rows, v_columns, value_depth, vectors);
       if (p.dropout > 0) DropoutFactors<true>(tiles.factors, p, at);
       GradientTile<true>(tiles.p, tiles.ds, p.dropout > 0 ? tiles.factors : nullptr, data, at.rows,
                          vectors);
-      Add(dv_sums, given.dout + from * value_depth, step * value_depth, at.rows, tiles.p,
-          value_depth, vectors);
+      Add(dv_sums, dout, dout_step, at.rows, tiles.p, value_depth, vectors);
       if (p.score_mod != 0) Multiply(tiles.ds, tiles.slopes, at);
       Add(dk_sums, given.q + from * depth, step * depth, at.rows, tiles.ds, depth, vectors);
     }
@@ -196,8 +196,8 @@ void BiasGradientTile(typename E::Memory* dbias, const Given<E>& given, float* s
         const QueryData data(given.stats, given.delta, (b * p.heads + h) * p.queries + q0, count);
         Pack<F32>(q_columns, given.q + row * p.depth, p.QueryStep() * p.depth, count, p.depth,
                   p.scale);
-        Pack<F32>(dout_columns, given.dout + row * p.value_depth, p.QueryStep() * p.value_depth,
-                  count, p.value_depth, 1.0f);
+        Pack<F32>(dout_columns, given.dout + p.OutRow(b, h, q0) * p.value_depth,
+                  p.OutStep() * p.value_depth, count, p.value_depth, 1.0f);
         QueryLaneTiles<E>(tiles, given, p, sight, at, q_columns, dout_columns, data);
         for (int i = 0; i < keys * kTile; i += kLanes)
           StoreAny(tiles.sums + i, LoadAny<Floats>(tiles.sums + i) + LoadAny<Floats>(tiles.ds + i));

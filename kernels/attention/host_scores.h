@@ -16,7 +16,8 @@ struct Scalars {
 
 struct Problem {
   int64_t batches, heads, kv_heads, queries, keys, depth, value_depth;
-  bool heads_first;  // layout bhsd
+  bool heads_first;                // layout bhsd
+  int64_t query_width, key_width;  // rows of q and of k, v from one token to the next
   Mask mask;
   int64_t window;  // -1: none
   int64_t bias_batches, bias_heads;
@@ -40,6 +41,8 @@ struct Problem {
         depth(D),
         value_depth(DV),
         heads_first(layout == 1),
+        query_width(layout == 2 ? heads + 2 * kv_heads : heads),
+        key_width(layout == 2 ? query_width : kv_heads),
         mask(static_cast<Mask>(mask)),
         window(window),
         bias_batches(BB),
@@ -59,15 +62,20 @@ struct Problem {
     for (int i = 0; i < 8; ++i) score_args.scalars[i] = scalars.value[i];
   }
 
-  // Rows of q, o (and of k, v): where one lies, and how far apart those of one head are.
+  // Rows of q, of o, of k and v: where one lies, and how far apart those of one head are. Layout 2:
+  // a token's q, k and v follow one another in one tensor; of o it is layout 0.
   int64_t QueryRow(int64_t b, int64_t h, int64_t q) const {
+    return heads_first ? (b * heads + h) * queries + q : (b * queries + q) * query_width + h;
+  }
+  int64_t OutRow(int64_t b, int64_t h, int64_t q) const {
     return heads_first ? (b * heads + h) * queries + q : (b * queries + q) * heads + h;
   }
   int64_t KeyRow(int64_t b, int64_t h, int64_t k) const {
-    return heads_first ? (b * kv_heads + h) * keys + k : (b * keys + k) * kv_heads + h;
+    return heads_first ? (b * kv_heads + h) * keys + k : (b * keys + k) * key_width + h;
   }
-  int64_t QueryStep() const { return heads_first ? 1 : heads; }
-  int64_t KeyStep() const { return heads_first ? 1 : kv_heads; }
+  int64_t QueryStep() const { return heads_first ? 1 : query_width; }
+  int64_t OutStep() const { return heads_first ? 1 : heads; }
+  int64_t KeyStep() const { return heads_first ? 1 : key_width; }
   int64_t BiasImage(int64_t b, int64_t h) const {
     return (bias_batches == 1 ? 0 : b * bias_heads) + (bias_heads == 1 ? 0 : h);
   }

@@ -17,20 +17,25 @@ from kbundle._bundle import CUDA, HOST
 from kbundle.jax import call
 from kbundle.jax._primitive import same_axes
 
-__all__ = ["dot_product_attention"]
+__all__ = ["dot_product_attention", "fp8_dot_product_attention", "packed_dot_product_attention"]
 
 _FORWARD, _BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
+_PACKED = "attention.sdpa_packed_forward", "attention.sdpa_packed_backward"
 _LAYOUTS = {"BTNH": "bshd", "BNTH": "bhsd"}
 _HIDDEN = {"float16": -3e4}  # what a mask adds to a score; of other dtypes -1e30
 
 # Operands after query, key and value, by their names in the op; None where absent.
 _Extra = collections.namedtuple("_Extra", "bias q_lengths kv_lengths dropout_state score_tensor0 score_tensor1")
 
+# ops: forward and backward; arrays: query, key and value, or what holds them; attributes of the forward op as a sorted tuple.
+_Problem = collections.namedtuple("_Problem", "ops arrays extra attributes deterministic")
+_DTYPES = jnp.float32, jnp.float16, jnp.bfloat16
+
 
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
                           key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False,
-                          layout="BTNH", dropout_rate=0.0, dropout_seed=None, score_mod=None, deterministic=False, fallback=None,
-                          **score_values):
+                          layout="BTNH", dropout_rate=0.0, dropout_seed=None, dropout_generator=None, score_mod=None,
+                          deterministic=False, fallback=None, **score_values):
     """softmax(scale * query key^T + bias) value: jax.nn.dot_product_attention, with its names, layout and meaning.
 
     query[B, T, N, H], key[B, S, K, H], value[B, S, K, V] or the same without B; K divides N. bias broadcasts to
@@ -44,6 +49,9 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     dropout_rate, dropout_seed   probability, and uint32[2] (a seed) or uint32[4] (a seed and an offset) on the device,
                         or a key of jax.random. Inside shard_map each device counts its own batches and heads: give
                         each its own seed
+    dropout_generator   "own": the elements that README.md beside this file defines, on every platform. "cudnn": others, by
+                        the plans of cuDNN, an error where there is none for a shape. None: on GPUs cuDNN's where the
+                        bundle has plans of both directions for the shape, else our own
     score_mod           the name of a score modifier of the family's manifest, such as "softcap" or "alibi"; its scalars
                         (Python numbers) and tensors (f32 arrays) follow by name: score_mod="softcap", cap=30.0. They
                         are no matter of gradients: asking for one is an error
@@ -69,8 +77,83 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         if fallback == "jax":
             return plain()
         raise Error("UNIMPLEMENTED", "dot_product_attention: %s; fallback=\"jax\" computes it by jax.nn" % error) from None
-    own_kernels = functools.partial(_by_kernels, *problem, return_residual, jnp.ndim(query) == 3)
+    own_kernels = functools.partial(_by_kernels, problem, dropout_generator, return_residual, jnp.ndim(query) == 3)
     return own_kernels() if fallback is None else _where_legal(problem, own_kernels, plain)
+
+
+def packed_dot_product_attention(qkv, bias=None, mask=None, *, kv_heads=None, scale=None, is_causal=False, seq_lengths=None,
+                                 local_window_size=None, return_residual=False, dropout_rate=0.0, dropout_seed=None,
+                                 dropout_generator=None, score_mod=None, deterministic=False, **score_values):
+    """dot_product_attention of queries, keys and values that lie in one array, which no kernel copies, nor its gradient.
+
+    qkv[B, T, 3, N, H]; or with kv_heads=K qkv[B, T, N + 2 * K, H]: of a token first N heads of queries, then K of keys,
+    then K of values. The rest means what it means there; is_causal is True or False.
+    """
+    qkv = jnp.asarray(qkv)
+    if qkv.ndim == 5 and kv_heads is None and qkv.shape[2] == 3:
+        kv_heads = qkv.shape[3]
+        qkv = qkv.reshape(*qkv.shape[:2], 3 * kv_heads, qkv.shape[4])
+    if qkv.ndim != 4 or not kv_heads or qkv.shape[2] <= 2 * kv_heads or qkv.shape[2] % kv_heads:
+        raise ValueError("packed_dot_product_attention: qkv has shape %s, kv_heads=%r; it is [B, T, 3, N, H], or with kv_heads=K "
+                         "[B, T, N + 2 * K, H], N a multiple of K" % (qkv.shape, kv_heads))
+    if qkv.dtype not in _DTYPES:
+        raise Error("UNIMPLEMENTED", "packed_dot_product_attention: qkv is %s; the kernels take float32, float16 and bfloat16"
+                    % qkv.dtype)
+    batch, tokens, width, depth = qkv.shape
+    try:
+        mask_kind, window = _sight(bool(is_causal), local_window_size)
+    except NotImplementedError as error:
+        raise Error("UNIMPLEMENTED", "packed_dot_product_attention: %s" % error) from None
+    modifier, tensors = _score_modifier(score_mod, score_values)
+    extra = _Extra(_bias(bias, mask, (batch, width - 2 * kv_heads, tokens, tokens), qkv.dtype), None,
+                   _lengths("seq_lengths", seq_lengths, batch), _dropout_state(dropout_rate, dropout_seed), *tensors)
+    attributes = dict(scale=1 / math.sqrt(depth) if scale is None else float(scale), kv_heads=kv_heads, mask=mask_kind,
+                      window=window, dropout=float(dropout_rate), **modifier)
+    problem = _Problem(_PACKED, [qkv], extra, tuple(sorted(attributes.items())), bool(deterministic))
+    return _by_kernels(problem, dropout_generator, return_residual, False)
+
+
+def fp8_dot_product_attention(query, key, value, *, query_descale, key_descale, value_descale, probability_scale=256.0, output_scale,
+                              scale=None, is_causal=False, query_seq_lengths=None, key_value_seq_lengths=None, local_window_size=None,
+                              layout="BTNH"):
+    """(output, largest probability, largest output): dot_product_attention of float8_e4m3fn or float8_e5m2.
+
+    What an array holds times its descale is the number; probabilities times probability_scale, and outputs times
+    output_scale, are rounded to query's dtype. Scales are numbers or f32 scalars on the device. The largest magnitudes
+    are those before scaling, f32. There is no gradient: asking for one is an error.
+    """
+    if layout not in _LAYOUTS:
+        raise ValueError("fp8_dot_product_attention: layout=%r; it is \"BTNH\" or \"BNTH\"" % (layout,))
+    arrays = [jnp.asarray(x) for x in (query, key, value)]
+    if arrays[0].ndim != 4:
+        raise ValueError("fp8_dot_product_attention: query %s; it has the four axes of the layout" % (arrays[0].shape,))
+    try:
+        _check_arrays(*arrays, layout == "BTNH", (jnp.float8_e4m3fn, jnp.float8_e5m2))
+        mask_kind, window = _sight(is_causal, local_window_size)
+    except NotImplementedError as error:
+        raise Error("UNIMPLEMENTED", "fp8_dot_product_attention: %s" % error) from None
+    batch = arrays[0].shape[0]
+    scale_s = jnp.asarray(probability_scale, jnp.float32)
+    numbers = [jnp.asarray(x, jnp.float32) for x in (query_descale, key_descale, value_descale, 1 / scale_s, scale_s, output_scale)]
+    lengths = (_lengths("query_seq_lengths", query_seq_lengths, batch),
+               _lengths("key_value_seq_lengths", key_value_seq_lengths, batch))
+    attributes = dict(dtype=_spec.dtype_name(arrays[0].dtype), layout=_LAYOUTS[layout], mask=mask_kind, window=window,
+                      scale=1 / math.sqrt(arrays[0].shape[-1]) if scale is None else float(scale))
+    return _fp8_attention(tuple(sorted(attributes.items())), *arrays, *numbers, *lengths)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _fp8_attention(attributes, *operands):
+    operands = list(operands)
+    while operands[-1] is None:
+        operands.pop()
+    return _call("attention.sdpa_fp8_forward", operands, attributes)[:3]
+
+
+@_fp8_attention.defjvp
+def _fp8_attention_jvp(attributes, operands, tangents):
+    raise Error("UNIMPLEMENTED", "differentiating fp8_dot_product_attention: its gradient is not computed; keep it out of what is "
+                "differentiated (jax.lax.stop_gradient)")
 
 
 def _by_jax(query, key, value, bias, mask, implementation, own, given):
@@ -88,7 +171,7 @@ def _by_jax(query, key, value, bias, mask, implementation, own, given):
 
 def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size,
              return_residual, layout, dropout_rate, dropout_seed, score_mod, score_values, deterministic):
-    """((query, key, value), _Extra, attributes of the forward op as a sorted tuple, deterministic)."""
+    """A _Problem."""
     if layout not in _LAYOUTS:
         raise ValueError("dot_product_attention: layout=%r; it is \"BTNH\" or \"BNTH\"" % (layout,))
     heads_last = layout == "BTNH"
@@ -106,10 +189,10 @@ def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengt
                    _dropout_state(dropout_rate, dropout_seed), *tensors)
     attributes = dict(scale=1 / math.sqrt(query.shape[-1]) if scale is None else float(scale), layout=_LAYOUTS[layout],
                       mask=mask_kind, window=window, dropout=float(dropout_rate), **modifier)
-    return arrays, extra, tuple(sorted(attributes.items())), bool(deterministic)
+    return _Problem((_FORWARD, _BACKWARD), arrays, extra, tuple(sorted(attributes.items())), bool(deterministic))
 
 
-def _check_arrays(query, key, value, heads_last):
+def _check_arrays(query, key, value, heads_last, dtypes=_DTYPES):
     shapes = "query %s, key %s, value %s" % (query.shape, key.shape, value.shape)
     if query.ndim not in (3, 4) or not query.ndim == key.ndim == value.ndim:
         raise ValueError("dot_product_attention: %s; all need the four axes of the layout, or all but the batch" % shapes)
@@ -121,8 +204,8 @@ def _check_arrays(query, key, value, heads_last):
         raise ValueError("dot_product_attention: %s; query heads must be a multiple of key heads" % shapes)
     if not query.dtype == key.dtype == value.dtype:
         raise NotImplementedError("query is %s, key %s, value %s; the kernels take one dtype" % (query.dtype, key.dtype, value.dtype))
-    if query.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
-        raise NotImplementedError("query is %s; the kernels take float32, float16 and bfloat16" % query.dtype)
+    if query.dtype not in dtypes:
+        raise NotImplementedError("query is %s; the kernels take %s" % (query.dtype, ", ".join(jnp.dtype(d).name for d in dtypes)))
     if 0 in key.shape:
         raise NotImplementedError("%s; the kernels want keys" % shapes)
 
@@ -219,7 +302,7 @@ def _score_modifier(score_mod, values):
 
 def _where_legal(problem, own_kernels, plain):
     """The kernels on the platforms where both ops are legal for this problem, jax.nn on the others."""
-    legal = [_is_legal(kind, *problem) for kind in (HOST, CUDA)]
+    legal = [_is_legal(kind, problem) for kind in (HOST, CUDA)]
     if all(legal):
         return own_kernels()
     if not any(legal):
@@ -228,24 +311,45 @@ def _where_legal(problem, own_kernels, plain):
     return jax.lax.platform_dependent(**platforms, default=plain)
 
 
-def _is_legal(kind, arrays, extra, attributes, _):
+def _is_legal(kind, problem, bias_gradients=(False,)):
     """Whether the forward and the backward op have a variant for this problem on a kind of device."""
-    query, _, value = (_spec.operand(x) for x in arrays)
-    heads_last = dict(attributes)["layout"] == "bshd"
-    batch, first, second, _ = query[1]
-    o = (query[0], query[1][:3] + value[1][3:])
-    stats = ("f32", (batch, second, first) if heads_last else (batch, first, second))
-    arrays, extra = tuple(_spec.operand(x) for x in arrays), tuple(_spec.operand(x) for x in extra)
-    bundle = default_bundle()
-    for op, operands in ((_FORWARD, arrays + extra), (_BACKWARD, arrays + (o, o, stats) + extra)):
+    attributes = dict(problem.attributes)
+    arrays = tuple(_spec.operand(x) for x in problem.arrays)
+    extra = tuple(_spec.operand(x) for x in _extra_operands(problem.ops, problem.extra))
+    dtype, (batch, first, second, _) = arrays[0]
+    if problem.ops == _PACKED:
+        second -= 2 * attributes["kv_heads"]
+    o = (dtype, (batch, first, second, arrays[-1][1][3]))
+    stats = ("f32", (batch, first, second) if attributes.get("layout") == "bhsd" else (batch, second, first))
+    (forward, backward), bundle = problem.ops, default_bundle()
+    asked = [(forward, arrays + extra, dict(attributes, with_stats=True))]
+    for bias_gradient in bias_gradients:
+        more = dict(attributes, deterministic=problem.deterministic, bias_gradient=bias_gradient)
+        asked.append((backward, arrays + (o, o, stats) + extra, more))
+    for op, operands, given in asked:
         operands = operands[:len(bundle.op(op).operands)]
         try:
-            bundle.infer(op, operands, bundle.normal_attributes(op, dict(attributes)), kind)
+            bundle.infer(op, operands, bundle.normal_attributes(op, given), kind)
         except Error as error:
             if error.tag not in ("NOT_FOUND", "INVALID_ARGUMENT"):
                 raise
             return False
     return True
+
+
+def _by_kernels(problem, dropout_generator, *how):
+    """With the dropout that is asked for, or cuDNN's where there is a choice and its plans are in the bundle."""
+    if dropout_generator not in (None, "own", "cudnn"):
+        raise ValueError("dot_product_attention: dropout_generator=%r; it is None, \"own\" or \"cudnn\"" % (dropout_generator,))
+    own = functools.partial(_run, problem, *how)
+    if problem.extra.dropout_state is None or dropout_generator == "own":
+        return own()
+    problem = problem._replace(attributes=tuple(sorted((*problem.attributes, ("generator", "cudnn")))))
+    cudnn = functools.partial(_run, problem, *how)
+    if dropout_generator == "cudnn":
+        return cudnn()
+    bias_gradients = (False,) if problem.extra.bias is None else (False, True)
+    return jax.lax.platform_dependent(cuda=cudnn, default=own) if _is_legal(CUDA, problem, bias_gradients) else own()
 
 
 # ---- the ops ----
@@ -255,14 +359,13 @@ class _Known(frozenset):
     """Names, as a part of what the forward pass saves that is no array."""
 
 
-def _by_kernels(arrays, extra, attributes, deterministic, return_residual, unbatched):
-    query = arrays[0]
-    arrays, extra = _same_axes(arrays, extra)
-    out, stats = _attention(attributes, deterministic, return_residual, *arrays, extra)
+def _run(problem, return_residual, unbatched):
+    arrays, extra = _same_axes(tuple(problem.arrays), problem.extra)
+    out, stats = _attention(problem.ops, problem.attributes, problem.deterministic, return_residual, arrays, extra)
     out = out[0] if unbatched else out
     if not return_residual:
         return out
-    residual = jax.lax.stop_gradient(jnp.swapaxes(stats, 1, 2).astype(query.dtype))
+    residual = jax.lax.stop_gradient(jnp.swapaxes(stats, 1, 2).astype(out.dtype))
     return out, residual[0] if unbatched else residual
 
 
@@ -276,41 +379,46 @@ def _call(op, operands, attributes, **more):
     return call(default_bundle(), op, *operands, **dict(attributes), **more)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _attention(attributes, deterministic, with_stats, query, key, value, extra):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _attention(ops, attributes, deterministic, with_stats, arrays, extra):
     # Always with stats, which cost next to nothing: a problem is then the same with and without gradients.
-    out, stats = _call(_FORWARD, _operands((query, key, value), extra), attributes, with_stats=True)
+    out, stats = _call(ops[0], _operands(ops, arrays, extra), attributes, with_stats=True)
     return out, stats if with_stats else None
 
 
-def _operands(arrays, extra):
+def _extra_operands(ops, extra):
+    """Those that the ops have: queries and keys of packed ones have the same lengths."""
+    return tuple(x for name, x in extra._asdict().items() if ops != _PACKED or name != "q_lengths")
+
+
+def _operands(ops, arrays, extra):
     """In the op's order; absent ones at the end are left out."""
-    operands = [*arrays, *extra]
+    operands = [*arrays, *_extra_operands(ops, extra)]
     while operands[-1] is None:
         operands.pop()
     return operands
 
 
-def _attention_forward(attributes, deterministic, with_stats, query, key, value, extra):
-    arrays = [x.value for x in (query, key, value)]
+def _attention_forward(ops, attributes, deterministic, with_stats, arrays, extra):
+    arrays = tuple(x.value for x in arrays)
     wanted = _Known(name for name, x in extra._asdict().items() if x is not None and x.perturbed)
     extra = _Extra(*(None if x is None else x.value for x in extra))
     tensors = sorted(wanted & {"score_tensor0", "score_tensor1"})
     if tensors:
         raise Error("UNIMPLEMENTED", "differentiating dot_product_attention: the gradient of a tensor of score_mod=%r is not "
                     "computed; keep it out of what is differentiated (jax.lax.stop_gradient)" % dict(attributes)["score_mod"])
-    out, stats = _call(_FORWARD, _operands(arrays, extra), attributes, with_stats=True)
-    return (out, stats if with_stats else None), (*arrays, out, stats, extra, wanted)
+    out, stats = _call(ops[0], _operands(ops, arrays, extra), attributes, with_stats=True)
+    return (out, stats if with_stats else None), (arrays, out, stats, extra, wanted)
 
 
-def _attention_backward(attributes, deterministic, with_stats, saved, cotangents):
-    query, key, value, out, stats, extra, wanted = saved
+def _attention_backward(ops, attributes, deterministic, with_stats, saved, cotangents):
+    arrays, out, stats, extra, wanted = saved
     dout = cotangents[0]
     if isinstance(dout, SymbolicZero):
-        return None, None, None, None
-    dquery, dkey, dvalue, dbias = _call(_BACKWARD, _operands((query, key, value, out, dout, stats), extra), attributes,
-                                        deterministic=deterministic, bias_gradient="bias" in wanted)
-    return dquery, dkey, dvalue, _Extra(dbias, *(None for _ in extra[1:]))
+        return None, None
+    *gradients, dbias = _call(ops[1], _operands(ops, (*arrays, out, dout, stats), extra), attributes,
+                              deterministic=deterministic, bias_gradient="bias" in wanted)
+    return tuple(gradients), _Extra(dbias, *(None for _ in extra[1:]))
 
 
 _attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)

@@ -182,7 +182,9 @@ class _Scores:
     """The scores of one problem, by parts: some queries of one head of one batch."""
 
     def __init__(self, q, k, bias, q_lengths, kv_lengths, dropout_state, *tensors, scale, layout="bshd", mask="none",
-                 window=-1, dropout=0.0, score_mod="none", score_scalars=()):
+                 window=-1, dropout=0.0, generator="own", score_mod="none", score_scalars=()):
+        if generator != "own" and dropout_state is not None:
+            raise NotImplementedError("which elements the generator of %s drops is its own affair" % generator)
         self.q, self.k = _heads_first(q, layout), _heads_first(k, layout)
         self.batch, self.heads, self.queries = self.q.shape[:3]
         self.keys = self.k.shape[2]
@@ -282,13 +284,57 @@ def sdpa_backward(q, k, v, o, dout, stats, bias=None, q_lengths=None, kv_lengths
     return dq, dk, dv, dbias
 
 
+def _rounded(x, dtype):
+    """To the nearest number of an FP8 type; what is larger than the largest becomes that."""
+    largest, mantissa, least = {"e4m3": (448.0, 3, -6), "e5m2": (57344.0, 2, -14)}[dtype]
+    _, exponent = np.frexp(x)  # magnitudes in [2^(exponent - 1), 2^exponent)
+    unit = np.exp2(np.maximum(exponent - 1, least) - mantissa)
+    return np.clip(np.round(x / unit) * unit, -largest, largest)
+
+
+def sdpa_fp8_forward(q, k, v, descale_q, descale_k, descale_v, descale_s, scale_s, scale_o, q_lengths=None, kv_lengths=None, *, dtype,
+                     with_stats=False, layout="bshd", **attributes):
+    scores = _Scores(q * descale_q, k * descale_k, None, q_lengths, kv_lengths, None, layout=layout, **attributes)
+    v = _heads_first(v, layout)
+    o = np.zeros(scores.q.shape[:3] + v.shape[-1:])
+    stats = np.full(scores.q.shape[:3], -np.inf)
+    amax_s = 0.0
+    for b, h, rows in scores.parts():
+        score, _ = scores.of(b, h, rows)
+        stats[b, h, rows] = _log_sum_exp(score)
+        p = _probabilities(score, stats[b, h, rows])
+        amax_s = max(amax_s, np.max(p, initial=0.0))
+        o[b, h, rows] = _rounded(p * scale_s, dtype) @ v[b, h // scores.group] * (descale_s * descale_v)
+    amax_o = np.max(np.abs(o), initial=0.0)
+    return _rounded(_heads_first(o, layout) * scale_o, dtype), amax_s, amax_o, stats if with_stats else None
+
+
+def _unpacked(qkv, kv_heads):
+    """q, k, v of [batch, token, heads of q, then of k, then of v, column]."""
+    heads = qkv.shape[2] - 2 * kv_heads
+    return np.split(qkv, [heads, heads + kv_heads], axis=2)
+
+
+def sdpa_packed_forward(qkv, bias=None, lengths=None, dropout_state=None, *tensors, kv_heads, **attributes):
+    return sdpa_forward(*_unpacked(qkv, kv_heads), bias, lengths, lengths, dropout_state, *tensors, **attributes)
+
+
+def sdpa_packed_backward(qkv, o, dout, stats, bias=None, lengths=None, dropout_state=None, *tensors, kv_heads, **attributes):
+    *gradients, dbias = sdpa_backward(*_unpacked(qkv, kv_heads), o, dout, stats, bias, lengths, lengths, dropout_state, *tensors,
+                                      **attributes)
+    return np.concatenate(gradients, axis=2), dbias
+
+
 def _attributes(problem):
-    names = "scale", "layout", "mask", "window", "dropout", "score_mod", "score_scalars"
+    names = "scale", "layout", "mask", "window", "dropout", "generator", "score_mod", "score_scalars", "kv_heads"
     return {name: problem[name] for name in names if name in problem}
 
 
 def work(op, problem):
     """The number of scores, and what a head takes beside them."""
+    if "qkv" in problem:
+        batch, tokens, width, _ = problem["qkv"]
+        return batch * (width - 2 * problem["kv_heads"]) * (tokens * tokens + 4000)
     batch, queries, heads, _ = problem["q"]
     keys = problem["k"][1]
     if problem.get("layout", "bshd") == "bhsd":
@@ -300,6 +346,8 @@ def make_inputs(op, problem, seed):
     """Lengths from 0 to their bound, one of them full; a seed and an offset. The backward ops get the stats of the
     forward op, and an o that is its result moved along dout: where a query sees one key only, the gradient would
     otherwise be nothing but rounding errors."""
+    if "qkv" in problem:
+        return _make_packed_inputs(op, problem, seed)
     rng = np.random.default_rng(seed)
     normal = lambda name: rng.standard_normal(problem[name])
     made = {name: normal(name) for name in ("q", "k", "v", "bias") if name in problem}
@@ -313,6 +361,10 @@ def make_inputs(op, problem, seed):
             made[name] = rng.integers(0, problem[of][tokens] + 1, problem[name])
             made[name][rng.integers(len(made[name]))] = problem[of][tokens]
     made |= {name: 0.05 * rng.random(problem[name]) for name in ("score_tensor0", "score_tensor1") if name in problem}
+    if op == "sdpa_fp8_forward":
+        made |= {"scale_s": 256.0, "descale_s": 1 / 256, "scale_o": 32.0}
+        made |= {"descale_" + name: 1 / 8 for name in "qkv"}
+        made |= {name: 8 * made.get(name, normal(name)) for name in "qkv"}
     if "dropout_state" in problem:
         made["dropout_state"] = rng.integers(0, 1 << 32, 4, dtype=np.uint32)
     if op == "sdpa_backward":
@@ -320,5 +372,25 @@ def make_inputs(op, problem, seed):
         given = [made.get(name) for name in ("q", "k", "v", "bias", "q_lengths", "kv_lengths", "dropout_state",
                                                "score_tensor0", "score_tensor1")]
         o, made["stats"] = sdpa_forward(*given, with_stats=True, **_attributes(problem))
+        made["o"] = o + made["dout"] / np.linalg.norm(made["dout"], axis=-1, keepdims=True)
+    return made
+
+
+def _make_packed_inputs(op, problem, seed):
+    """Those of the op of separate tensors, put together."""
+    batch, tokens, width, depth = problem["qkv"]
+    heads, kv_heads = width - 2 * problem["kv_heads"], problem["kv_heads"]
+    apart = {"q": (batch, tokens, heads, depth), "k": (batch, tokens, kv_heads, depth), "v": (batch, tokens, kv_heads, depth)}
+    given = {name: value for name, value in problem.items() if name not in ("qkv", "lengths", "kv_heads")}
+    lengths = {name: (batch,) for name in ("q_lengths", "kv_lengths") if "lengths" in problem}
+    made = make_inputs("sdpa_forward", given | apart | lengths, seed)
+    made["qkv"] = np.concatenate([made.pop(name) for name in "qkv"], axis=2)
+    if lengths:
+        made["lengths"] = made.pop("kv_lengths")
+        del made["q_lengths"]
+    if op == "sdpa_packed_backward":
+        made["dout"] = np.random.default_rng(seed + 1).standard_normal(problem["dout"])
+        given = [made.get(name) for name in ("qkv", "bias", "lengths", "dropout_state", "score_tensor0", "score_tensor1")]
+        o, made["stats"] = sdpa_packed_forward(*given, with_stats=True, **_attributes(problem))
         made["o"] = o + made["dout"] / np.linalg.norm(made["dout"], axis=-1, keepdims=True)
     return made

@@ -1,10 +1,11 @@
-// What matmul adds to kbundle/host_vector.h: FP8 memory, tiles of a product.
+// What matmul adds to kbundle/host_vector.h: tiles of a product.
 //
 // A register tile is kRows x kColumns sums. Packed operands are cut into slivers: kRows rows of
 // op(a), or kColumns columns of op(b), as f32[K][kRows] and f32[K][kColumns]; what is missing at
 // the end is zero. So one loop, over K, serves every layout and dtype.
 #pragma once
 
+#include "kbundle/host_fp8.h"
 #include "kbundle/host_vector.h"
 
 namespace matmul {
@@ -19,32 +20,6 @@ constexpr int kTileRows = 96;  // of d, in one piece of work: kRows and kColumns
 constexpr int kTileColumns = 64;
 constexpr int kUnitRows = 12;  // and these, the sizes that matmul.toml knows, of any level
 constexpr int kUnitColumns = 32;
-
-typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
-
-// NaN where the magnitude is 0x7f; no infinities. Exponents are rebased by integer arithmetic;
-// subnormals, multiples of 2^-9, by a conversion.
-struct E4M3 {
-  using Memory = uint8_t;
-  using Raw = Bytes;
-  static Floats Widen(Raw v) {
-    const Words w = __builtin_convertvector(v, Words);
-    const Words magnitude = w & 0x7fu;
-    const Words normal = (magnitude << 20) + (120u << 23);
-    const Words subnormal =
-        AsWords(__builtin_convertvector((Ints)magnitude, Floats) * Splat(0x1p-9f));
-    const Words finite = magnitude < 8u ? subnormal : normal;
-    const Words all = magnitude == 0x7fu ? SplatWord(0x7fc00000u) : finite;
-    return AsFloats(all | ((w & 0x80u) << 24));
-  }
-};
-
-// The upper half of an f16.
-struct E5M2 {
-  using Memory = uint8_t;
-  using Raw = Bytes;
-  static Floats Widen(Raw v) { return F16::Widen(__builtin_convertvector(v, Halves) << 8); }
-};
 
 // One sliver of W lines: rows of op(a) or columns of op(b), of which `count` exist. Line i starts
 // at from + i * line_stride and goes on in steps of depth_stride; one of the two is 1.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 
 #include "kbundle/key.h"
@@ -79,6 +80,8 @@ Slot Load(const EvalContext& context, const fb::Index& index, Opcode opcode, uin
       return {context.lets[operand]};
     case Opcode::kSmCount:
       return {context.sm_count};
+    case Opcode::kFloatBits:
+      return {std::bit_cast<uint32_t>(static_cast<float>(problem.attributes[operand].number))};
     default:
       return LoadTensor(context, opcode, operand);
   }
@@ -99,7 +102,7 @@ Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t fir
   const uint32_t* code = index.code()->data() + first;
   for (uint32_t i = 0; i < count; ++i) {
     const auto opcode = static_cast<Opcode>(code[i] & 0xff);
-    if (opcode <= Opcode::kSmCount) {
+    if (opcode <= Opcode::kFloatBits) {
       *++top = Load(context, index, opcode, code[i] >> 8);
     } else {
       top -= Arity(opcode) - 1;

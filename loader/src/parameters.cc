@@ -21,20 +21,22 @@ ParameterTable::ParameterTable(const ResolvedStep& step)
     if (arg.kind == ResolvedArg::Kind::kConstant) {
       value = constants_.get() + arg.index;
     } else if (arg.kind == ResolvedArg::Kind::kTensorMap) {
-      patches_.push_back({Patch::From::kTensorMap, slot, arg.index});
+      patches_.push_back({Patch::From::kTensorMap, slot, arg.index, {}});
+    } else if (arg.pointer.offset != 0) {
+      patches_.push_back({Patch::From::kInside, slot, 0, arg.pointer});
     } else {
       switch (arg.pointer.from) {
         case Pointer::From::kNull:
           value = &kNullPointer;
           break;
         case Pointer::From::kOperand:
-          patches_.push_back({Patch::From::kOperand, slot, arg.pointer.index});
+          patches_.push_back({Patch::From::kOperand, slot, arg.pointer.index, {}});
           break;
         case Pointer::From::kResult:
-          patches_.push_back({Patch::From::kResult, slot, arg.pointer.index});
+          patches_.push_back({Patch::From::kResult, slot, arg.pointer.index, {}});
           break;
         case Pointer::From::kWorkspace:
-          patches_.push_back({Patch::From::kWorkspace, slot, arg.pointer.index});
+          patches_.push_back({Patch::From::kWorkspace, slot, arg.pointer.index, {}});
           break;
       }
     }

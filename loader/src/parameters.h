@@ -5,8 +5,8 @@
 //   launch   the same array copied to the stack, where only the entries that name this launch's
 //            addresses are set: an operand's entry becomes the address of the caller's own pointer
 //
-// So no value is copied, but workspace addresses (an addition) and tensor maps (filled by
-// plan_cuda).
+// So no value is copied, but addresses in the workspace or inside a tensor (an addition) and tensor
+// maps (filled by plan_cuda).
 #ifndef KBUNDLE_LOADER_PARAMETERS_H_
 #define KBUNDLE_LOADER_PARAMETERS_H_
 
@@ -29,7 +29,7 @@ class ParameterTable {
   // Stack memory of one launch.
   struct Scratch {
     const void* values[kMaxArgs];
-    void* workspace[kMaxArgs];
+    void* computed[kMaxArgs];  // addresses that nobody else holds
   };
 
   ParameterTable() = default;
@@ -46,10 +46,11 @@ class ParameterTable {
 
  private:
   struct Patch {
-    enum class From : uint8_t { kOperand, kResult, kWorkspace, kTensorMap };
+    enum class From : uint8_t { kOperand, kResult, kWorkspace, kInside, kTensorMap };
     From from;
     uint8_t slot;
-    int64_t index;  // operand or result number, workspace offset, tensor map number
+    int64_t index;    // operand or result number, workspace offset, tensor map number
+    Pointer pointer;  // kInside: an address with an offset
   };
 
   static const void* ValueOf(const Patch& patch, const LaunchArgs& args, const void* tensor_maps,
@@ -60,8 +61,11 @@ class ParameterTable {
       case Patch::From::kResult:
         return &args.results[patch.index];
       case Patch::From::kWorkspace:
-        scratch.workspace[patch.slot] = static_cast<char*>(args.workspace) + patch.index;
-        return &scratch.workspace[patch.slot];
+        scratch.computed[patch.slot] = static_cast<char*>(args.workspace) + patch.index;
+        return &scratch.computed[patch.slot];
+      case Patch::From::kInside:
+        scratch.computed[patch.slot] = patch.pointer.At(args);
+        return &scratch.computed[patch.slot];
       case Patch::From::kTensorMap:
         break;
     }

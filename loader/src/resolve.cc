@@ -120,6 +120,8 @@ class Resolver {
   DType DTypeOf(const fb::Arg& arg) const;
   Pointer PointerOf(const fb::Arg& arg) const;
   Pointer TensorPointer(uint32_t tensor) const;
+  int64_t ElementsOf(const fb::Arg& arg) const;
+  Status AddPointer(const fb::Arg& arg, ResolvedStep& out) const;
   Status AddArg(const fb::Arg& arg, ResolvedStep& out) const;
   Status AddScalar(const fb::Arg& arg, ResolvedStep& out) const;
   Status AddArray(const fb::Arg& arg, ResolvedStep& out) const;
@@ -294,9 +296,40 @@ Status Resolver::AddArg(const fb::Arg& arg, ResolvedStep& out) const {
       out.args.push_back({ResolvedArg::Kind::kTensorMap, 128, {}, arg.index()});
       return Status();
     default:
-      out.args.push_back({ResolvedArg::Kind::kPointer, sizeof(void*), PointerOf(arg), 0});
-      return Status();
+      return AddPointer(arg, out);
   }
+}
+
+// From the first of a tensor to its last, in memory.
+int64_t Resolver::ElementsOf(const fb::Arg& arg) const {
+  const auto kind = static_cast<ArgKind>(arg.kind());
+  if (kind == ArgKind::kRegion) return region_bytes_[arg.index()] / SizeOf(DTypeOf(arg));
+  const auto operands = static_cast<uint32_t>(problem_.operands.size());
+  const TensorSpec& tensor =
+      TensorOf(problem_, kind == ArgKind::kOperand ? arg.index() : operands + arg.index());
+  int64_t elements = 1, last = 0;
+  for (size_t i = 0; i < tensor.dims.size(); ++i) {
+    elements *= tensor.dims[i];
+    if (!tensor.strides.empty()) last += (tensor.dims[i] - 1) * tensor.strides[i];
+  }
+  return elements == 0 || tensor.strides.empty() ? elements : last + 1;
+}
+
+// Of an empty tensor nothing is read, wherever in it an address would be.
+Status Resolver::AddPointer(const fb::Arg& arg, ResolvedStep& out) const {
+  Pointer pointer = PointerOf(arg);
+  if (Given(arg.program()) && pointer.from != Pointer::From::kNull) {
+    KB_ASSIGN_OR_RETURN(const int64_t offset, Eval(*arg.program(), TextOf(arg.text())));
+    const int64_t elements = ElementsOf(arg);
+    if (elements > 0 && (offset < 0 || offset >= elements)) {
+      return OutOfRange(fmt::format("argument {} is element {} of a tensor of {}",
+                                    TextOf(arg.text()), offset, elements));
+    }
+    const int64_t bytes = elements > 0 ? offset * SizeOf(DTypeOf(arg)) : 0;
+    (pointer.from == Pointer::From::kWorkspace ? pointer.index : pointer.offset) += bytes;
+  }
+  out.args.push_back({ResolvedArg::Kind::kPointer, sizeof(void*), pointer, 0});
+  return Status();
 }
 
 Status Resolver::AddScalar(const fb::Arg& arg, ResolvedStep& out) const {

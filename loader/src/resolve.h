@@ -23,16 +23,17 @@ namespace kbundle {
 struct Pointer {
   enum class From : uint8_t { kNull, kOperand, kResult, kWorkspace };
   From from = From::kNull;
-  int64_t index = 0;  // operand or result number; workspace: offset in bytes
+  int64_t index = 0;   // operand or result number; workspace: offset in bytes
+  int64_t offset = 0;  // bytes, of an operand or result
 
   void* At(const LaunchArgs& args) const {
     switch (from) {
       case From::kNull:
         break;
       case From::kOperand:
-        return args.operands[index];
+        return static_cast<char*>(args.operands[index]) + offset;
       case From::kResult:
-        return args.results[index];
+        return static_cast<char*>(args.results[index]) + offset;
       case From::kWorkspace:
         return static_cast<char*>(args.workspace) + index;
     }
@@ -123,7 +124,8 @@ struct Resolution {
 
 // `alignment`: what every address is known to be a multiple of (16, or what is promised; 1 for that
 // of the elements).
-// kOutOfRange: an expression failed; kInvalidArgument: a value does not fit its argument.
+// kOutOfRange: an expression failed, or an address would lie outside its tensor; kInvalidArgument:
+// a value does not fit its argument.
 Result<Resolution> Resolve(const Bundle& bundle, const Problem& problem, const Device& device,
                            uint32_t variant, int64_t alignment);
 

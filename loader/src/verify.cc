@@ -87,6 +87,19 @@ Status VerifyTargets(const fb::Index& index) {
   return Status();
 }
 
+bool HasOffsets(const fb::Index& index) {
+  for (uint32_t t = 0; t < Count(index.templates()); ++t) {
+    for (const fb::Step* step : *index.templates()->Get(t)->steps()) {
+      for (uint32_t a = 0; a < Count(step->args()); ++a) {
+        const fb::Arg& arg = *step->args()->Get(a);
+        const bool pointer = arg.kind() <= static_cast<int>(ArgKind::kRegion);
+        if (pointer && !Absent(arg.program())) return true;
+      }
+    }
+  }
+  return false;
+}
+
 Status VerifyTemplatesOf(const fb::Index& index, uint32_t number, uint32_t* next) {
   const fb::Op& op = *index.ops()->Get(number);
   const uint64_t end = uint64_t{op.first_template()} + op.template_count();
@@ -225,6 +238,9 @@ Status VerifyIndex(const fb::Index& index, const Header& header) {
   KB_RETURN_IF_ERROR(VerifyTargets(index));
   KB_RETURN_IF_ERROR(VerifyBlobs(index, header));
   KB_RETURN_IF_ERROR(VerifyOps(index));
+  if (HasOffsets(index) && (header.required_features & kFeatureOffsets) == 0) {
+    return DataLoss("offsets of pointers without their feature bit");
+  }
   KB_RETURN_IF_ERROR(VerifyVariants(index));
   KB_RETURN_IF_ERROR(VerifyEntries(index));
   KB_RETURN_IF_ERROR(VerifyDevices(index));

@@ -11,6 +11,7 @@ constexpr auto kConditions = static_cast<uint32_t>(ProductCondition::kCount);
 Status CheckTensor(const ProgramScope& scope, const fb::Arg& arg, ProductTensor tensor) {
   KB_RETURN_IF_ERROR(CheckText(arg.text(), "text"));
   const bool region = tensor == ProductTensor::kWorkspace;
+  if (!Absent(arg.program())) return DataLoss("only arguments have an offset");
   switch (arg.kind()) {
     case 0: {
       const bool needed =

@@ -37,6 +37,11 @@ Status CheckAttribute(const ProgramScope& scope, const Instruction& code) {
         return CheckIndex(code.operand >> 8, attribute.max_len(), "array element");
       }
       break;
+    case Opcode::kFloatBits:
+      if (type == AttributeType::kFloat) {
+        return CheckIndex(code.operand >> 8, 1, "element of a scalar attribute");
+      }
+      break;
     default:
       if (!array && type != AttributeType::kFloat) {
         return CheckIndex(code.operand >> 8, 1, "element of a scalar attribute");
@@ -76,6 +81,7 @@ Status CheckLoad(const ProgramScope& scope, const Instruction& code, bool* uses_
     case Opcode::kAttribute:
     case Opcode::kLength:
     case Opcode::kElement:
+    case Opcode::kFloatBits:
       return CheckAttribute(scope, code);
     case Opcode::kSizeOfType:
     case Opcode::kType:

@@ -94,7 +94,8 @@ Status CheckArg(const ProgramScope& scope, const fb::Step& step, const fb::Arg& 
       *size = {kTensorMapBytes, kTensorMapAlignment};
       return CheckIndex(arg.index(), Count(step.tensor_maps()), "tensor map");
     default:
-      return CheckPointer(scope, arg);
+      KB_RETURN_IF_ERROR(CheckPointer(scope, arg));
+      return VerifyProgram(scope, arg.program(), false);
   }
 }
 
@@ -165,6 +166,9 @@ Status CheckMemoryStep(const ProgramScope& scope, const fb::Step& step, bool cop
   }
   KB_VERIFY(CheckPointer(scope, *step.target()), "target");
   if (copy) KB_VERIFY(CheckPointer(scope, *step.source()), "source");
+  if (!Absent(step.target()->program()) || (copy && !Absent(step.source()->program()))) {
+    return DataLoss("only arguments have an offset");
+  }
   KB_VERIFY(VerifyProgram(scope, step.bytes(), true), "bytes");
   if (Count(step.args()) + Count(step.tensor_maps()) + Count(step.grid()) + Count(step.block()) +
           Count(step.cluster()) !=

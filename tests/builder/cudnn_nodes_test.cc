@@ -33,7 +33,7 @@ Json WithLengths(Json request, int64_t batch) {
 }
 
 Json WithDropout(Json request) {
-  request["dropout"] = {{"probability", 0.25}};
+  request["dropout"] = 0.25;
   return WithTensors(std::move(request), {{"dropout_seed", Operand(13, {1, 1, 1, 1})},
                                           {"dropout_offset", Operand(14, {1, 1, 1, 1})}});
 }
@@ -257,10 +257,9 @@ TEST_F(CudnnPlanning, ABadRequestIsASentence) {
                 "\"causal\" is \"left\", and must be none or top_left or bottom_right");
   ExpectRefused(With(good, {{"window", -1}}), "\"window\" must be an integer of at least 0");
   ExpectRefused(With(good, {{"windows", 1}}), "\"windows\" is no key here; there are: causal, ");
-  ExpectRefused(With(good, {{"dropout", {{"probability", 1}}}}),
-                "\"dropout\": \"probability\" must be between 0 and 1, without either");
-  ExpectRefused(With(good, {{"dropout", {{"probability", 0.5}}}}),
-                "tensor \"dropout_seed\" is missing");
+  ExpectRefused(With(good, {{"dropout", 1}}),
+                "\"dropout\" must be between 0 and 1, without either");
+  ExpectRefused(With(good, {{"dropout", 0.5}}), "tensor \"dropout_seed\" is missing");
   ExpectRefused(Json::array(), "must be JSON objects");
 
   Json request = good;

@@ -60,6 +60,9 @@ steps    = [{
 }]
 )toml";
 
+constexpr char kQ[] =
+    R"(q     = { tensor = "q", dims = ["B", "H", "S", "D"], strides = ["H * SD", "SD", "D", "1"] },)";
+
 class ManifestGraph : public ::testing::Test {
  protected:
   Op Read(const std::string& text = kDemo) {
@@ -181,6 +184,39 @@ TEST_F(ManifestGraph, TheRequestHasOptionalTensorsAndOptionsWhereTheyAreGiven) {
 TEST_F(ManifestGraph, ATensorWhoseConditionFailsIsLeftOut) {
   const Op op = Read(Replaced(kDemo, "when = \"mode == 'causal'\" }", "when = \"window < 0\" }"));
   EXPECT_FALSE(RequestOf(op, 1)["request"]["tensors"].contains("bias"));
+}
+
+TEST_F(ManifestGraph, ATensorMayBeginInsideAnOperandAndBeTakenForAnotherType) {
+  const Op op =
+      Read(Replaced(Replaced(kDemo, "stats = { tensor = \"stats\",",
+                             "stats = { tensor = \"stats\", type = \"i32\","),
+                    "q     = { tensor = \"q\",", "q = { tensor = \"q\", at = \"S / 16\","));
+  EXPECT_EQ(RequestOf(op, 1)["request"]["tensors"]["stats"]["dtype"], "i32");
+  EXPECT_EQ(RequestOf(op, 1)["request"]["tensors"]["q"]["dtype"], "bf16");
+  const Arg& q = op.templates.at(0).steps.at(0).args.at(0);
+  EXPECT_EQ(q.text, "q at S / 16");
+  EXPECT_EQ(q.program.text, "S / 16");
+}
+
+TEST_F(ManifestGraph, ATensorThatBeginsWherePlansDoNotReachIsARefusedProblem) {
+  const Op op = Read(Replaced(kDemo, "q     = { tensor = \"q\",", "q = { tensor = \"q\", at = 4,"));
+  const std::string words =
+      "tensor q of the graph begins at element 4 (q at 4), which is no multiple of 16 bytes";
+  EXPECT_EQ(RequestOf(op, 0)["refused"], words);
+  // A single number needs no more than its own size.
+  const std::string one =
+      R"(q = { tensor = "q", at = 4, type = "f32", dims = ["1"], strides = ["1"] },)";
+  EXPECT_FALSE(RequestOf(Read(Replaced(kDemo, kQ, one)), 0).contains("refused"));
+}
+
+TEST_F(ManifestGraph, AFloatThatThePlanFixesMakesProblemsThatDifferInIt) {
+  const Op op = Read(Replaced(kDemo, "plain = \"mode\"", "dropout = \"f32(scale)\""));
+  const auto& points = op.templates.at(0).points;
+  ASSERT_EQ(points.size(), 3u);  // scale 0.5, 0.25, and the one with bias
+  EXPECT_EQ(op.templates.at(0).tunables.at(4), "scale");
+  EXPECT_EQ(points[0].tunables.at(4), 0x3f000000);
+  EXPECT_EQ(points[1].tunables.at(4), 0x3e800000);
+  EXPECT_EQ(RequestOf(op, 1)["request"]["dropout"], 0.25);
 }
 
 }  // namespace

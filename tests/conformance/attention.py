@@ -62,6 +62,8 @@ def cases(reference):
         yield from both_ops(reference, name, problem, attributes, int(number))
     yield from modified_cases(reference)
     yield from corner_cases(reference)
+    yield from packed_cases(reference)
+    yield from fp8_cases(reference)
 
 
 def modified_cases(reference):
@@ -76,6 +78,42 @@ def modified_cases(reference):
             problem, attributes = problem_of((70, 93), (17, 12), (4, 2), layout, mask, lengths, bias, dropout)
             problem |= {f"score_tensor{i}": (4,) for i in range(len(modifier.tensors))}
             yield from both_ops(reference, f"{score_mod}, {layout}, {mask}", problem, attributes | extra, number)
+
+
+def packed_cases(reference):
+    """Queries, keys and values in one tensor: every mask, number of heads and depth of a few; lengths, biases, dropout in turn."""
+    every = itertools.product([(5, 17), (70, 64), (129, 12), (64, 128), (33, 1)], HEADS, MASKS[:4])
+    for number, ((tokens, d), (h, hkv), mask) in enumerate(every):
+        problem = {"qkv": (BATCH, tokens, h + 2 * hkv, d)}
+        attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": DROPOUTS[number % 3]}
+        bias = BIASES[number % 5]
+        if bias is not None:
+            problem["bias"] = (BATCH if bias[0] else 1, h if bias[1] else 1, tokens, tokens)
+        if number % 4 == 0:
+            problem["lengths"] = (BATCH,)
+        if attributes["dropout"]:
+            problem["dropout_state"] = (4,)
+        if number % 7 == 0:
+            attributes |= {"score_mod": "softcap", "score_scalars": [1.5]}
+        name = f"packed {tokens} x {d}, heads {h, hkv}, {mask}, {bias}"
+        out = {"dout": (BATCH, tokens, h, d), "o": (BATCH, tokens, h, d), "stats": (BATCH, h, tokens)}
+        for op, shapes, more in [("sdpa_packed_forward", problem, {"with_stats": True}),
+                                 ("sdpa_packed_backward", problem | out, {"bias_gradient": bias is not None, "deterministic": True})]:
+            made = reference.make_inputs(op, shapes | attributes, number)
+            yield name, op, {operand: made[operand] for operand in shapes}, attributes | more
+
+
+def fp8_cases(reference):
+    """Of both types: every mask, layout and number of heads, lengths in turn."""
+    every = itertools.product([((70, 93), (16, 32)), ((129, 64), (33, 12))], HEADS, ["bshd", "bhsd"], MASKS, ["e4m3", "e5m2"])
+    for number, (((queries, keys), depth), heads, layout, mask, dtype) in enumerate(every):
+        lengths = LENGTHS[number % len(LENGTHS)]
+        problem, attributes = problem_of((queries, keys), depth, heads, layout, mask, lengths, None, 0.0)
+        problem |= {f"descale_{name}": () for name in "qkvs"} | {"scale_s": (), "scale_o": ()}
+        del attributes["dropout"]
+        made = reference.make_inputs("sdpa_fp8_forward", problem | attributes, number)
+        yield (f"fp8 {queries} on {keys}, d {depth}, heads {heads}, {layout}, {mask}, {lengths}", "sdpa_fp8_forward",
+               {name: np.asarray(made[name]) for name in problem}, attributes | {"dtype": dtype, "with_stats": True})
 
 
 def corner_cases(reference):

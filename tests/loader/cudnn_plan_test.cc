@@ -348,6 +348,19 @@ TEST_F(CudnnPlanTest, ALaunchGivesExactlyThePlansUidsWithTheirAddresses) {
   EXPECT_EQ(run.workspace, reinterpret_cast<void*>(0x30000 + 512 + 256));
 }
 
+TEST_F(CudnnPlanTest, ATensorMayBeAPlaceInsideAnOperandOrResult) {
+  auto plan = Load();
+  ASSERT_TRUE(plan.ok());
+  ResolvedStep step = SampleStep();
+  step.args[0].pointer.offset = 48;
+  step.args[1].pointer.offset = 64;
+  auto launch = CudnnLaunch::Make(plan->get(), step);
+  ASSERT_TRUE(launch.ok()) << launch.status().ToString();
+  ASSERT_TRUE(launch->Enqueue(StreamAt(0x10), Args()).ok());
+  EXPECT_EQ(cudnn_.runs().back().Of(1), static_cast<char*>(operands_[0]) + 48);
+  EXPECT_EQ(cudnn_.runs().back().Of(2), static_cast<char*>(results_[0]) + 64);
+}
+
 TEST_F(CudnnPlanTest, WhatTheStepHasAndThePlanDoesNotWantIsNotGiven) {
   ExecutionPlanBlob blob = SampleBlob();
   blob.uids = {2, 10, 11};

@@ -66,6 +66,31 @@ TEST_F(PlanTest, LaunchGivesTheKernelItsGeometryAndArguments) {
   EXPECT_EQ(launch.Parameter<int32_t>(4), 64);
 }
 
+TEST_F(PlanTest, AnArgumentMayPointInsideATensor) {
+  const Problem problem = ProblemOf(*bundle_, "run.inside", {"f32[3,4]"});
+  const auto plan = MakePlan(problem);
+  FakeAddresses addresses(problem);
+  ASSERT_EQ(plan->Launch(nullptr, addresses.args()).ToString(), "OK");
+  const FakeDriver::Launch launch = driver_.launches().at(0);
+  const auto inside = [](void* tensor, int64_t elements) {
+    return static_cast<void*>(static_cast<float*>(tensor) + elements);
+  };
+  EXPECT_EQ(launch.Parameter<void*>(0), inside(addresses.results[0], 3));
+  EXPECT_EQ(launch.Parameter<void*>(1), inside(addresses.operands[0], 3));
+  EXPECT_EQ(launch.Parameter<void*>(2), inside(addresses.workspace, 2));
+  EXPECT_EQ(launch.Parameter<void*>(3), addresses.operands[0]);
+}
+
+TEST_F(PlanTest, AnArgumentThatPointsOutsideItsTensorIsRefusedByName) {
+  for (const auto& [operand, words] :
+       {std::pair("f32[3,1]", "argument y at rows is element 3 of a tensor of 3"),
+        std::pair("f32[1,2]", "argument ws:partial at 2 is element 2 of a tensor of 2")}) {
+    const Status status = WhyNot(ProblemOf(*bundle_, "run.inside", {operand}));
+    EXPECT_NE(status.message().find(words), std::string::npos) << status.ToString();
+  }
+  EXPECT_TRUE(WhyNot(ProblemOf(*bundle_, "run.inside", {"f32[0,4]"})).ok());  // nothing to point at
+}
+
 TEST_F(PlanTest, TritonKernelsGetTheirOwnThreadsSharedMemoryAndNullScratch) {
   const Problem problem = ProblemOf(*bundle_, "run.triton", {"f32[6,7,64]"});
   const auto plan = MakePlan(problem);

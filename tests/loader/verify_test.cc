@@ -159,6 +159,22 @@ const Lie kLies[] = {
        grid.resize(4, grid[0]);
      },
      "grid has 4 dims, allowed 1 to 3"},
+    {"OffsetWithoutItsFeatureBit",
+     [](auto& i) {
+       i.templates[0]->steps[0]->args[0]->program =
+           std::make_unique<fb::Span>(static_cast<uint32_t>(i.code.size()), 1);
+       i.code.push_back(Op(Opcode::kDim));
+     },
+     "offsets of pointers without their feature bit"},
+    {"OffsetThatIsNoProgram",
+     [](auto& i) {
+       i.templates[0]->steps[0]->args[0]->program =
+           std::make_unique<fb::Span>(static_cast<uint32_t>(i.code.size()), 1);
+       i.code.push_back(Op(Opcode::kAdd));
+     },
+     "stack underflow"},
+    {"BitsOfAnAttributeThatIsNoFloat", [](auto& i) { SetRequire(i, {Op(Opcode::kFloatBits, 1)}); },
+     "does not fit attribute"},
     {"ArgumentOfAResultThatDoesNotExist",
      [](auto& i) { i.templates[0]->steps[0]->args[0]->index = 4; }, "result 4 does not exist"},
     {"ArgumentsTooBig",

@@ -172,6 +172,103 @@ def test_gradients_go_through_dropout():
                 eps=1e-2, rtol=5e-3, atol=5e-3)
 
 
+def packed_both(heads, kv_heads, **options):
+    """(ours of one array, jax.nn's of its parts)."""
+    def apart(function, qkv, *more):
+        return function(*jnp.split(qkv, [heads, heads + kv_heads], axis=2), *more)
+    ours = functools.partial(kbj.packed_dot_product_attention, kv_heads=kv_heads, **options)
+    if "seq_lengths" in options:
+        lengths = options.pop("seq_lengths")
+        options |= {"query_seq_lengths": lengths, "key_value_seq_lengths": lengths}
+    return ours, functools.partial(apart, functools.partial(jax.nn.dot_product_attention, **options))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
+@pytest.mark.parametrize("heads, kv_heads", [(4, 4), (6, 2), (3, 1)])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"is_causal": True, "local_window_size": 5}], ids=str)
+def test_packed_values_and_gradients(options, heads, kv_heads, dtype):
+    qkv = jnp.asarray(np.random.default_rng(1).normal(size=(2, 33, heads + 2 * kv_heads, 16)), dtype)
+    check(*packed_both(heads, kv_heads, **options), qkv)
+
+
+def test_packed_with_bias_and_lengths():
+    rng = np.random.default_rng(2)
+    qkv, bias = jnp.asarray(rng.normal(size=(2, 33, 8, 24)), jnp.float32), jnp.asarray(rng.normal(size=(1, 4, 33, 33)), jnp.float32)
+    check(*packed_both(4, 2), qkv, bias)
+    lengths = np.asarray([33, 20], np.int32)
+    check(*packed_both(4, 2, seq_lengths=lengths), qkv, seen=np.arange(33)[None, :, None, None] < lengths[:, None, None, None])
+
+
+def test_packed_in_threes_is_one_call_of_that_very_array():
+    qkv = jnp.asarray(np.random.default_rng(3).normal(size=(2, 33, 3, 4, 16)), jnp.float32)
+    near(kbj.packed_dot_product_attention(qkv), kbj.dot_product_attention(*jnp.moveaxis(qkv, 2, 0)), 1e-6)
+    jaxpr = jax.make_jaxpr(jax.grad(lambda x: kbj.packed_dot_product_attention(x, is_causal=True).sum()))(qkv)
+    assert len(list(calls(jaxpr.jaxpr))) == 2
+    assert not {"slice", "concatenate", "pad", "transpose"} & {eqn.primitive.name for eqn in jaxpr.jaxpr.eqns}
+    gradient = jax.grad(lambda x: (kbj.packed_dot_product_attention(x, is_causal=True) ** 2).sum())(qkv)
+    assert gradient.shape == qkv.shape
+
+
+def test_packed_drops_what_the_same_arrays_apart_drop():
+    qkv, seed = jnp.asarray(np.random.default_rng(4).normal(size=(2, 40, 3, 2, 8)), jnp.float32), jnp.asarray([1, 2], jnp.uint32)
+    drop = dict(dropout_rate=0.4, dropout_seed=seed)
+    near(kbj.packed_dot_product_attention(qkv, **drop), kbj.dot_product_attention(*jnp.moveaxis(qkv, 2, 0), **drop), 1e-6)
+    near(kbj.packed_dot_product_attention(qkv, score_mod="softcap", cap=0.5),
+         kbj.dot_product_attention(*jnp.moveaxis(qkv, 2, 0), score_mod="softcap", cap=0.5), 1e-6)
+
+
+@pytest.mark.parametrize("shape, kv_heads", [((2, 33, 4, 16), None), ((2, 33, 4, 2, 16), None), ((2, 33, 7, 16), 2), ((2, 33, 4, 16), 2)])
+def test_packed_shapes_that_do_not_fit_are_named(shape, kv_heads):
+    with pytest.raises(ValueError, match="qkv has shape .*N a multiple of K"):
+        kbj.packed_dot_product_attention(jnp.zeros(shape), kv_heads=kv_heads)
+
+
+def generators(function, *arrays):
+    """Of dropout, in the calls of a traced program and its gradient."""
+    gradient = jax.grad(lambda *a: function(*a).astype(jnp.float32).sum())
+    return [dict((name, value) for name, _, value in eqn.params["attributes"]).get("generator", "own")
+            for eqn in calls(jax.make_jaxpr(gradient)(*arrays).jaxpr)]
+
+
+def test_dropout_is_cudnns_where_both_ways_have_a_plan():
+    """On CUDA, that is: a program for another platform in the same trace has our own."""
+    seed = jnp.asarray([1, 2], jnp.uint32)
+    drop = lambda rate=0.25, **more: lambda q: kbj.dot_product_attention(q, q, q, dropout_rate=rate, dropout_seed=seed, **more)
+    planned, other = jnp.ones((2, 256, 4, 64), jnp.bfloat16), jnp.ones((2, 250, 4, 64), jnp.bfloat16)
+    both = generators(drop(), planned)
+    assert both.count("cudnn") == both.count("own") == 2
+    for function, q in [(drop(), other), (drop(0.3), planned), (drop(deterministic=True), planned), (drop(is_causal=True), planned),
+                        (drop(dropout_generator="own"), planned)]:
+        assert generators(function, q) == ["own", "own"]
+    assert generators(drop(dropout_generator="cudnn"), planned) == ["cudnn", "cudnn"]
+    with pytest.raises(kbundle.Error, match="NOT_FOUND"):
+        generators(drop(dropout_generator="cudnn"), other)
+    with pytest.raises(ValueError, match="dropout_generator='philox'"):
+        drop(dropout_generator="philox")(other)
+
+
+@pytest.mark.parametrize("dtype, close", [(jnp.float8_e4m3fn, 0.1), (jnp.float8_e5m2, 0.2)])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"is_causal": True, "local_window_size": 5}], ids=str)
+def test_fp8_is_attention_of_what_the_arrays_stand_for(options, dtype, close):
+    q, k, v = ((8 * x).astype(dtype) for x in inputs())
+    scales = dict(query_descale=0.125, key_descale=jnp.float32(0.125), value_descale=0.25, output_scale=16)
+    out, largest_p, largest_o = jax.jit(lambda *a: kbj.fp8_dot_product_attention(*a, **scales, **options))(q, k, v)
+    assert out.dtype == dtype and largest_p.shape == largest_o.shape == ()
+    wanted = jax.nn.dot_product_attention(*(x.astype(jnp.float32) * by for x, by in ((q, 0.125), (k, 0.125), (v, 0.25))), **options)
+    assert np.abs(out.astype(jnp.float32) / 16 - wanted).max() < close * np.abs(wanted).max()
+    assert abs(largest_o - np.abs(wanted).max()) < close * largest_o
+    assert 0 < largest_p <= 1 + 1e-6
+
+
+def test_fp8_has_no_gradient():
+    q, k, v = (x.astype(jnp.float8_e4m3fn) for x in inputs())
+    scales = dict(query_descale=1.0, key_descale=1.0, output_scale=1.0)
+    with pytest.raises(kbundle.Error, match="differentiating fp8_dot_product_attention"):
+        jax.grad(lambda by: kbj.fp8_dot_product_attention(q, k, v, value_descale=by, **scales)[1])(1.0)
+    with pytest.raises(kbundle.Error, match="UNIMPLEMENTED.*float32; the kernels take float8_e4m3fn, float8_e5m2"):
+        kbj.fp8_dot_product_attention(*inputs(), value_descale=1.0, **scales)
+
+
 def test_vmap_scan_checkpoint():
     q, k, v = inputs()
     more = lambda x: jnp.stack([x, 2 * x, -x])

@@ -265,6 +265,13 @@ fb::StepT& BundleMaker::AddKernelStep(fb::TemplateT& row, const std::string& ker
 
 void BundleMaker::AddArg(fb::TemplateT& row, fb::StepT& step, const std::string& text) {
   const fb::OpT& op = *index.ops[row.op];
+  if (const size_t at = text.find(" at "); at != std::string::npos) {
+    AddArg(row, step, text.substr(0, at));
+    step.args.back()->text = text;
+    step.args.back()->program = std::make_unique<fb::Span>(Program(op, &row, text.substr(at + 4)));
+    has_offsets_ = true;
+    return;
+  }
   auto arg = std::make_unique<fb::ArgT>();
   arg->text = text;
   const size_t open = text.find('(');
@@ -439,6 +446,7 @@ std::string BundleMaker::Bytes() {
   header.format_minor = kFormatMinor;
   header.header_size = sizeof(Header);
   header.required_features = deltas ? kFeatureDeltaFrames : 0;
+  if (has_offsets_) header.required_features |= kFeatureOffsets;
   header.file_size = bytes.size();
   header.index_offset = sizeof(Header);
   header.index_size = packed.size();

@@ -59,7 +59,7 @@ class BundleMaker {
   // row has kPlanWorkspace.
   fb::StepT& AddKernelStep(fb::TemplateT& row, const std::string& kernel);
   // "x" operand, "y" result, "ws:partial" region, "i64(rows)", "i32(K 2 *)" (postfix),
-  // "f32(scale)".
+  // "f32(scale)", "x at K 2 *": that element of x.
   void AddArg(fb::TemplateT& row, fb::StepT& step, const std::string& text);
 
   uint16_t AddTarget(const std::string& name);
@@ -94,6 +94,7 @@ class BundleMaker {
   void SortRows(fb::IndexT& out) const;
 
   std::vector<MadeBlob> blobs_;
+  bool has_offsets_ = false;
 };
 
 // Recomputes index and header hashes of bundle bytes, so that a change gets past them.

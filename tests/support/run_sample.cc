@@ -51,6 +51,22 @@ void AddInPlace(BundleMaker& maker) {
   maker.AddVariant(row, kTarget, {}, {}, {AddImage(maker, "inplace", {8, 8, 8, 4})}, {"inplace"});
 }
 
+// Addresses inside tensors: y from its element `rows`, x from K - 1, one region from its third.
+void AddInside(BundleMaker& maker) {
+  fb::OpT& op = AddUnaryOp(maker, "run.inside");
+  fb::TemplateT& row = maker.AddTemplate("only", Provider::kCuda);
+  auto region = std::make_unique<fb::RegionT>();
+  region->name = "partial";
+  region->type = std::make_unique<fb::TypeRef>(-1, static_cast<uint8_t>(DType::kF32));
+  region->bytes = std::make_unique<fb::Span>(maker.Program(op, &row, "K 4 *"));
+  row.regions.push_back(std::move(region));
+  fb::StepT& step = maker.AddKernelStep(row, "inside");
+  for (const char* arg : {"y at rows", "x at K 1 -", "ws:partial at 2", "x"}) {
+    maker.AddArg(row, step, arg);
+  }
+  maker.AddVariant(row, kTarget, {}, {}, {AddImage(maker, "inside", {8, 8, 8, 8})}, {"inside"});
+}
+
 // For unaligned addresses "odd" is legal first, but enqueues other kinds of work than "vec".
 void AddMixed(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.mixed");
@@ -184,6 +200,7 @@ BundleMaker RunMaker() {
   BundleMaker maker;
   maker.index.name = "run";
   AddInPlace(maker);
+  AddInside(maker);
   AddMixed(maker);
   AddScale(maker);
   AddSteps(maker);

@@ -15,6 +15,7 @@ namespace kbundle::testing {
 
 // "run", for sm_90a, code objects made by FakeImage:
 //   run.inplace  y over x: one kernel
+//   run.inside   one kernel (y at rows, x at K - 1, third of K floats of workspace, x)
 //   run.mixed    "vec" (16-byte aligned), "odd" (with a memset), "any"
 //   run.scale    y = scale * x: "vec" (16-byte aligned), "any"; kernels (y, x, scale, rows, K)
 //   run.steps    memset, kernel, copy: "roomy" (4096 K bytes of workspace), "thrifty" (4 K bytes)

@@ -55,7 +55,7 @@ constexpr int Arity(Opcode opcode) {
 }
 
 constexpr bool IsOpcode(Opcode opcode) {
-  return (opcode >= Opcode::kConst && opcode <= Opcode::kSmCount) || Arity(opcode) != 0;
+  return (opcode >= Opcode::kConst && opcode <= Opcode::kFloatBits) || Arity(opcode) != 0;
 }
 
 namespace arithmetic_internal {

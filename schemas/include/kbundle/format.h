@@ -24,7 +24,8 @@ inline constexpr char kIndexIdentifier[] = "KBI1";  // FlatBuffers file identifi
 
 // Bits that a reader must understand, or refuse the file (kUnimplemented).
 inline constexpr uint64_t kFeatureDeltaFrames = 1u << 0;  // blobs with a base blob
-inline constexpr uint64_t kKnownFeatures = kFeatureDeltaFrames;
+inline constexpr uint64_t kFeatureOffsets = 1u << 1;      // pointer arguments with an offset
+inline constexpr uint64_t kKnownFeatures = kFeatureDeltaFrames | kFeatureOffsets;
 
 struct Header {
   uint8_t magic[8];
@@ -91,7 +92,8 @@ enum class AttributeType : uint8_t {
 };
 enum class VmapRule : uint8_t { kLoop = 0, kLeading = 1, kNone = 2 };
 
-// One argument of a kernel.
+// One argument of a kernel or execution plan. A pointer's program, where it has one, is an offset
+// in elements of its tensor.
 enum class ArgKind : uint8_t {
   kOperand = 1,    // pointer; index = operand
   kResult = 2,     // pointer; index = result
@@ -183,6 +185,7 @@ enum class Opcode : uint8_t {
   kTunable = 13,    // operand: tunable index
   kLet = 14,        // operand: let index (only lets before it)
   kSmCount = 15,
+  kFloatBits = 16,  // operand: float attribute; the bits of its value as f32
   kAdd = 32,
   kSub,
   kMul,
