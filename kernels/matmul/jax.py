@@ -216,8 +216,12 @@ def _saved_layer(x, w, bias, activation, precision):
 
 
 def _weight_gradients(x, dz, bias, precision):
+    """dw = x^T dz, and dbias with it where rows are aligned, as cuBLASLt wants it."""
     how = _How(True, False, x.dtype, precision=precision)
-    dw, _, _, dbias = _call(x, dz, how, bias_gradient="none" if bias is None else "b")
+    aligned = all(array.shape[-1] * array.dtype.itemsize % 16 == 0 for array in (x, dz))
+    dw, _, _, dbias = _call(x, dz, how, bias_gradient="b" if bias is not None and aligned else "none")
+    if bias is not None and not aligned:
+        dbias = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=jnp.float32).astype(dz.dtype)
     return dw, dbias
 
 
@@ -262,11 +266,9 @@ def _mlp_forward(x, w1, bias1, w2, bias2, activation, precision):
 def _mlp_backward(activation, precision, saved, dy):
     x, w1, bias1, h, w2, bias2, kept = saved
     transposed = _How(False, True, x.dtype, precision=precision)
-    gradient = {"relu": "drelu", "gelu": "dgelu"}[activation]
-    dz, _, _, dbias1 = _call(dy, w2, transposed, epilogue=gradient, bias_gradient="none" if bias1 is None else "d",
-                             **{"mask" if activation == "relu" else "aux": kept})
+    dz = _activation_gradient(_call(dy, w2, transposed)[0], kept, activation)
     dw2, dbias2 = _weight_gradients(h, dy, bias2, precision)
-    dw1, _ = _weight_gradients(x, dz, None, precision)
+    dw1, dbias1 = _weight_gradients(x, dz, bias1, precision)
     return _call(dz, w1, transposed)[0], dw1, dbias1, dw2, dbias2
 
 

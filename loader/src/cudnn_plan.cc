@@ -100,17 +100,23 @@ Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, Cudn
 }
 
 CudnnPlan::~CudnnPlan() {
-  finalized_.ForEach([this](CudnnDescriptor plan) { cudnn_.DestroyDescriptor(plan); });
+  finalized_.ForEach([this](const Finalized& finalized) { Destroy(finalized); });
 }
 
-Result<Taken<CudnnDescriptor>> CudnnPlan::TakeFinalized(CudnnHandle handle) const {
-  if (auto* item = finalized_.Take()) return Taken<CudnnDescriptor>(finalized_, item);
-  KB_ASSIGN_OR_RETURN(const CudnnDescriptor made, Finalize(handle));
-  if (auto* item = finalized_.Add(made)) return Taken<CudnnDescriptor>(finalized_, item);
-  cudnn_.DestroyDescriptor(made);
+void CudnnPlan::Destroy(const Finalized& finalized) const {
+  if (finalized.pack != nullptr) cudnn_.DestroyDescriptor(finalized.pack);
+  cudnn_.DestroyDescriptor(finalized.plan);
+}
+
+Result<Taken<CudnnPlan::Finalized>> CudnnPlan::TakeFinalized(CudnnHandle handle) const {
+  if (auto* item = finalized_.Take()) return Taken<Finalized>(finalized_, item);
+  Finalized made;
+  KB_ASSIGN_OR_RETURN(made.plan, Finalize(handle));
+  if (auto* item = finalized_.Add(made)) return Taken<Finalized>(finalized_, item);
+  Destroy(made);
   return ResourceExhausted(
       fmt::format("over {} threads launch one execution plan at the same time: let fewer do so",
-                  FreeList<CudnnDescriptor>::kPlaces));
+                  FreeList<Finalized>::kPlaces));
 }
 
 Result<CudnnDescriptor> CudnnPlan::Finalize(CudnnHandle handle) const {
@@ -145,23 +151,40 @@ Status CudnnPlan::Enqueue(CUstream stream, const int64_t* uids, void* const* add
 
 Status CudnnPlan::EnqueueBy(CudnnHandles::Handle& handle, CUstream stream, const int64_t* uids,
                             void* const* addresses, int64_t count, void* workspace) const {
-  KB_ASSIGN_OR_RETURN(const Taken<CudnnDescriptor> plan, TakeFinalized(handle.handle));
+  KB_ASSIGN_OR_RETURN(const Taken<Finalized> finalized, TakeFinalized(handle.handle));
   if (!handle.has_stream || handle.stream != stream) {
     KB_RETURN_IF_ERROR(
         cudnn_.Check(cudnn_.SetStream(handle.handle, stream), "giving cuDNN the stream"));
     handle.stream = stream;
     handle.has_stream = true;
   }
+  const bool same =
+      finalized->pack != nullptr && finalized->workspace == workspace &&
+      std::memcmp(finalized->addresses, addresses, static_cast<size_t>(count) * sizeof(void*)) == 0;
+  if (!same) KB_RETURN_IF_ERROR(Pack(*finalized, uids, addresses, count, workspace));
+  const int status = cudnn_.Execute(handle.handle, finalized->plan, finalized->pack);
+  if (status == 0) [[likely]]
+    return Status();
+  return cudnn_.Check(status, "running an execution plan");
+}
+
+// A pack cannot be changed once it is finalized.
+Status CudnnPlan::Pack(Finalized& finalized, const int64_t* uids, void* const* addresses,
+                       int64_t count, void* workspace) const {
+  if (finalized.pack != nullptr) {
+    cudnn_.DestroyDescriptor(std::exchange(finalized.pack, nullptr));
+  }
   Descriptor pack(cudnn_, kCudnnVariantPackDescriptor);
   pack.Set(kCudnnPackUids, kCudnnInt64, count, uids);
   pack.Set(kCudnnPackPointers, kCudnnVoidPtr, count, addresses);
   pack.Set(kCudnnPackWorkspace, kCudnnVoidPtr, 1, &workspace);
-  int status = pack.Finalize();
-  if (status == 0) [[likely]]
-    status = cudnn_.Execute(handle.handle, *plan, pack.get());
-  if (status == 0) [[likely]]
-    return Status();
-  return cudnn_.Check(status, "running an execution plan");
+  const int status = pack.Finalize();
+  if (status != 0) [[unlikely]]
+    return cudnn_.Check(status, "giving an execution plan its addresses");
+  finalized.pack = pack.release();
+  finalized.workspace = workspace;
+  std::memcpy(finalized.addresses, addresses, static_cast<size_t>(count) * sizeof(void*));
+  return Status();
 }
 
 // ---- Cache and step ----------------------------------------------------------------------------

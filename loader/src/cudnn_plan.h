@@ -6,7 +6,8 @@
 //   compared with those that it was made for
 //   a handle, of the context; the plan,          --->  a free handle and a free finalized plan are
 //   finalized                                          taken, without waiting
-//   its kernels loaded by a capture thrown away        a variant pack of this launch's addresses
+//   its kernels loaded by a capture thrown away        a variant pack of this launch's addresses,
+//                                                      which is kept while they stay the same
 //                                                      cudnnBackendExecute
 //
 // cuDNN does not promise that a handle or an execution plan may be in two threads at once, so they
@@ -58,9 +59,19 @@ class CudnnPlan {
   CudnnPlan(const DriverApi& driver, CudnnHandles& handles, ExecutionPlanBlob blob)
       : driver_(driver), cudnn_(handles.cudnn()), handles_(handles), blob_(std::move(blob)) {}
 
+  struct Finalized {
+    CudnnDescriptor plan = nullptr;
+    CudnnDescriptor pack = nullptr;  // of the last launch, whose addresses follow
+    void* workspace = nullptr;
+    void* addresses[kMaxPlanUids] = {};
+  };
+
   // With `handle` if one must be made.
-  Result<Taken<CudnnDescriptor>> TakeFinalized(CudnnHandle handle) const;
+  Result<Taken<Finalized>> TakeFinalized(CudnnHandle handle) const;
   Result<CudnnDescriptor> Finalize(CudnnHandle handle) const;
+  Status Pack(Finalized& finalized, const int64_t* uids, void* const* addresses, int64_t count,
+              void* workspace) const;
+  void Destroy(const Finalized& finalized) const;
   Status EnqueueBy(CudnnHandles::Handle& handle, CUstream stream, const int64_t* uids,
                    void* const* addresses, int64_t count, void* workspace) const;
 
@@ -68,7 +79,7 @@ class CudnnPlan {
   const CudnnApi& cudnn_;
   CudnnHandles& handles_;
   const ExecutionPlanBlob blob_;  // its plan names the live driver
-  mutable FreeList<CudnnDescriptor> finalized_;
+  mutable FreeList<Finalized> finalized_;
   mutable std::atomic<bool> touched_{false};
 };
 

@@ -137,7 +137,8 @@ class Products:
         plain = wide[:2] + [None] * 4 + wide[6:]
         product = self.reference.matmul(*plain, **attributes | {"epilogue": "none", "bias_gradient": "none"})[0]
         followed = any(v is not None for v in wide[2:4]) or "gelu" in attributes.get("epilogue", "")
-        return 1.13 * STEPS[dtype] * (np.abs(product) + np.abs(before)) if followed else 0
+        c = 0 if wide[2] is None else abs(attributes.get("beta", 0.0)) * np.abs(wide[2])
+        return 1.13 * STEPS[dtype] * (2 * np.abs(product) + c + np.abs(before)) if followed else 0
 
     def compared(self, where, found, exact, allowed):
         ratio = np.abs(found.astype(np.float64) - exact) / (allowed + 0.51 * compare.spacing(exact, found.dtype))

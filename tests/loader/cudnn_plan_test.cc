@@ -46,6 +46,7 @@ class FakeCudnn {
   int handles() const;  // made so far
   int alive() const;    // handles and descriptors
   int streams_set() const;
+  int packs() const;    // made so far
   bool shared() const;  // a handle or a plan was in two calls at once
 
   size_t version = 91900;
@@ -73,7 +74,7 @@ class FakeCudnn {
   std::vector<Run> runs_;
   std::map<CudnnHandle, CUstream> streams_;
   std::set<void*> busy_;
-  int handles_ = 0, alive_ = 0, streams_set_ = 0;
+  int handles_ = 0, alive_ = 0, streams_set_ = 0, packs_ = 0;
   bool shared_ = false;
 };
 
@@ -105,6 +106,7 @@ FakeCudnn::FakeCudnn() {
   };
   api_.CreateDescriptor = [](int kind, CudnnDescriptor* descriptor) {
     std::lock_guard lock(fake_->mutex_);
+    fake_->packs_ += kind == kCudnnVariantPackDescriptor;
     *descriptor = new Descriptor{kind, {}};
     ++fake_->alive_;
     return 0;
@@ -168,6 +170,10 @@ int FakeCudnn::handles() const {
 int FakeCudnn::alive() const {
   std::lock_guard lock(mutex_);
   return alive_;
+}
+int FakeCudnn::packs() const {
+  std::lock_guard lock(mutex_);
+  return packs_;
 }
 int FakeCudnn::streams_set() const {
   std::lock_guard lock(mutex_);
@@ -361,6 +367,22 @@ TEST_F(CudnnPlanTest, ATensorMayBeAPlaceInsideAnOperandOrResult) {
   EXPECT_EQ(cudnn_.runs().back().Of(2), static_cast<char*>(results_[0]) + 64);
 }
 
+TEST_F(CudnnPlanTest, APackIsMadeAnewOnlyForOtherAddresses) {
+  MakeLaunch();
+  ASSERT_TRUE(Launch().ok());
+  const int before = cudnn_.packs();
+  ASSERT_TRUE(Launch(0x20).ok());
+  EXPECT_EQ(cudnn_.packs(), before);
+  operands_[0] = reinterpret_cast<void*>(0x50000);
+  ASSERT_TRUE(Launch().ok());
+  EXPECT_EQ(cudnn_.packs(), before + 1);
+  EXPECT_EQ(cudnn_.runs().back().Of(1), operands_[0]);
+  workspace_ = reinterpret_cast<void*>(0x60000);
+  ASSERT_TRUE(Launch().ok());
+  EXPECT_EQ(cudnn_.runs().back().workspace, reinterpret_cast<void*>(0x60000 + 512 + 256));
+  EXPECT_EQ(cudnn_.alive(), 3) << "handle, plan, pack";
+}
+
 TEST_F(CudnnPlanTest, WhatTheStepHasAndThePlanDoesNotWantIsNotGiven) {
   ExecutionPlanBlob blob = SampleBlob();
   blob.uids = {2, 10, 11};
@@ -497,7 +519,7 @@ TEST_F(CudnnPlanTest, PlansThatCouldNotBeMadeCostNoPlaceForLaterOnes) {
 TEST_F(CudnnPlanTest, ItsEndDestroysAllThatItMade) {
   MakeLaunch();
   ASSERT_TRUE(Launch().ok());
-  EXPECT_EQ(cudnn_.alive(), 2);
+  EXPECT_EQ(cudnn_.alive(), 3) << "handle, plan, pack";
   plan_.reset();
   EXPECT_EQ(cudnn_.alive(), 1) << "more than the context's handle";
 }
