@@ -8,8 +8,8 @@
 namespace kbundle::builder {
 namespace {
 
-// What the variant's tunables are for a problem, but for the last two: which of the library's plans,
-// and the library's version.
+// What the variant's tunables are for a problem, but for the last two: which of the library's
+// plans, and the library's version.
 std::vector<int64_t> PointOf(const Template& variant, const Bindings& bindings) {
   std::vector<int64_t> values;
   for (const Instruction& tied : variant.tied) values.push_back(Run({tied}, bindings).value);
