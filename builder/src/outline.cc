@@ -1,8 +1,10 @@
 #include "outline.h"
 
+#include <string>
 #include <vector>
 
 #include "files.h"
+#include "kbundle/sha256.h"
 #include "pack.h"
 
 namespace kbundle::builder {
@@ -15,7 +17,9 @@ Object OutlineOf(const Unit& unit) {
                   : unit.compiler == Unit::Compiler::kCudnn     ? ObjectFormat::kExecutionPlan
                   : unit.compiler == Unit::Compiler::kAlgorithm ? ObjectFormat::kAlgorithm
                                                                 : ObjectFormat::kCubin;
-  object.code = "outline";
+  // Equal bytes would be one blob, which has one format.
+  object.code = "outline of format " + std::to_string(static_cast<int>(object.format));
+  object.sha256 = Sha256Of(object.code.data(), object.code.size());
   for (const std::string& kernel : unit.kernels) {
     KernelInfo info;
     info.kernel = info.symbol = kernel;
