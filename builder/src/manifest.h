@@ -136,6 +136,7 @@ struct GraphNode {
     DType dtype = DType::kInvalid;  // of a region; else the tensor's own
     std::optional<Program> when;    // left out where it does not hold
     std::vector<Program> dims, strides;
+    std::string ragged;  // the tensor of its sequences' offsets; empty: it has none
   };
   struct ScalarUse {
     std::string name;

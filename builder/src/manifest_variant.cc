@@ -124,10 +124,12 @@ class VariantReader {
     if (!status.ok()) diagnostics_.Error(variant_.where, status.message());
   }
 
-  // No source: the graph is in the steps. What it is planned with and for stands here.
+  // The graph is in the steps; what it is planned with and for stands here. A source holds kernels
+  // that run beside it.
   void ReadCudnn() {
     variant_.compiler = "cudnn";
-    for (const char* key : {"source", "compiler", "portable", "flags", "max_spill"}) {
+    if (const Node* source = fields_.Take("source", Kind::kString)) CheckSource(*source);
+    for (const char* key : {"compiler", "portable", "flags", "max_spill"}) {
       fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
                      "cuDNN makes the code; its graph is in the steps");
     }
