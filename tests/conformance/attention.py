@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from conformance import compare, devices, family, runner
+from conformance import compare, devices, family, ragged, runner
 
 #         queries, keys
 SIZES = [(5, 9), (130, 70), (70, 130), (1, 200), (64, 64), (129, 65), (33, 257)]
@@ -62,6 +62,7 @@ def cases(reference):
         yield from both_ops(reference, name, problem, attributes, int(number))
     yield from modified_cases(reference)
     yield from corner_cases(reference)
+    yield from ragged.cases(reference)
 
 
 def modified_cases(reference):
