@@ -106,7 +106,7 @@ def corner_cases(reference):
 class Cases(family.Cases):
     """Each variant of the family on each case that it is legal for."""
 
-    def __init__(self, bundle_path, device, roots):
+    def __init__(self, bundle_path, device, roots, cases=cases):
         super().__init__("attention", cases, bundle_path, device, roots)
 
     def judge(self, outcome, op, name, found, wanted):

@@ -26,6 +26,7 @@ SECTIONS = {
     "bandwidth": (["bandwidth.py"], 60, 1),
     "permutation": (["permutation.py"], 120, 1),
     "attention": (["attention.py"], 200, 1),
+    "attention_ragged": (["attention_ragged.py"], 300, 1),
     "attention_jax": (["attention_jax.py"], 90, 1),
     "graphs": (["graphs.py"], 150, 1),
     "calls": (["calls.py"], 60, 1),
