@@ -207,8 +207,8 @@ struct BackwardKeys {
     const Range seen = gradient.mask.QueriesOfBlock(first_key, kKeys);
     const int first = seen.begin / kQueries, end = (seen.end + kQueries - 1) / kQueries;
     if (seen.begin >= seen.end) return;
-    LoadTile<kKeys, kHead, kThreads, kVector>(shared, k, first_key, thread);
-    LoadTile<kKeys, kHeadV, kThreads, kVector>(shared + kBytesK, v, first_key, thread);
+    LoadTile<kKeys, kHead, kThreads, kVector>(shared, k, first_key, threadIdx.x);
+    LoadTile<kKeys, kHeadV, kThreads, kVector>(shared + kBytesK, v, first_key, threadIdx.x);
     const unsigned stages = shared + kAtStages;
     const int turns = group * (end - first);
     const auto after = [&](Turn t) {
@@ -255,7 +255,7 @@ struct BackwardKeys {
     }
   }
 
-  // dk and dv, as far as there are keys.
+  // dk and dv, as far as there are keys. threadIdx.x: no register keeps it over the walk.
   __device__ __forceinline__ void Store(unsigned short* to_k, int64 k_stride, unsigned short* to_v,
                                         int64 v_stride, int keys, int columns, int columns_v) {
     __syncthreads();
@@ -263,9 +263,9 @@ struct BackwardKeys {
     Stage<TileV>(dv, 1.0f, shared + kBytesK);
     __syncthreads();
     StoreTile<kKeys, kHead, kThreads, kVector>(to_k, k_stride, keys, columns, shared, first_key,
-                                               thread);
+                                               threadIdx.x);
     StoreTile<kKeys, kHeadV, kThreads, kVector>(to_v, v_stride, keys, columns_v, shared + kBytesK,
-                                                first_key, thread);
+                                                first_key, threadIdx.x);
   }
 };
 
