@@ -157,6 +157,7 @@ struct GraphNode {
   std::vector<TensorUse> tensors;
   std::vector<ScalarUse> scalars;
   std::vector<Option> options;
+  std::vector<std::pair<std::string, SourceSpan>> places;  // of all these names in the manifest
 };
 struct Step {
   StepKind kind = StepKind::kKernel;

@@ -23,12 +23,15 @@ class GraphReader {
     if (const Node* tensors = fields.Require("tensors", Kind::kTable)) {
       for (const Field& field : tensors->fields) ReadTensor(field);
       CheckRagged(*tensors);
+      AddPlaces(*tensors);
     }
     if (const Node* scalars = fields.Take("scalars", Kind::kTable)) {
       for (const Field& field : scalars->fields) ReadScalar(field);
+      AddPlaces(*scalars);
     }
     if (const Node* options = fields.Take("options", Kind::kTable)) {
       for (const Field& field : options->fields) ReadOption(field);
+      AddPlaces(*options);
     }
     static const std::vector<std::string> kUses = {"none", "value", "slope"};
     const auto use = static_cast<GraphNode::ScoreUse>(fields.TakeWord("score_mods", kUses));
@@ -40,6 +43,12 @@ class GraphReader {
   }
 
  private:
+  void AddPlaces(const Node& table) {
+    for (const Field& field : table.fields) {
+      step_.graph->places.emplace_back(field.key, field.where);
+    }
+  }
+
   int AddArg(Arg arg, const SourceSpan& where) {
     arg.where = where;
     step_.args.push_back(std::move(arg));

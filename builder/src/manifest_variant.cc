@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "algorithm_points.h"
@@ -143,12 +144,32 @@ class VariantReader {
       Result<std::string> text = DeviceProfile(profile->text, directory_);
       if (text.ok()) {
         variant_.profile = std::move(text).value();
+        CheckProfile(*profile);
       } else {
         diagnostics_.Error(profile->where, text.status().message());
       }
     }
     fields_.Require("cudnn", Kind::kArray);
     for (const Node* version : fields_.TakeTexts("cudnn")) ReadCudnnVersion(*version);
+  }
+
+  // Plans for one GPU do not run on another; cuDNN would plan them all the same.
+  void CheckProfile(const Node& node) {
+    const int version = nlohmann::json::parse(variant_.profile).value("deviceVer", 0);
+    for (const std::string& name : variant_.targets) {
+      const Result<Target> target = Target::Parse(name);
+      if (!target.ok() || target->kind != TargetKind::kCuda) continue;  // told before
+      const int least = target->major * 100 + target->minor * 10;
+      const bool fits = target->feature == 'a' ? version == least
+                                               : version >= least && version / 100 == target->major;
+      if (fits) continue;
+      diagnostics_.Error(
+          node.where,
+          fmt::format("profile '{}' is of a GPU of compute capability {}.{}, on which {} does not "
+                      "run",
+                      node.text, version / 100, version / 10 % 10, name),
+          "`kbundle profile` writes one on a GPU of the target");
+    }
   }
 
   void ReadCudnnVersion(const Node& node) {

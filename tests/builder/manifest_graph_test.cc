@@ -185,7 +185,10 @@ TEST_F(ManifestGraph, AKernelBesideTheGraphIsOneUnitForAllProblemsOfItsTypes) {
       text, "steps    = [{",
       "steps    = [{ kernel = \"side<{T}>\", grid = [1], block = [32], args = [\"o\"] }, {");
   WriteText(folder_ / "side.cu", "template <typename T> __global__ void side(T*) {}\n");
-  const std::vector<Family> families = {Family{.name = "demo", .ops = {Read(text)}}};
+  Family family;
+  family.name = "demo";
+  family.ops = {Read(text)};
+  const std::vector<Family> families = {family};
   const Result<Work> work = PlanWork(families, {Target::Parse("sm_90a").value()});
   ASSERT_TRUE(work.ok()) << work.status().ToString();
   ASSERT_EQ(work->variants.size(), 2u);

@@ -273,7 +273,7 @@ fb::Kernel PlanRow(const fb::Kernel& k, uint32_t blob, uint32_t workspace) {
 const Lie kPlanLies[] = {
     {"KernelOfCudnnWithoutAGrid",
      [](auto& i) { i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel); },
-     "0 block, at least 1"},
+     "block has 0 dims, allowed 1 to 3"},
     {"KernelOfCudnnInAnExecutionPlan",
      [](auto& i) {
        i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel);
