@@ -172,8 +172,9 @@ class Tensors {
     constexpr size_t kRank = 4;
     const Json* found = among.Find(name);
     if (found == nullptr) {
-      throw Refusal(request_.where() + "tensor " + Quoted(name) +
-                    " is missing: name it in \"tensors\"");
+      throw Mistake(
+          request_.where() + "tensor " + Quoted(name) + " is missing: name it in \"tensors\"",
+          name);
     }
     const Fields fields(*found, request_.where() + "tensor " + Quoted(name) + ": ");
     Attributes attributes;

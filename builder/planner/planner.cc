@@ -11,7 +11,8 @@
 //             "scalars": [{"uid": .., "dtype": "f32", "value": ..}: those that the graph fixes],
 //             "workspace": bytes, "parts": [{"uid": .., "offset": ..}: tensors that a call gives as
 //             addresses in the workspace], "own_offset": where in it cuDNN's own share begins}]}
-//   or       {"number": 1, "error": "a sentence"}
+//   or       {"number": 1, "error": "a sentence"}, and where a name in the request means nothing
+//            here, that name as "mistake"
 // A plan's bytes are those of CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION. The planner has
 // finalized them with the profile and nothing else; a loader does so with a handle, see DESIGN.md.
 //
@@ -68,8 +69,9 @@ const Node& NodeOf(const Request& request) {
     if (request.node() == node.name) return node;
     names.push_back(node.name);
   }
-  throw Refusal("planning: there is no node " + Quoted(request.node()) +
-                "; there are: " + Listed(names));
+  throw Mistake(
+      "planning: there is no node " + Quoted(request.node()) + "; there are: " + Listed(names),
+      request.node());
 }
 
 std::shared_ptr<fe::DeviceProperties> DeviceOf(const Request& request) {
@@ -189,6 +191,9 @@ Json AnswerTo(const std::string& line) {
   try {
     answer["plans"] = PlansOf(Request(request));
     answer["cudnn"] = fe::detail::get_backend_version();
+  } catch (const Mistake& mistake) {
+    answer["error"] = mistake.what();
+    answer["mistake"] = mistake.name;
   } catch (const std::exception& error) {
     answer["error"] = error.what();
   }

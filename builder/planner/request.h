@@ -23,6 +23,12 @@ struct Refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A name that means nothing to the planner: whoever wrote the request misspelled it.
+struct Mistake : Refusal {
+  Mistake(const std::string& text, std::string wrong) : Refusal(text), name(std::move(wrong)) {}
+  std::string name;
+};
+
 inline std::string Quoted(const std::string& text) { return "\"" + text + "\""; }
 
 template <typename Names>
@@ -75,8 +81,9 @@ class Fields {
     for (const char* one : allowed) {
       if (found == one) return found;
     }
-    throw Refusal(where_ + Quoted(name) + " is " + Quoted(found) + ", and must be " +
-                  Listed(allowed, " or "));
+    throw Mistake(
+        where_ + Quoted(name) + " is " + Quoted(found) + ", and must be " + Listed(allowed, " or "),
+        name);
   }
   bool Flag(const char* name) const {
     const Json* found = Find(name);
@@ -127,8 +134,8 @@ class Fields {
   void RefuseOthers(const char* what) const {
     for (const auto& [name, value] : json_.items()) {
       if (asked_.count(name) != 0) continue;
-      throw Refusal(where_ + Quoted(name) + " is no " + what +
-                    " here; there are: " + Listed(asked_));
+      throw Mistake(
+          where_ + Quoted(name) + " is no " + what + " here; there are: " + Listed(asked_), name);
     }
   }
 
@@ -152,7 +159,13 @@ class Request : public Fields {
   const std::string& node() const { return node_; }
   const Fields& tensors() const { return tensors_; }
   fe::DataType_t IoDtype(std::initializer_list<const char*> allowed) const {
-    return Dtypes().at(Choice("io_dtype", "", allowed));
+    const std::string found = Text("io_dtype", "");
+    for (const char* one : allowed) {
+      if (found == one) return Dtypes().at(found);
+    }
+    // No mistake: an op may have problems of other dtypes, which another variant takes.
+    throw Refusal(where() + "\"io_dtype\" is " + Quoted(found) + ", and must be " +
+                  Listed(allowed, " or "));
   }
 
  private:

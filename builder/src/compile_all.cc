@@ -95,7 +95,8 @@ std::string UnitBuilder::FailureText(const Unit& unit, const Status& status) con
     command = ShellCommand(words);
   }
   const std::string& log = status.message();
-  return fmt::format("{}: {} failed\n{}{}to see it again: {}", unit.label, unit.source, log,
+  return fmt::format("{}: {} failed\n{}{}to see it again: {}", unit.label,
+                     unit.source.empty() ? "planning" : unit.source, log,
                      log.ends_with('\n') ? "" : "\n", command);
 }
 

@@ -7,6 +7,8 @@
 
 #include "compile.h"
 #include "cudnn_libraries.h"
+#include "diagnostic.h"
+#include "files.h"
 #include "kbundle/execution_plan.h"
 
 namespace kbundle::builder {
@@ -83,12 +85,30 @@ Object Refused(const Unit& unit, std::string why) {
   return object;
 }
 
+// What the planner has no name for is the manifest's fault, and no problem would mend it.
+Status MistakeIn(const Unit& unit, const std::string& why) {
+  const Result<std::string> manifest = ReadFile(unit.family->manifest_path);
+  Diagnostics diagnostics(unit.family->manifest_path, manifest.ok() ? *manifest : std::string());
+  SourceSpan where = unit.step->where;
+  // It quotes the name, and behind "there are:" others.
+  size_t first = why.find("; there are:");
+  for (const auto& [name, place] : unit.step->graph->places) {
+    const size_t at = why.find(fmt::format("\"{}\"", name));
+    if (at < first) first = at, where = place;
+  }
+  diagnostics.Error(where, why, "builder/planner/sdpa_nodes.h says what each node takes");
+  return diagnostics.ToStatus();
+}
+
 Result<Object> Plan(const Unit& unit, const CompileContext& context) {
   const Json all = Json::parse(unit.extra_options);
   const Json& profile = all.at("profile");
   if (all.contains("refused")) return Refused(unit, all.at("refused"));
   Result<CudnnPlans> plans =
       context.cudnn->Plan(all.at("cudnn"), profile.dump(), all.at("request"), context.limit);
+  if (!plans.ok() && plans.status().code() == StatusCode::kNotFound) {
+    return MistakeIn(unit, plans.status().message());
+  }
   if (!plans.ok() && plans.status().code() == StatusCode::kInvalidArgument) {
     return Refused(unit, plans.status().message());
   }

@@ -107,6 +107,7 @@ CudnnPlan PlanFrom(const Json& json) {
 }
 
 Result<CudnnPlans> PlansFrom(const Json& answer) try {
+  if (answer.contains("mistake")) return NotFound(answer["error"].get<std::string>());
   if (answer.contains("error")) return InvalidArgument(answer["error"].get<std::string>());
   CudnnPlans plans;
   plans.cudnn = answer.at("cudnn");

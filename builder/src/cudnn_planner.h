@@ -79,7 +79,8 @@ class CudnnPlanner {
   Result<int64_t> Version() const;
 
   // A request as builder/planner/planner.cc describes it, without "number" and "device".
-  // kInvalidArgument: the request is wrong, or cuDNN has no plan for it; kInternal: the child died;
+  // kInvalidArgument: the request is wrong, or cuDNN has no plan for it; kNotFound: a name in it
+  // means nothing to the planner; kInternal: the child died;
   // kDeadlineExceeded, kResourceExhausted: it took too long, or printed too much. The next request
   // is not affected.
   Result<CudnnPlans> Plan(nlohmann::json request) const;

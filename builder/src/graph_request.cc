@@ -131,6 +131,7 @@ class Request {
                                        {"dims", std::move(dims)},
                                        {"strides", std::move(strides)},
                                        {"dtype", dtype}};
+    if (!use.ragged.empty()) (*request)["tensors"][use.name]["ragged"] = use.ragged;
     return Status();
   }
 

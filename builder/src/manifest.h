@@ -138,6 +138,7 @@ struct GraphNode {
     DType dtype = DType::kInvalid;  // what its elements are taken for; else they are as they are
     std::optional<Program> when;    // left out where it does not hold
     std::vector<Program> dims, strides;
+    std::string ragged;  // the tensor of its sequences' offsets; empty: it has none
   };
   struct ScalarUse {
     std::string name;
@@ -159,6 +160,7 @@ struct GraphNode {
   std::vector<TensorUse> tensors;
   std::vector<ScalarUse> scalars;
   std::vector<Option> options;
+  std::vector<std::pair<std::string, SourceSpan>> places;  // of all these names in the manifest
 };
 struct Step {
   StepKind kind = StepKind::kKernel;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "manifest_reader.h"
 
 namespace kbundle::builder {
@@ -21,12 +22,16 @@ class GraphReader {
     if (const Node* node = fields.Take("graph", Kind::kString)) step_.kernel = node->text;
     if (const Node* tensors = fields.Require("tensors", Kind::kTable)) {
       for (const Field& field : tensors->fields) ReadTensor(field);
+      CheckRagged(*tensors);
+      AddPlaces(*tensors);
     }
     if (const Node* scalars = fields.Take("scalars", Kind::kTable)) {
       for (const Field& field : scalars->fields) ReadScalar(field);
+      AddPlaces(*scalars);
     }
     if (const Node* options = fields.Take("options", Kind::kTable)) {
       for (const Field& field : options->fields) ReadOption(field);
+      AddPlaces(*options);
     }
     static const std::vector<std::string> kUses = {"none", "value", "slope"};
     const auto use = static_cast<GraphNode::ScoreUse>(fields.TakeWord("score_mods", kUses));
@@ -38,6 +43,12 @@ class GraphReader {
   }
 
  private:
+  void AddPlaces(const Node& table) {
+    for (const Field& field : table.fields) {
+      step_.graph->places.emplace_back(field.key, field.where);
+    }
+  }
+
   int AddArg(Arg arg, const SourceSpan& where) {
     arg.where = where;
     step_.args.push_back(std::move(arg));
@@ -96,6 +107,7 @@ class GraphReader {
     use.name = field.key;
     use.dims = ReadSizes(fields, "dims");
     use.strides = ReadSizes(fields, "strides");
+    if (const Node* ragged = fields.Take("ragged", Kind::kString)) use.ragged = ragged->text;
     if (const Node* when = fields.Take("when")) {
       use.when = ReadCondition(context_, *when, StepPlace("`when` of a tensor"));
     }
@@ -119,6 +131,23 @@ class GraphReader {
     const SourceSpan where = arg->where;
     use.arg = AddArg(std::move(*arg), where);
     step_.graph->tensors.push_back(std::move(use));
+  }
+
+  // Offsets are a tensor of the same graph.
+  void CheckRagged(const Node& tensors) {
+    std::vector<std::string> names;
+    for (const Field& field : tensors.fields) names.push_back(field.key);
+    for (const Field& field : tensors.fields) {
+      if (!field.value.Is(Kind::kTable)) continue;
+      const Field* ragged = field.value.Find("ragged");
+      if (ragged == nullptr || !ragged->value.Is(Kind::kString)) continue;
+      const std::string& name = ragged->value.text;
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      context_.diagnostics.Error(
+          ragged->value.where, fmt::format("the graph has no tensor '{}'", name),
+          fmt::format("`ragged` names the tensor of the offsets; there are: {}",
+                      fmt::join(names, ", ")));
+    }
   }
 
   void ReadScalar(const Field& field) {

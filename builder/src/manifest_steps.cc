@@ -38,10 +38,13 @@ class StepReader {
       step.when = ReadCondition(context_, *when, StepPlace("`when` of a step"));
     }
     const bool plans = variant_.provider == Provider::kCudnn;
-    if (fields.Has(plans ? "kernel" : "graph")) {
-      context_.diagnostics.Error(
-          node.where, plans ? "a variant of cudnn has no kernels" : "only cudnn plans graphs",
-          plans ? "describe a node of cuDNN's: graph = .." : "give the step a kernel");
+    if (!plans && fields.Has("graph")) {
+      context_.diagnostics.Error(node.where, "only cudnn plans graphs", "give the step a kernel");
+      return;
+    }
+    if (plans && fields.Has("kernel") && variant_.source.empty()) {
+      context_.diagnostics.Error(node.where, "this variant of cudnn has no kernels",
+                                 "its `source` would hold them");
       return;
     }
     if (fields.Has("graph")) {
@@ -69,6 +72,7 @@ class StepReader {
     }
     switch (variant_.provider) {
       case Provider::kCuda:
+      case Provider::kCudnn:
         ReadCudaLaunch(fields, step);
         break;
       case Provider::kHost:
@@ -77,8 +81,6 @@ class StepReader {
       case Provider::kTriton:
         ReadTritonLaunch(fields, step);
         break;
-      case Provider::kCudnn:
-        break;  // refused before
       case Provider::kCublasLt:
         context_.diagnostics.Error(step.where, "a variant of provider cublaslt has no kernels",
                                    "its steps are product, memset and copy");

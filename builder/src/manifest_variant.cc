@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "algorithm_points.h"
@@ -124,10 +125,12 @@ class VariantReader {
     if (!status.ok()) diagnostics_.Error(variant_.where, status.message());
   }
 
-  // No source: the graph is in the steps. What it is planned with and for stands here.
+  // The graph is in the steps; what it is planned with and for stands here. A source holds kernels
+  // that run beside it.
   void ReadCudnn() {
     variant_.compiler = "cudnn";
-    for (const char* key : {"source", "compiler", "portable", "flags", "max_spill"}) {
+    if (const Node* source = fields_.Take("source", Kind::kString)) CheckSource(*source);
+    for (const char* key : {"compiler", "portable", "flags", "max_spill"}) {
       fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
                      "cuDNN makes the code; its graph is in the steps");
     }
@@ -141,6 +144,7 @@ class VariantReader {
       Result<std::string> text = DeviceProfile(profile->text, directory_);
       if (text.ok()) {
         variant_.profile = std::move(text).value();
+        CheckProfile(*profile);
       } else {
         diagnostics_.Error(profile->where, text.status().message());
       }
@@ -150,6 +154,25 @@ class VariantReader {
         fields_.TakeInteger("max_workspace", kMaxPlanWorkspace, 0, kMaxPlanWorkspace);
     fields_.Require("cudnn", Kind::kArray);
     for (const Node* version : fields_.TakeTexts("cudnn")) ReadCudnnVersion(*version);
+  }
+
+  // Plans for one GPU do not run on another; cuDNN would plan them all the same.
+  void CheckProfile(const Node& node) {
+    const int version = nlohmann::json::parse(variant_.profile).value("deviceVer", 0);
+    for (const std::string& name : variant_.targets) {
+      const Result<Target> target = Target::Parse(name);
+      if (!target.ok() || target->kind != TargetKind::kCuda) continue;  // told before
+      const int least = target->major * 100 + target->minor * 10;
+      const bool fits = target->feature == 'a' ? version == least
+                                               : version >= least && version / 100 == target->major;
+      if (fits) continue;
+      diagnostics_.Error(
+          node.where,
+          fmt::format("profile '{}' is of a GPU of compute capability {}.{}, on which {} does not "
+                      "run",
+                      node.text, version / 100, version / 10 % 10, name),
+          "`kbundle profile` writes one on a GPU of the target");
+    }
   }
 
   void ReadCudnnVersion(const Node& node) {

@@ -147,11 +147,15 @@ class Planner {
       use->units.push_back(kNoUnit);
       const bool plan = variant.steps[i].kind == StepKind::kExecutionPlan;
       if (variant.steps[i].kind != StepKind::kKernel && !plan) continue;
+      if (!plan && variant.provider == Provider::kCudnn) {
+        use->units[i] = KernelUnit(*use, i);
+        continue;
+      }
       Unit unit;
       unit.compiler = plan ? Unit::Compiler::kCudnn : Unit::Compiler::kTriton;
       unit.target = work_.targets[use->target];
       unit.family = work_.ops[use->op].family;
-      unit.source = variant.source;
+      unit.source = plan ? "" : variant.source;
       unit.step = &variant.steps[i];
       unit.label = variant.steps.size() == 1 ? id : fmt::format("{} step {}", id, i + 1);
       const auto request = plan ? GraphRequest : TritonRequest;
@@ -161,6 +165,21 @@ class Planner {
       work_.units[use->units[i]].kernels = {use->kernels[i]};
     }
     return Status();
+  }
+
+  // Of a kernel beside an execution plan. All problems share it.
+  uint32_t KernelUnit(const VariantUse& use, size_t step) {
+    const Op& op = *work_.ops[use.op].op;
+    const Template& variant = op.templates[use.template_index];
+    Unit unit;
+    unit.target = work_.targets[use.target];
+    unit.family = work_.ops[use.op].family;
+    unit.source = variant.source;
+    unit.label = fmt::format("{}/{} {}@{}", op.name, variant.name, use.kernels[step],
+                             unit.target.ToString());
+    const uint32_t index = Intern(std::move(unit), {use.kernels[step]});
+    work_.units[index].kernels = {use.kernels[step]};
+    return index;
   }
 
   uint32_t UnitFor(const VariantUse& use, std::vector<std::string> kernels) {

@@ -7,7 +7,7 @@
 //   host            a unit per source, with all its kernels
 //   cublaslt        a unit per algorithm, which is decoded, not compiled
 //   triton          a unit per kernel: Triton compiles one at a time
-//   cudnn           a unit per execution plan
+//   cudnn           a unit per execution plan, and (nvrtc) per kernel beside one
 //   portable        a unit per op (nvrtc) with all its kernels as PTX
 #ifndef KBUNDLE_BUILDER_WORK_H_
 #define KBUNDLE_BUILDER_WORK_H_

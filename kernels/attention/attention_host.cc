@@ -4,6 +4,7 @@
 // online: a maximum and a sum for each query, and an output that is rescaled when the maximum
 // grows. All arithmetic is in float; k and v of 16-bit types are widened once, in the workspace.
 #include "host_backward.h"
+#include "host_ragged.h"
 #include "host_softmax.h"
 #include "kbundle/host_kernel.h"
 
@@ -197,6 +198,99 @@ void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, const f
   });
 }
 
+// ---- Ragged: see host_ragged.h ----
+
+template <typename E>
+void RaggedForward(int64_t begin, int64_t end, typename E::Memory* o, float* stats,
+                   const typename E::Memory* q, const typename E::Memory* k,
+                   const typename E::Memory* v, const int32_t* q_offsets, const int32_t* kv_offsets,
+                   const float* kf, const float* vf, float* scratch, int64_t tasks,
+                   int64_t sequences, int64_t TQ, int64_t TKV, int64_t SQ, int64_t SKV, int64_t H,
+                   int64_t HKV, int64_t D, int64_t DV, int32_t mask, int64_t window, float scale,
+                   int32_t score_mod, Scalars score_scalars, const float* score_tensor0,
+                   const float* score_tensor1) {
+  const Ragged all{q_offsets,
+                   kv_offsets,
+                   sequences,
+                   TQ,
+                   TKV,
+                   SQ,
+                   SKV,
+                   H,
+                   HKV,
+                   D,
+                   DV,
+                   mask,
+                   window,
+                   scale,
+                   score_mod,
+                   score_scalars,
+                   score_tensor0,
+                   score_tensor1};
+  float* own = scratch + begin * kTile * (D + DV + 2 * kTile);
+  EachTile(begin, end, tasks, sequences * H, SQ, [&](int64_t image, int64_t q0) {
+    const Rows queries = all.Queries(image / H), keys = all.Keys(image / H);
+    if (q0 >= queries.count) return;
+    ForwardTile<E>(o + queries.first * H * DV, stats + queries.first * H, q + queries.first * H * D,
+                   AsFloat<E>(k, kf) + keys.first * HKV * D,
+                   AsFloat<E>(v, vf) + keys.first * HKV * DV, nullptr, own,
+                   all.Of(image / H, queries, keys), 0, image % H, q0);
+  });
+}
+
+// dq in the first tasks, dk and dv in the others.
+template <typename E>
+void RaggedBackward(int64_t begin, int64_t end, typename E::Memory* dq, typename E::Memory* dk,
+                    typename E::Memory* dv, const float* qf, const float* kf, const float* vf,
+                    const float* gf, const typename E::Memory* q, const typename E::Memory* k,
+                    const typename E::Memory* v, const typename E::Memory* dout, const float* stats,
+                    const float* delta, const int32_t* q_offsets, const int32_t* kv_offsets,
+                    float* scratch, int64_t tasks, int64_t key_tasks, int64_t sequences, int64_t TQ,
+                    int64_t TKV, int64_t SQ, int64_t SKV, int64_t H, int64_t HKV, int64_t D,
+                    int64_t DV, int32_t mask, int64_t window, float scale, int32_t score_mod,
+                    Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
+  const Ragged all{q_offsets,
+                   kv_offsets,
+                   sequences,
+                   TQ,
+                   TKV,
+                   SQ,
+                   SKV,
+                   H,
+                   HKV,
+                   D,
+                   DV,
+                   mask,
+                   window,
+                   scale,
+                   score_mod,
+                   score_scalars,
+                   score_tensor0,
+                   score_tensor1};
+  const Given<E> given{AsFloat<E>(q, qf),
+                       AsFloat<E>(k, kf),
+                       AsFloat<E>(v, vf),
+                       AsFloat<E>(dout, gf),
+                       stats,
+                       delta,
+                       nullptr};
+  float* own = scratch + begin * kTile * BackwardRows(D, DV);
+  EachTile(begin, Smaller(end, tasks), tasks, sequences * H, SQ, [&](int64_t image, int64_t q0) {
+    const Rows queries = all.Queries(image / H), keys = all.Keys(image / H);
+    if (q0 >= queries.count) return;
+    QueryGradientTile<E>(dq + queries.first * H * D, all.Shifted(given, queries, keys), own,
+                         all.Of(image / H, queries, keys), 0, image % H, q0);
+  });
+  const int64_t first = Larger(begin, tasks) - tasks;
+  EachTile(first, end - tasks, key_tasks, sequences * HKV, SKV, [&](int64_t image, int64_t k0) {
+    const Rows queries = all.Queries(image / HKV), keys = all.Keys(image / HKV);
+    if (k0 >= keys.count) return;
+    KeyGradientTile<E>(dk + keys.first * HKV * D, dv + keys.first * HKV * DV,
+                       all.Shifted(given, queries, keys), own, all.Of(image / HKV, queries, keys),
+                       0, image % HKV, k0);
+  });
+}
+
 }  // namespace attention
 
 KB_HOST_KERNEL(widen_f32, attention::Widen<attention::F32>);
@@ -212,3 +306,13 @@ KB_HOST_KERNEL(widen_bf16, attention::Widen<attention::BF16>);
 KB_OF_TYPE(f32, attention::F32)
 KB_OF_TYPE(f16, attention::F16)
 KB_OF_TYPE(bf16, attention::BF16)
+
+#define KB_RAGGED_OF_TYPE(t, T)                                               \
+  KB_HOST_KERNEL(ragged_forward_##t, attention::RaggedForward<T>);            \
+  KB_HOST_KERNEL(ragged_forward_rows_##t, attention::RaggedForwardRows<T>);   \
+  KB_HOST_KERNEL(ragged_backward_rows_##t, attention::RaggedBackwardRows<T>); \
+  KB_HOST_KERNEL(ragged_key_rows_##t, attention::RaggedKeyRows<T>);           \
+  KB_HOST_KERNEL(ragged_backward_##t, attention::RaggedBackward<T>);
+KB_RAGGED_OF_TYPE(f32, attention::F32)
+KB_RAGGED_OF_TYPE(f16, attention::F16)
+KB_RAGGED_OF_TYPE(bf16, attention::BF16)

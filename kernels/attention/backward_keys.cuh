@@ -17,6 +17,11 @@
 
 namespace attention {
 
+// Some queries of some head.
+struct Turn {
+  int h, block;
+};
+
 template <typename T, int kHead, int kHeadV, int kMod, bool kExtras, bool kVector>
 struct BackwardKeys {
   static constexpr int kWarps = 8, kThreads = kWarps * 32;
@@ -53,6 +58,12 @@ struct BackwardKeys {
   unsigned shared;
 
   float dk[kTilesK][kHead / 16][4], dv[kTilesK][kHeadV / 16][4];
+
+  __device__ __forceinline__ explicit BackwardKeys(unsigned char* block_shared)
+      : thread(threadIdx.x),
+        warp(threadIdx.x / 32),
+        lane(threadIdx.x % 32),
+        shared(SharedAddress(block_shared)) {}
 
   __device__ __forceinline__ void LoadQueries(unsigned stage, int first) const {
     LoadTile<kQueries, kHead, kThreads, kVector>(stage, q, first, thread);
@@ -182,6 +193,79 @@ struct BackwardKeys {
               tile + Layout::Chunk(row, chunk) + (lane & 3) * 4,
               Element<T>::Pack(sum[m][n][half * 2] * factor, sum[m][n][half * 2 + 1] * factor));
         }
+  }
+
+  // All of a block: the queries that see its keys, of `group` heads from first_head on, one part
+  // after another. loads(h), scores(h) and sums(h) set what is read of a head, what its scores
+  // need, and where its dq is added.
+  template <typename Loads, typename ForScores, typename Sums>
+  __device__ __forceinline__ void Walk(const Source& k, const Source& v, int first_head, int group,
+                                       const Loads& loads, const ForScores& for_scores,
+                                       const Sums& sums) {
+    Clear(dk);
+    Clear(dv);
+    const Range seen = gradient.mask.QueriesOfBlock(first_key, kKeys);
+    const int first = seen.begin / kQueries, end = (seen.end + kQueries - 1) / kQueries;
+    if (seen.begin >= seen.end) return;
+    LoadTile<kKeys, kHead, kThreads, kVector>(shared, k, first_key, threadIdx.x);
+    LoadTile<kKeys, kHeadV, kThreads, kVector>(shared + kBytesK, v, first_key, threadIdx.x);
+    const unsigned stages = shared + kAtStages;
+    const int turns = group * (end - first);
+    const auto after = [&](Turn t) {
+      return t.block + 1 < end ? Turn{t.h, t.block + 1} : Turn{t.h + 1, first};
+    };
+    const auto stage_of = [&](int i) { return stages + i % kStages * kStage; };
+    const auto scores_of = [&](int i) {
+      return shared + kAtP + (kAhead ? i % 2 * 2 * kBytesS : 0);
+    };
+    const auto load = [&](int i, Turn t) {
+      if (i >= turns) return;
+      loads(t.h);
+      LoadQueries(stage_of(i), t.block * kQueries);
+    };
+    const auto compute = [&](int i, Turn t) {
+      if (i >= turns) return;
+      for_scores(t.h);
+      Scores(stage_of(i), t.block * kQueries, scores_of(i));
+    };
+    const auto add = [&](int i, Turn t) {
+      sums(t.h);
+      Add(stage_of(i), t.block * kQueries, scores_of(i));
+    };
+    Turn at = {first_head, first}, next = after(at);
+    load(0, at);
+    if constexpr (kAhead) {
+      load(1, next);
+      WaitCopies();
+      __syncthreads();
+      compute(0, at);
+    }
+    for (int i = 0; i < turns; ++i, at = next, next = after(next)) {
+      WaitCopies();
+      __syncthreads();
+      if constexpr (kAhead) {
+        load(i + 2, after(next));
+        compute(i + 1, next);
+      } else {
+        load(i + 1, next);
+        compute(i, at);
+        __syncthreads();
+      }
+      add(i, at);
+    }
+  }
+
+  // dk and dv, as far as there are keys. threadIdx.x: no register keeps it over the walk.
+  __device__ __forceinline__ void Store(unsigned short* to_k, int64 k_stride, unsigned short* to_v,
+                                        int64 v_stride, int keys, int columns, int columns_v) {
+    __syncthreads();
+    Stage<TileQ>(dk, gradient.scale, shared);
+    Stage<TileV>(dv, 1.0f, shared + kBytesK);
+    __syncthreads();
+    StoreTile<kKeys, kHead, kThreads, kVector>(to_k, k_stride, keys, columns, shared, first_key,
+                                               threadIdx.x);
+    StoreTile<kKeys, kHeadV, kThreads, kVector>(to_v, v_stride, keys, columns_v, shared + kBytesK,
+                                                first_key, threadIdx.x);
   }
 };
 

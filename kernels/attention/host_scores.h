@@ -27,6 +27,7 @@ struct Problem {
   const uint32_t* dropout_state;
   int32_t score_mod;
   ScoreArgs score_args;
+  int64_t first_batch = 0;  // the number that batch 0 has for modifiers
 
   Problem(int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2, int64_t D, int64_t DV,
           int64_t BB, int64_t BH, int32_t layout, int32_t mask, int64_t window, float scale,
@@ -165,8 +166,10 @@ __attribute__((noinline)) inline void ModifyTile(float* tile, float* slopes, con
 template <bool kKeyLanes>
 inline void Modify(float* tile, float* slopes, const Problem& p, const Place& at) {
   if (p.score_mod == 0) return;
+  Place numbered = at;
+  numbered.b += p.first_batch;
   WithScoreMod(p.score_mod, [&](auto mod) {
-    ModifyTile<kKeyLanes, decltype(mod)>(tile, slopes, p.score_args, at);
+    ModifyTile<kKeyLanes, decltype(mod)>(tile, slopes, p.score_args, numbered);
   });
 }
 

@@ -83,11 +83,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Some queries of some head: what sdpa_backward_keys visits one after another.
-struct Turn {
-  int h, block;
-};
-
 template <typename T, int kHead, int kHeadV, int kMod, int kExtras, int kVector>
 __global__ void __launch_bounds__(256, 1)
     sdpa_backward_keys(T* dk, T* dv, float* dq, bool adds_dq, float* bias_sum, bool bias_gradient,
@@ -101,7 +96,7 @@ __global__ void __launch_bounds__(256, 1)
                        int64 v_head, int64 o_batch, int64 o_token, int64 o_head, int64 bias_batch,
                        int64 bias_head) {
   using Kernel = BackwardKeys<T, kHead, kHeadV, kMod, kExtras != 0, kVector != 0>;
-  constexpr int kThreads = Kernel::kThreads, kKeys = Kernel::kKeys, kQueries = Kernel::kQueries;
+  constexpr int kKeys = Kernel::kKeys;
   extern __shared__ __align__(1024) unsigned char shared[];
   const int blocks = (keys + kKeys - 1) / kKeys, group = heads / kv_heads;
   const int all_heads = gridDim.x / blocks;
@@ -110,11 +105,7 @@ __global__ void __launch_bounds__(256, 1)
   const int head_of_all = mask != kMaskNone ? blockIdx.x % all_heads : blockIdx.x / blocks;
   const int b = head_of_all / kv_heads, kv = head_of_all % kv_heads;
 
-  Kernel kernel;
-  kernel.thread = threadIdx.x;
-  kernel.warp = threadIdx.x / 32;
-  kernel.lane = threadIdx.x % 32;
-  kernel.shared = SharedAddress(shared);
+  Kernel kernel(shared);
   kernel.first_key = block * kKeys;
   auto& gradient = kernel.gradient;
   gradient.scale = scale;
@@ -148,69 +139,10 @@ __global__ void __launch_bounds__(256, 1)
     kernel.dq = adds_dq ? dq + row * head : nullptr;
   };
 
-  Clear(kernel.dk);
-  Clear(kernel.dv);
-  const Range seen = gradient.mask.QueriesOfBlock(kernel.first_key, kKeys);
-  const int first = seen.begin / kQueries, end = (seen.end + kQueries - 1) / kQueries;
-  const unsigned tile_k = kernel.shared, tile_v = tile_k + Kernel::kBytesK;
-  if (seen.begin < seen.end) {
-    LoadTile<kKeys, kHead, kThreads, kVector != 0>(tile_k, k_rows, kernel.first_key, threadIdx.x);
-    LoadTile<kKeys, kHeadV, kThreads, kVector != 0>(tile_v, v_rows, kernel.first_key, threadIdx.x);
-    const unsigned stages = kernel.shared + Kernel::kAtStages;
-    const int turns = group * (end - first);
-    const auto after = [&](Turn t) {
-      return t.block + 1 < end ? Turn{t.h, t.block + 1} : Turn{t.h + 1, first};
-    };
-    const auto stage_of = [&](int i) { return stages + i % Kernel::kStages * Kernel::kStage; };
-    const auto scores_of = [&](int i) {
-      return kernel.shared + Kernel::kAtP + (Kernel::kAhead ? i % 2 * 2 * Kernel::kBytesS : 0);
-    };
-    const auto load = [&](int i, Turn t) {
-      if (i >= turns) return;
-      turn_loads(t.h);
-      kernel.LoadQueries(stage_of(i), t.block * kQueries);
-    };
-    const auto compute = [&](int i, Turn t) {
-      if (i >= turns) return;
-      turn_scores(t.h);
-      kernel.Scores(stage_of(i), t.block * kQueries, scores_of(i));
-    };
-    const auto add = [&](int i, Turn t) {
-      turn_sums(t.h);
-      kernel.Add(stage_of(i), t.block * kQueries, scores_of(i));
-    };
-    Turn at = {kv * group, first}, next = after(at);
-    load(0, at);
-    if constexpr (Kernel::kAhead) {
-      load(1, next);
-      WaitCopies();
-      __syncthreads();
-      compute(0, at);
-    }
-    for (int i = 0; i < turns; ++i, at = next, next = after(next)) {
-      WaitCopies();
-      __syncthreads();
-      if constexpr (Kernel::kAhead) {
-        load(i + 2, after(next));
-        compute(i + 1, next);
-      } else {
-        load(i + 1, next);
-        compute(i, at);
-        __syncthreads();
-      }
-      add(i, at);
-    }
-  }
-  __syncthreads();
-  kernel.template Stage<typename Kernel::TileQ>(kernel.dk, scale, tile_k);
-  kernel.template Stage<typename Kernel::TileV>(kernel.dv, 1.0f, tile_v);
-  __syncthreads();
+  kernel.Walk(k_rows, v_rows, kv * group, group, turn_loads, turn_scores, turn_sums);
   unsigned short* to_k = reinterpret_cast<unsigned short*>(dk) + b * k_batch + kv * k_head;
   unsigned short* to_v = reinterpret_cast<unsigned short*>(dv) + b * v_batch + kv * v_head;
-  StoreTile<kKeys, kHead, kThreads, kVector != 0>(to_k, k_token, keys, head, tile_k,
-                                                  kernel.first_key, threadIdx.x);
-  StoreTile<kKeys, kHeadV, kThreads, kVector != 0>(to_v, v_token, keys, head_v, tile_v,
-                                                   kernel.first_key, threadIdx.x);
+  kernel.Store(to_k, k_token, to_v, v_token, keys, head, head_v);
 }
 
 template <typename T, int kHead, int kHeadV, int kMod, int kExtras, int kVector>

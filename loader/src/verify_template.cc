@@ -131,7 +131,7 @@ Status CheckKernelStep(ProgramScope scope, const fb::Step& step) {
   KB_RETURN_IF_ERROR(CheckName(step.kernel(), "kernel"));
   const auto provider = static_cast<Provider>(scope.row->provider());
   const bool device = provider != Provider::kHost;
-  if (provider == Provider::kCuda) {
+  if (provider == Provider::kCuda || provider == Provider::kCudnn) {
     KB_RETURN_IF_ERROR(CheckPrograms(scope, step.block(), 1, kMaxGridDims, "block"));
     KB_RETURN_IF_ERROR(CheckPrograms(scope, step.cluster(), 0, kMaxGridDims, "cluster"));
     KB_VERIFY(VerifyProgram(scope, step.shared(), false), "shared");
@@ -220,10 +220,9 @@ Status CheckStep(const ProgramScope& scope, const fb::Step& step) {
     KB_VERIFY(VerifyProgram(scope, step.when()->program(), true), "when");
   }
   const auto provider = static_cast<Provider>(scope.row->provider());
-  const bool plans = provider == Provider::kCudnn;
   const auto kind = static_cast<StepKind>(step.kind());
-  if (kind == (plans ? StepKind::kKernel : StepKind::kExecutionPlan)) {
-    return DataLoss("execution plans are for the provider cudnn, kernels for the others");
+  if (kind == StepKind::kExecutionPlan && provider != Provider::kCudnn) {
+    return DataLoss("execution plans are for the provider cudnn");
   }
   if (kind != StepKind::kProduct && step.product() != nullptr) {
     return DataLoss("only a product step has a product");

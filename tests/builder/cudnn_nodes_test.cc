@@ -249,22 +249,22 @@ TEST_F(CudnnPlanning, ABadRequestIsASentence) {
   const Json good = Attention(kSmall);
   ExpectRefused(With(good, {{"io_dtype", "f64"}}),
                 "\"io_dtype\" is \"f64\", and must be bf16 or f16");
-  ExpectRefused(With(good, {{"node", "sdpa_sideways"}}),
+  ExpectMistake(With(good, {{"node", "sdpa_sideways"}}),
                 "no node \"sdpa_sideways\"; there are: sdpa, sdpa_backward, sdpa_fp8");
   ExpectRefused(With(good, {{"scale", "big"}}), "\"scale\" must be {\"uid\": N} or {\"value\": X}");
   ExpectRefused(With(good, {{"causal", true}}), "\"causal\" must be a text");
-  ExpectRefused(With(good, {{"causal", "left"}}),
+  ExpectMistake(With(good, {{"causal", "left"}}),
                 "\"causal\" is \"left\", and must be none or top_left or bottom_right");
   ExpectRefused(With(good, {{"window", -1}}), "\"window\" must be an integer of at least 0");
-  ExpectRefused(With(good, {{"windows", 1}}), "\"windows\" is no key here; there are: causal, ");
+  ExpectMistake(With(good, {{"windows", 1}}), "\"windows\" is no key here; there are: causal, ");
   ExpectRefused(With(good, {{"dropout", 1}}),
                 "\"dropout\" must be between 0 and 1, without either");
-  ExpectRefused(With(good, {{"dropout", 0.5}}), "tensor \"dropout_seed\" is missing");
+  ExpectMistake(With(good, {{"dropout", 0.5}}), "tensor \"dropout_seed\" is missing");
   ExpectRefused(Json::array(), "must be JSON objects");
 
   Json request = good;
   request["tensors"].erase("k");
-  ExpectRefused(request, "tensor \"k\" is missing");
+  ExpectMistake(request, "tensor \"k\" is missing");
   request = good;
   request["tensors"]["q"]["strides"] = {1, 2, 3};
   ExpectRefused(request, "tensor \"q\": \"strides\" must be 4 integers");
@@ -276,7 +276,7 @@ TEST_F(CudnnPlanning, ABadRequestIsASentence) {
   request["tensors"]["v"]["uid"] = 2;
   ExpectRefused(request, "\"v\" has the uid 2 of \"k\"");
   ExpectRefused(Attention({.heads = 4, .kv_heads = 3}), "k has 3 heads, of which q's 4");
-  ExpectRefused(WithTensors(good, {{"bais", Operand(17, {1, 4, 77, 130})}}),
+  ExpectMistake(WithTensors(good, {{"bais", Operand(17, {1, 4, 77, 130})}}),
                 "\"bais\" is no tensor here; there are: bias");
   ExpectRefused(WithTensors(good, {{"bias", Operand(17, {1, 3, 77, 130})}}),
                 "must be [2, 4, 77, 130] or [2, 1, 77, 130] or [1, 4, 77, 130] or [1, 1, 77, 130]");
@@ -293,6 +293,9 @@ TEST_F(CudnnPlanning, ABadModifierIsASentence) {
   const auto refuse = [&](const std::string& mod, const std::string& words) {
     ExpectRefused(With(Attention(kSmall), {{"score_mod", Json::parse(mod)}}), words);
   };
+  const auto mistake = [&](const std::string& mod, const std::string& words) {
+    ExpectMistake(With(Attention(kSmall), {{"score_mod", Json::parse(mod)}}), words);
+  };
   const auto node = [](const std::string& fields) {
     return R"({"nodes": [{"id": 1, )" + fields + R"(}], "result": {"node": 1}})";
   };
@@ -305,12 +308,12 @@ TEST_F(CudnnPlanning, ABadModifierIsASentence) {
          "\"x\": what is given by value may only be \"y\"");
   refuse(node(R"("mode": "ADD", "y": {"scalar": "cap"}, )" + x), "\"scalars\" must be");
   refuse(node(R"("mode": "ADD", "y": {"tensor": "t"}, )" + x), "\"score_tensors\" must be");
-  refuse(node(R"("mode": "ADD", "y": {"gradient": true}, )" + x), "\"gradient\" is no operand");
-  refuse(node(R"("mode": "ADD", "y": {"index": "d"}, )" + x), "and must be b or h or q or k");
+  mistake(node(R"("mode": "ADD", "y": {"gradient": true}, )" + x), "\"gradient\" is no operand");
+  mistake(node(R"("mode": "ADD", "y": {"index": "d"}, )" + x), "and must be b or h or q or k");
   refuse(node(R"("mode": "LOGICAL_NOT", )" + x), "must be a comparison");
   refuse(node(R"("mode": "CMP_GT", "y": {"value": 0}, )" + x), "\"result\": must be a node that");
-  refuse(node(R"("mode": "EXP", "y": {"value": 0}, )" + x), "\"y\" is no key here");
-  ExpectRefused(With(Attention(kSmall), {{"scalars", {{"cap", 15}}}}), "\"scalars\" is no key");
+  mistake(node(R"("mode": "EXP", "y": {"value": 0}, )" + x), "\"y\" is no key here");
+  ExpectMistake(With(Attention(kSmall), {{"scalars", {{"cap", 15}}}}), "\"scalars\" is no key");
   ExpectRefused(With(Attention(kSmall), Slopes(3)),
                 "\"slope\": \"dims\" is [1, 3, 1, 1], and each must be 1 or that of the scores");
   ExpectRefused(With(AttentionBackward(kSmall), Softcap()), "\"score_mod_backward\" must be");

@@ -85,10 +85,15 @@ class CudnnPlanning : public testing::Test {
   Result<CudnnPlans> Plan(const Json& request) const {
     return CudnnPlanner(options_).Plan(request);
   }
-  void ExpectRefused(const Json& request, const std::string& words) const {
+  // A name that means nothing here.
+  void ExpectMistake(const Json& request, const std::string& words) const {
+    ExpectRefused(request, words, StatusCode::kNotFound);
+  }
+  void ExpectRefused(const Json& request, const std::string& words,
+                     StatusCode code = StatusCode::kInvalidArgument) const {
     const Result<CudnnPlans> plans = Plan(request);
     ASSERT_FALSE(plans.ok()) << "not refused; expected: " << words;
-    EXPECT_EQ(plans.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(plans.status().code(), code);
     EXPECT_NE(plans.status().message().find(words), std::string::npos)
         << plans.status().message() << "\nexpected: " << words;
     EXPECT_EQ(plans.status().message().find('\n'), std::string::npos);

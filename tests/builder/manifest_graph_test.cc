@@ -10,6 +10,7 @@
 #include "library.h"
 #include "manifest.h"
 #include "problem_points.h"
+#include "work.h"
 
 namespace kbundle::builder {
 namespace {
@@ -217,6 +218,38 @@ TEST_F(ManifestGraph, AFloatThatThePlanFixesMakesProblemsThatDifferInIt) {
   EXPECT_EQ(points[0].tunables.at(4), 0x3f000000);
   EXPECT_EQ(points[1].tunables.at(4), 0x3e800000);
   EXPECT_EQ(RequestOf(op, 1)["request"]["dropout"], 0.25);
+}
+
+TEST_F(ManifestGraph, ARaggedTensorNamesTheTensorOfItsOffsets) {
+  const Op op = Read(
+      Replaced(kDemo, "\"D\", \"1\"] },\n    bias", "\"D\", \"1\"], ragged = \"o\" },\n    bias"));
+  const Json tensors = RequestOf(op, 0)["request"]["tensors"];
+  EXPECT_EQ(tensors["q"]["ragged"], "o");
+  EXPECT_FALSE(tensors["o"].contains("ragged"));
+}
+
+// What stands in the source must not move the plans, so only the kernel's unit knows it.
+TEST_F(ManifestGraph, AKernelBesideTheGraphIsOneUnitForAllProblemsOfItsTypes) {
+  std::string text = Replaced(kDemo, "let      =", "source = \"side.cu\"\nlet      =");
+  text = Replaced(
+      text, "steps    = [{",
+      "steps    = [{ kernel = \"side<{T}>\", grid = [1], block = [32], args = [\"o\"] }, {");
+  WriteText(folder_ / "side.cu", "template <typename T> __global__ void side(T*) {}\n");
+  Family family;
+  family.name = "demo";
+  family.ops = {Read(text)};
+  const std::vector<Family> families = {family};
+  const Result<Work> work = PlanWork(families, {Target::Parse("sm_90a").value()});
+  ASSERT_TRUE(work.ok()) << work.status().ToString();
+  ASSERT_EQ(work->variants.size(), 2u);
+  std::vector<std::string> kernels, sources;
+  for (const Unit& unit : work->units) {
+    kernels.insert(kernels.end(), unit.kernels.begin(), unit.kernels.end());
+    sources.push_back(unit.source);
+  }
+  EXPECT_EQ(kernels,
+            (std::vector<std::string>{"side<__half>", "sdpa", "side<__nv_bfloat16>", "sdpa"}));
+  EXPECT_EQ(sources, (std::vector<std::string>{"side.cu", "", "side.cu", ""}));
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 """Promise: problems of a variant that cuDNN plans get their plans without a GPU, the same bytes each time, and what cuDNN
 refuses is left out with its reason."""
 
+import pathlib
+
 import pytest
 from cli.command import Command
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 MANIFEST = """\
 [family]
@@ -111,6 +115,27 @@ def test_a_problem_has_more_plans_where_the_manifest_wants_them(planned, tmp_pat
     manifest.write_text(manifest.read_text().replace("plans    = 3", "max_workspace = 0"))
     done = build(kbundle, manifest, tmp_path / "att.kb")
     assert "over max_workspace, 0" in done.out
+
+
+@pytest.mark.parametrize("written, instead, line, words", [
+    ('    o = { tensor', '    oh = { tensor', 20, 'tensor "o" is missing'),
+    ('scalars = {', 'options = { causl = "causal" }, scalars = {', 28, '"causl" is no key here; there are: '),
+    ('    k = { tensor = "k"', '    bais = { tensor = "q", dims = ["B"], strides = ["1"] },\n    k = { tensor = "k"', 24,
+     '"bais" is no tensor here; there are: bias, '),
+    ('graph   = "sdpa"', 'graph   = "sdpb"', 20, 'there is no node "sdpb"; there are: sdpa, sdpa_backward, sdpa_fp8'),
+    ('profile  = "h200"', 'profile  = "other.json"', 17,
+     "profile 'other.json' is of a GPU of compute capability 10.0, on which sm_90a does not run")])
+def test_a_mistake_in_the_manifest_is_an_error_at_its_line(planned, tmp_path, written, instead, line, words):
+    kbundle, _ = planned
+    manifest = write(tmp_path / "att", HALF)
+    text = manifest.read_text()
+    assert written in text
+    manifest.write_text(text.replace(written, instead, 1))
+    profile = (ROOT / "builder/profiles/h200.json").read_text()
+    (tmp_path / "att/other.json").write_text(profile.replace('"deviceVer": 900', '"deviceVer": 1000'))
+    done = build(kbundle, manifest, tmp_path / "att.kb")
+    assert done.code != 0 and not (tmp_path / "att.kb").exists()
+    assert f"att.toml:{line}:" in done.err and words in done.err, done.err
 
 
 def test_a_recorded_problem_gets_a_plan_of_its_own(planned, tmp_path):

@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from conformance import compare, devices, family, runner
+from conformance import compare, devices, family, ragged, runner
 
 #         queries, keys
 SIZES = [(5, 9), (130, 70), (70, 130), (1, 200), (64, 64), (129, 65), (33, 257)]
@@ -64,6 +64,7 @@ def cases(reference):
     yield from corner_cases(reference)
     yield from packed_cases(reference)
     yield from fp8_cases(reference)
+    yield from ragged.cases(reference)
 
 
 def modified_cases(reference):
@@ -143,7 +144,7 @@ def corner_cases(reference):
 class Cases(family.Cases):
     """Each variant of the family on each case that it is legal for."""
 
-    def __init__(self, bundle_path, device, roots):
+    def __init__(self, bundle_path, device, roots, cases=cases):
         super().__init__("attention", cases, bundle_path, device, roots)
 
     def judge(self, outcome, op, name, found, wanted):

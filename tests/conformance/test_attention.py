@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from conformance import attention, capi, devices, dropout
+from conformance import attention, capi, devices, dropout, family, runner
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -19,13 +19,33 @@ def cases():
 
 
 @pytest.mark.parametrize("op, least", [("sdpa_forward", 100), ("sdpa_backward", 100), ("sdpa_packed_forward", 50), ("sdpa_packed_backward", 50),
-                                       ("sdpa_fp8_forward", 70)])
+                                       ("sdpa_fp8_forward", 70), ("sdpa_ragged_forward", 60),
+                                       ("sdpa_ragged_backward", 60)])
 def test_every_variant_gives_what_is_defined(cases, op, least):
     outcomes = [cases.run(o, variant) for o, variant in cases.variants() if o["name"] == "attention." + op]
     assert outcomes
     wrong = [f"{o.variant}: {o.reason()}" for o in outcomes if not o.passed]
     assert not wrong
     assert sum(o.launches for o in outcomes) >= least * len(outcomes)
+
+
+@pytest.mark.parametrize("op", ["sdpa_ragged_forward", "sdpa_ragged_backward"])
+def test_no_offsets_reach_outside_the_tensors(cases, op):
+    """Sequences that lie over one another have no meaning, and still every buffer's guard bytes stay whole."""
+    rng = np.random.default_rng(0)
+    [(_, _, given, attributes)] = [case for case in cases.cases if case[1] == op and case[0].startswith("offsets (0, 40, 20")]
+    for o, variant in ((o, v) for o, v in cases.variants() if o["name"] == "attention." + op):
+        cases.bundle.clear_policy()
+        for _ in range(20):
+            wild = {name: rng.choice([-2**31, -1, 0, 17, 60, 119, 150, 2**31 - 1], 4) for name in ("q_offsets", "kv_offsets")}
+            arrays, described = family.operands_of(o, variant["types"], given | wild)
+            problem = capi.Problem(o["name"], described, attributes)
+            inferred = cases.bundle.infer(problem, cases.device.kind)
+            cases.bundle.force(variant["id"])
+            launch = runner.Launch(cases.device, o, problem, inferred, arrays, 0)
+            launch.run(capi.Plan(cases.bundle, problem, cases.device.kind))
+            launch.free()
+            cases.bundle.clear_policy()
 
 
 def test_a_wrong_result_is_seen(cases):

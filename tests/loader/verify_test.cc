@@ -287,14 +287,22 @@ fb::Kernel PlanRow(const fb::Kernel& k, uint32_t blob, uint32_t workspace) {
 }
 
 const Lie kPlanLies[] = {
-    {"KernelOfCudnn",
+    {"KernelOfCudnnWithoutAGrid",
      [](auto& i) { i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel); },
-     "execution plans are for the provider cudnn, kernels for the others"},
+     "block has 0 dims, allowed 1 to 3"},
+    {"KernelOfCudnnInAnExecutionPlan",
+     [](auto& i) {
+       i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel);
+       i.templates[0]->steps[0]->grid = i.templates[1]->steps[0]->grid;
+       i.templates[0]->steps[0]->block = i.templates[1]->steps[0]->block;
+       i.kernels[0] = PlanRow(i.kernels[0], 1, 0);
+     },
+     "blob 1 of format 4 for this target"},
     {"ExecutionPlanOfAnotherProvider",
      [](auto& i) {
        i.templates[1]->steps[0]->kind = static_cast<uint8_t>(StepKind::kExecutionPlan);
      },
-     "execution plans are for the provider cudnn, kernels for the others"},
+     "execution plans are for the provider cudnn"},
     {"CodeForAnExecutionPlan", [](auto& i) { i.kernels[0] = PlanRow(i.kernels[0], 0, 5000); },
      "blob 0 of format 1 for this target"},
     {"ExecutionPlanForAKernel", [](auto& i) { i.kernels[1] = PlanRow(i.kernels[1], 1, 0); },

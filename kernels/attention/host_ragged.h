@@ -1,0 +1,122 @@
+// Ragged attention: sequences lie one after another in one tensor.
+//
+// Each sequence is a problem of its own, whose tensors begin at its first row. What those problems
+// have by head (stats, delta) lies in the workspace: of sequence b from `first row * heads` on.
+#pragma once
+
+#include "host_backward.h"
+
+namespace attention {
+
+// Rows of a tensor that belong to one sequence.
+struct Rows {
+  int64_t first, count;
+
+  // Inside the tensor, and no more than a sequence may have, whatever the offsets say.
+  static Rows Of(const int32_t* offsets, int64_t b, int64_t total, int64_t bound) {
+    const int64_t first = Larger(0, Smaller(offsets[b], total));
+    const int64_t end = Larger(first, Smaller(offsets[b + 1], total));
+    return {first, Smaller(end - first, bound)};
+  }
+  // Of the sequence that has this row; without rows where none has it.
+  static Rows Around(const int32_t* offsets, int64_t sequences, int64_t total, int64_t bound,
+                     int64_t row) {
+    int64_t before = -1, after = sequences;  // offsets[before] <= row < offsets[after]
+    while (after - before > 1) {
+      const int64_t middle = (before + after) / 2;
+      (offsets[middle] <= row ? before : after) = middle;
+    }
+    if (before < 0) return {0, 0};
+    const Rows rows = Of(offsets, before, total, bound);
+    return row >= rows.first && row < rows.first + rows.count ? rows : Rows{0, 0};
+  }
+};
+
+template <typename T>
+void ClearRow(T* rows, int64_t row, int64_t columns) {
+  for (int64_t i = row * columns; i < (row + 1) * columns; ++i) rows[i] = T{};
+}
+
+// What all sequences have in common.
+struct Ragged {
+  const int32_t *q_offsets, *kv_offsets;
+  int64_t sequences, q_total, kv_total, max_queries, max_keys, heads, kv_heads, depth, value_depth;
+  int32_t mask;
+  int64_t window;
+  float scale;
+  int32_t score_mod;
+  const Scalars& scalars;
+  const float* tensor0;
+  const float* tensor1;
+
+  Rows Queries(int64_t b) const { return Rows::Of(q_offsets, b, q_total, max_queries); }
+  Rows Keys(int64_t b) const { return Rows::Of(kv_offsets, b, kv_total, max_keys); }
+  Problem Of(int64_t b, const Rows& queries, const Rows& keys) const {
+    Problem p(1, queries.count, heads, keys.count, kv_heads, depth, value_depth, 1, 1, 0, mask,
+              window, scale, 0, nullptr, nullptr, nullptr, score_mod, scalars, tensor0, tensor1);
+    p.first_batch = b;
+    p.score_args.queries = static_cast<int>(max_queries);
+    p.score_args.keys = static_cast<int>(max_keys);
+    return p;
+  }
+  template <typename E>
+  Given<E> Shifted(Given<E> given, const Rows& queries, const Rows& keys) const {
+    given.q += queries.first * heads * depth;
+    given.dout += queries.first * heads * value_depth;
+    given.stats += queries.first * heads;
+    given.delta += queries.first * heads;
+    given.k += keys.first * kv_heads * depth;
+    given.v += keys.first * kv_heads * value_depth;
+    return given;
+  }
+};
+
+// After the forward pass: stats by row, and what belongs to no sequence.
+template <typename E>
+void RaggedForwardRows(int64_t begin, int64_t end, typename E::Memory* o, float* stats,
+                       const float* by_head, const int32_t* offsets, int64_t sequences, int64_t TQ,
+                       int64_t SQ, int64_t H, int64_t DV) {
+  for (int64_t row = begin; row < end; ++row) {
+    const Rows rows = Rows::Around(offsets, sequences, TQ, SQ, row);
+    if (rows.count == 0) ClearRow(o, row, H * DV);
+    const float* from = by_head + rows.first * H + row - rows.first;
+    for (int64_t h = 0; stats != nullptr && h < H; ++h)
+      stats[row * H + h] = rows.count == 0 ? -Infinity() : from[h * rows.count];
+  }
+}
+
+// Before the gradients: stats and delta by head, and dq of what belongs to no sequence.
+template <typename E>
+void RaggedBackwardRows(int64_t begin, int64_t end, typename E::Memory* dq, float* by_head,
+                        float* delta, const typename E::Memory* o, const typename E::Memory* dout,
+                        const float* stats, const int32_t* offsets, int64_t sequences, int64_t TQ,
+                        int64_t SQ, int64_t H, int64_t D, int64_t DV) {
+  for (int64_t row = begin; row < end; ++row) {
+    const Rows rows = Rows::Around(offsets, sequences, TQ, SQ, row);
+    if (rows.count == 0) ClearRow(dq, row, H * D);
+    const int64_t to = rows.first * H + row - rows.first;
+    for (int64_t h = 0; rows.count != 0 && h < H; ++h) {
+      const int64_t from = (row * H + h) * DV;
+      Floats sum = Floats{};
+      for (int64_t d = 0; d < DV; d += kLanes)
+        sum += Load<E>(o + from + d, DV - d) * Load<E>(dout + from + d, DV - d);
+      float total = 0;
+      for (int i = 0; i < kLanes; ++i) total += sum[i];
+      delta[to + h * rows.count] = total;
+      by_head[to + h * rows.count] = stats[row * H + h];
+    }
+  }
+}
+
+template <typename E>
+void RaggedKeyRows(int64_t begin, int64_t end, typename E::Memory* dk, typename E::Memory* dv,
+                   const int32_t* offsets, int64_t sequences, int64_t TKV, int64_t SKV, int64_t HKV,
+                   int64_t D, int64_t DV) {
+  for (int64_t row = begin; row < end; ++row) {
+    if (Rows::Around(offsets, sequences, TKV, SKV, row).count != 0) continue;
+    ClearRow(dk, row, HKV * D);
+    ClearRow(dv, row, HKV * DV);
+  }
+}
+
+}  // namespace attention

@@ -1,0 +1,121 @@
+"""Attention over sequences that lie one after another in one tensor: kbj.ragged_dot_product_attention.
+
+It runs the ragged ops of the default bundle (kbundle.use); what they mean, corner cases included, is in README.md beside
+this file. Everything but arrays is part of the compiled program.
+"""
+
+import collections
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from kbundle import Error, default_bundle
+from kbundle.families.attention import _score_modifier, _sight
+from kbundle.jax import call
+from kbundle.jax._primitive import same_axes
+
+__all__ = ["ragged_dot_product_attention"]
+
+_FORWARD, _BACKWARD = "attention.sdpa_ragged_forward", "attention.sdpa_ragged_backward"
+
+# Operands after the tensors, by their names in the op; None where absent.
+_Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets score_tensor0 score_tensor1")
+
+
+def ragged_dot_product_attention(query, key, value, query_offsets, key_value_offsets, *, max_query_length, max_key_value_length,
+                                 scale=None, is_causal=False, local_window_size=None, return_residual=False, score_mod=None,
+                                 deterministic=False, **score_values):
+    """dot_product_attention of B sequences, each on keys of its own, without padding between them.
+
+    query[T, N, H], key[S, K, H], value[S, K, V]; K divides N. Sequence b has the rows offsets[b] .. offsets[b + 1] - 1 of
+    query (and of key and value), the offsets being int32[B + 1] arrays that grow. What belongs to no sequence is 0 in the
+    result, and so is its gradient. Gradients flow to query, key and value.
+
+    max_query_length, max_key_value_length   Python numbers: no sequence is longer, and what is, is cut there. Kernels are
+                        sized by them, so that small ones are faster
+    is_causal           also "bottom_right": the last query of a sequence sees its last key
+    local_window_size   left, or (left, right); without is_causal right must be 0, which makes it causal
+    return_residual     also the log-sum-exp of the scores, float32[T, N]; no gradient flows through it
+    score_mod           as of dot_product_attention; `q` and `k` count from the beginning of their sequence, `b` sequences
+    deterministic       gradients of the same inputs are the same bits
+    """
+    arrays = [jnp.asarray(x) for x in (query, key, value)]
+    _check_arrays(*arrays)
+    bounds = {"max_queries": _bound("max_query_length", max_query_length),
+              "max_keys": _bound("max_key_value_length", max_key_value_length)}
+    try:
+        mask, window = _sight(is_causal, local_window_size)
+    except NotImplementedError as error:
+        raise Error("UNIMPLEMENTED", "ragged_dot_product_attention: %s" % error) from None
+    modifier, tensors = _score_modifier(score_mod, score_values)
+    extra = _Extra(_offsets("query_offsets", query_offsets), _offsets("key_value_offsets", key_value_offsets), *tensors)
+    if extra.q_offsets.shape != extra.kv_offsets.shape:
+        raise ValueError("ragged_dot_product_attention: query_offsets are of %d sequences, key_value_offsets of %d"
+                         % (len(extra.q_offsets) - 1, len(extra.kv_offsets) - 1))
+    attributes = dict(scale=1 / math.sqrt(query.shape[-1]) if scale is None else float(scale), mask=mask, window=window,
+                      **bounds, **modifier)
+    leaves, tree = jax.tree.flatten((arrays, extra))
+    arrays, extra = jax.tree.unflatten(tree, same_axes(leaves))
+    out, stats = _attention(tuple(sorted(attributes.items())), bool(deterministic), *arrays, extra)
+    return (out, jax.lax.stop_gradient(stats)) if return_residual else out
+
+
+def _check_arrays(query, key, value):
+    shapes = "query %s, key %s, value %s" % (query.shape, key.shape, value.shape)
+    if not query.ndim == key.ndim == value.ndim == 3 or key.shape[:2] != value.shape[:2] or query.shape[2] != key.shape[2]:
+        raise ValueError("ragged_dot_product_attention: %s; each is [rows, heads, features], key and value differ in the "
+                         "features only, and query has those of key" % shapes)
+    if 0 in query.shape + key.shape + value.shape or query.shape[1] % key.shape[1]:
+        raise ValueError("ragged_dot_product_attention: %s; none is empty, and query heads are a multiple of key heads" % shapes)
+    if not query.dtype == key.dtype == value.dtype or query.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
+        raise Error("UNIMPLEMENTED", "ragged_dot_product_attention: query is %s, key %s, value %s; the kernels take one of float32, "
+                    "float16 and bfloat16" % (query.dtype, key.dtype, value.dtype))
+
+
+def _bound(name, length):
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise ValueError("ragged_dot_product_attention: %s=%r; it is a Python integer of at least 1" % (name, length))
+    return length
+
+
+def _offsets(name, offsets):
+    offsets = jnp.asarray(offsets)
+    if offsets.ndim != 1 or len(offsets) < 2 or not jnp.issubdtype(offsets.dtype, jnp.integer):
+        raise ValueError("ragged_dot_product_attention: %s is %s%s; it needs to be int32[B + 1] of B >= 1 sequences"
+                         % (name, offsets.dtype, list(offsets.shape)))
+    return offsets.astype(jnp.int32)
+
+
+def _call(op, operands, attributes, **more):
+    while operands[-1] is None:
+        operands.pop()
+    return call(default_bundle(), op, *operands, **dict(attributes), **more)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attention(attributes, deterministic, query, key, value, extra):
+    return _call(_FORWARD, [query, key, value, *extra], attributes, with_stats=True)
+
+
+def _attention_forward(attributes, deterministic, query, key, value, extra):
+    if any(x is not None and x.perturbed for x in (extra.score_tensor0, extra.score_tensor1)):
+        raise Error("UNIMPLEMENTED", "differentiating ragged_dot_product_attention: the gradient of a tensor of score_mod=%r is "
+                    "not computed; keep it out of what is differentiated (jax.lax.stop_gradient)" % dict(attributes)["score_mod"])
+    arrays = [x.value for x in (query, key, value)]
+    extra = _Extra(*(None if x is None else x.value for x in extra))
+    out, stats = _call(_FORWARD, [*arrays, *extra], attributes, with_stats=True)
+    return (out, stats), (*arrays, out, stats, extra)
+
+
+def _attention_backward(attributes, deterministic, saved, cotangents):
+    query, key, value, out, stats, extra = saved
+    if isinstance(cotangents[0], SymbolicZero):
+        return None, None, None, None
+    gradients = _call(_BACKWARD, [query, key, value, out, cotangents[0], stats, *extra], attributes, deterministic=deterministic)
+    return (*gradients, None)
+
+
+_attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)

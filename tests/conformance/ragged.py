@@ -1,0 +1,83 @@
+"""Cases of the ragged attention ops: random batches, and sequences that are empty, alone, at their bound, longer than it, or
+followed by rows that nobody has.
+"""
+
+import itertools
+
+import numpy as np
+
+HEADS = [(2, 2), (4, 2), (3, 1)]
+DEPTHS = [(17, 12), (8, 8), (64, 64), (1, 3), (33, 48), (128, 128)]
+MASKS = [("none", -1), ("causal", -1), ("causal", 7), ("causal_bottom_right", -1), ("causal_bottom_right", 40)]
+# Lengths of queries and of keys, rows in front of them and behind them, and the bounds where they are not the longest.
+BATCHES = [
+    ([5, 70, 33], [9, 70, 40], 0, 0),
+    ([64], [64], 0, 0),
+    ([1], [200], 0, 3),
+    ([0, 20, 0, 0, 65], [10, 0, 0, 30, 129], 0, 11),
+    ([0, 0], [0, 0], 0, 6),
+    ([130, 2], [3, 130], 4, 70),
+    ([64, 128, 64], [128, 64, 1], 0, 0),
+    ([10, 90, 10], [80, 20, 10], 0, 5, 64, 48),  # cut at the bound
+]
+
+
+def lay_out(batch):
+    """Rows, offsets and the bound, of queries and of keys."""
+    lengths, (front, behind), bounds = batch[:2], batch[2:4], batch[4:]
+    for number, of in enumerate(lengths):
+        offsets = front + np.concatenate([[0], np.cumsum(of)])
+        yield max(1, offsets[-1] + behind), offsets, bounds[number] if bounds else max(1, *of, 1)
+
+
+def problem_of(batch, depth, heads, mask):
+    (rows, q_offsets, max_queries), (keys, kv_offsets, max_keys) = lay_out(batch)
+    (d, dv), (h, hkv), (kind, window) = depth, heads, mask
+    shapes = {"q": (rows, h, d), "k": (keys, hkv, d), "v": (keys, hkv, dv), "q_offsets": (len(q_offsets),),
+              "kv_offsets": (len(kv_offsets),)}
+    attributes = {"scale": d ** -0.5, "mask": kind, "window": window, "max_queries": int(max_queries), "max_keys": int(max_keys)}
+    return shapes, attributes, {"q_offsets": q_offsets, "kv_offsets": kv_offsets}
+
+
+def both_ops(reference, name, shapes, attributes, offsets, seed):
+    made = reference.make_inputs("sdpa_ragged_forward", shapes | attributes, seed) | offsets
+    yield name, "sdpa_ragged_forward", made, attributes | {"with_stats": True}
+    o, stats = reference.sdpa_ragged_forward(**made, **attributes, with_stats=True)
+    dout = np.random.default_rng(seed + 1).standard_normal(o.shape)
+    given = {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats}
+    yield name, "sdpa_ragged_backward", made | given, attributes | {"deterministic": True}
+
+
+def cases(reference):
+    for number, (batch, mask) in enumerate(itertools.product(BATCHES, MASKS)):
+        depth, heads = DEPTHS[number % len(DEPTHS)], HEADS[number % len(HEADS)]
+        name = f"ragged {batch}, d {depth}, heads {heads}, {mask}"
+        yield from both_ops(reference, name, *problem_of(batch, depth, heads, mask), number)
+    rng = np.random.default_rng(7)
+    for number in range(20):
+        count = rng.integers(1, 9)
+        batch = (list(rng.integers(0, 100, count)), list(rng.integers(0, 100, count)), 0, int(rng.integers(0, 40)))
+        mask, depth, heads = (options[rng.integers(len(options))] for options in (MASKS, DEPTHS, HEADS))
+        yield from both_ops(reference, f"ragged, random {number}: {batch}, d {depth}, heads {heads}, {mask}",
+                            *problem_of(batch, depth, heads, mask), number)
+    yield from modified_cases(reference)
+    yield from odd_offsets(reference)
+
+
+def modified_cases(reference):
+    values = {"cap": 1.5, "left": 9.0, "gain": 3.0, "rate": 0.7}
+    for number, (name, modifier) in enumerate(reference.modifiers().items()):
+        extra = {"score_mod": name, "score_scalars": [values.get(scalar, 0.8) for scalar in modifier.scalars]}
+        shapes, attributes, offsets = problem_of(([30, 1, 70], [30, 1, 70], 2, 9), (17, 12), (4, 2), ("none", -1))
+        shapes |= {f"score_tensor{i}": (4,) for i in range(len(modifier.tensors))}
+        yield from both_ops(reference, f"ragged, {name}", shapes, attributes | extra, offsets, number)
+
+
+def odd_offsets(reference):
+    """Offsets outside the tensor, and such that decrease: what they leave of the sequences is computed."""
+    shapes, attributes, _ = problem_of(([40, 40, 40], [50, 50, 50], 0, 0), (16, 16), (4, 2), ("causal", -1))
+    for number, (queries, keys) in enumerate([((-9, 30, 70, 2**31 - 1), (-2**31, 50, 100, 151)),
+                                              ((130, 131, 140, 150), (0, 50, 100, 150)),
+                                              ((0, 40, 20, 20), (60, 100, 10, 5))]):
+        offsets = {"q_offsets": np.array(queries), "kv_offsets": np.array(keys)}
+        yield from both_ops(reference, f"offsets {queries} on {keys}", shapes, attributes, offsets, number)
