@@ -344,6 +344,10 @@ def work(op, problem):
     return batch * heads * (queries * keys + 4000)
 
 
+def repeats(op, attributes, result):
+    return not op.endswith("backward") or attributes.get("deterministic", False)
+
+
 def make_inputs(op, problem, seed):
     """Lengths from 0 to their bound, one of them full; a seed and an offset. The backward ops get the stats of the
     forward op, and an o that is its result moved along dout: where a query sees one key only, the gradient would

@@ -171,6 +171,10 @@ class Bundle:
         self.handle = ctypes.c_void_p()
         check(LIB.kb_bundle_open(str(path).encode(), name and name.encode(), ctypes.byref(self.handle)))
 
+    def close(self):
+        LIB.kb_bundle_release(self.handle)
+        self.handle = None
+
     def describe(self, op=None, with_variants=True):
         out = ctypes.c_void_p()
         check(LIB.kb_bundle_describe(self.handle, op and op.encode(), int(with_variants), ctypes.byref(out)))

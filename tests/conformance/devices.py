@@ -55,6 +55,9 @@ class Host:
     def synchronize(self):
         pass
 
+    def run_captured(self, enqueue):
+        enqueue()  # there are no graphs
+
 
 class Cuda:
     """One GPU through the driver API. The primary context is made current in this thread."""
@@ -131,6 +134,25 @@ class Cuda:
 
     def launch_graph(self, graph):
         self.call("cuGraphLaunch", graph, self.stream)
+
+    def update_graph(self, ready, enqueue):
+        """The ready graph with what enqueue() puts on this stream now; False where the driver wants a new one."""
+        graph, found = ctypes.c_void_p(), (ctypes.c_uint64 * 4)()
+        self.call("cuStreamBeginCapture_v2", self.stream, 1)  # THREAD_LOCAL
+        try:
+            enqueue()
+        finally:
+            self.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+        code = self.driver.cuGraphExecUpdate_v2(ready, graph, found)
+        self.call("cuGraphDestroy", graph)
+        return code == 0
+
+    def run_captured(self, enqueue):
+        """enqueue() once, by way of a captured graph."""
+        graph = self.capture(enqueue)
+        self.launch_graph(graph)
+        self.synchronize()
+        self.call("cuGraphExecDestroy", graph)
 
     def graph_us(self, graph, repeats):
         """Device microseconds of each of `repeats` launches, between events."""

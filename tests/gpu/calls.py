@@ -1,7 +1,8 @@
 """Which driver calls are made after prepare, counted by CUPTI over the whole process.
 
-Through the C ABI, right after the plans are made: launches, memsets and copies, nothing else. Under
-JAX, whose own events and graph updates are in the count too: no load, no allocation, no waiting.
+Through the C ABI, right after the plans are made: launches, memsets and copies, nothing else; the same of a call of cuDNN or cuBLASLt
+each, in a process of its own, whose questions to the driver are named. Under JAX, whose own events and graph updates are in the count
+too: no load, no allocation, no waiting.
 """
 
 import ctypes
@@ -18,6 +19,7 @@ from report import Report
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INJECTION = ROOT / "build/release/libkb_cupti.so"
 OURS = re.compile(r"cu(LaunchKernel|LaunchKernelEx|Memset\w+Async|Memcpy\w*Async)(_\w+)?$")
+QUESTIONS = re.compile(r"cu(\w*Get\w*|StreamIsCapturing\w*|StreamQuery|EventQuery|Occupancy\w*)$")
 FORBIDDEN = re.compile(r"cu(Module|Library|Link|Kernel|Func(Load|Set)|Mem(Alloc|Free|Create|Map)|CtxSynchronize|"
                        r"GraphInstantiate)")
 
@@ -42,10 +44,23 @@ def capi():
     import graphs
     cuda, ops = graphs.capi_ops()
     cuda.synchronize()
+    ops = [ready for ready in ops if "/cudnn[" not in ready.plan.variant and "/cublaslt[" not in ready.plan.variant]
     with Counter() as counter:
         for ready in ops * 20:
             ready.launch()
     cuda.synchronize()
+    return counter.calls
+
+
+def listed(place):
+    """The first 20 launches of one of graph_ops.CALLS, of a plan that was just made."""
+    import graph_ops
+    call = graph_ops.ready(list(graph_ops.CALLS)[int(place)])
+    call.plan_now()
+    with Counter() as counter:
+        for _ in range(20):
+            call.launch()
+    call.device.synchronize()
     return counter.calls
 
 
@@ -70,7 +85,11 @@ def cupti_library():
 
 def count_in_child(report, name, flags="", script=__file__):
     env = dict(os.environ, CUDA_INJECTION64_PATH=str(INJECTION), KB_CUPTI=cupti_library() or "", XLA_FLAGS=flags)
-    child = subprocess.run([sys.executable, script, name], env=env, capture_output=True, text=True, timeout=50)
+    try:
+        child = subprocess.run([sys.executable, script, name], env=env, capture_output=True, text=True, timeout=50)
+    except subprocess.TimeoutExpired:
+        report.hold(f"{name} {flags}".strip(), False, "it took longer than 50 s")
+        return {}
     lines = [line.split()[1:] for line in child.stdout.splitlines() if line.startswith("CALL ")]
     if child.returncode or not lines:
         report.hold(f"{name} {flags}".strip(), False, child.stderr.strip()[-300:] or "no driver call was counted")
@@ -78,9 +97,21 @@ def count_in_child(report, name, flags="", script=__file__):
     return {call: int(count) for call, count in lines}
 
 
+def check_listed(report):
+    from graph_ops import CALLS
+    for place, title in enumerate(CALLS):
+        calls = count_in_child(report, f"listed:{place}")
+        if calls:
+            wrong = {c: n for c, n in calls.items() if not OURS.match(c) and not QUESTIONS.match(c)}
+            report.hold(f"{title}: launches, memsets and copies, nothing else", not wrong and any(map(OURS.match, calls)), str(wrong or calls))
+            report.fact(f"calls of 20 launches, {title}", calls)
+
+
 def main():
     if len(sys.argv) > 1:
-        for call, count in sorted({"capi": capi, "jax": jax_calls}[sys.argv[1]]().items()):
+        name, _, argument = sys.argv[1].partition(":")
+        calls = {"capi": capi, "jax": jax_calls, "listed": listed}[name](*filter(None, [argument]))
+        for call, count in sorted(calls.items()):
             print(f"CALL {call} {count}")
         return
     report = Report("calls")
@@ -90,6 +121,7 @@ def main():
         others = {c: n for c, n in calls.items() if not OURS.match(c)}
         report.hold("after prepare: launches, memsets and copies, nothing else", not others, str(others))
         report.fact("calls of 20 launches of each op", calls)
+    check_listed(report)
     for flags in ("--xla_gpu_graph_min_graph_size=1", "--xla_gpu_enable_command_buffer="):
         calls = count_in_child(report, "jax", flags)
         if calls:

@@ -1,5 +1,6 @@
 """Host cost of calls of C functions, timed in C (launch_cost.cc), and the libraries whose functions they are."""
 
+import contextlib
 import ctypes
 import glob
 import pathlib
@@ -26,6 +27,13 @@ def library(soname):
         if not found:
             raise
         return ctypes.CDLL(found[0], mode=ctypes.RTLD_GLOBAL)
+
+
+def frameworks_libraries():
+    """Has cuDNN and cuBLASLt in the process, as far as they are installed."""
+    for soname in ("libcublasLt.so.13", "libcudnn.so.9"):
+        with contextlib.suppress(OSError):
+            library(soname)
 
 
 def cell(value=0):

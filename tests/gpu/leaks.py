@@ -1,16 +1,13 @@
-"""Nothing leaks: 1,000 executables over 50 shapes made and dropped, and 96 equal call sites that share
-one plan and one code object.
+"""Nothing leaks: 1,000 executables over 50 shapes made and dropped, 96 equal call sites that share one plan and one code object,
+and plans of cuDNN and cuBLASLt made and dropped while the bundle is opened anew (library_leaks.py).
 """
 
 import ctypes
 import gc
 import pathlib
+import subprocess
+import sys
 
-import jax
-import jax.numpy as jnp
-
-import kbundle
-import kbundle.jax as kbj
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,7 +34,12 @@ def host_bytes_used():
 
 
 def main():
+    import jax
+    import jax.numpy as jnp
+    import kbundle
+    import kbundle.jax as kbj
     report = Report("leaks")
+    libraries(report)
     bundle = kbundle.open(str(ROOT / "build/kernels.kb"))
     samples = []
     for round_number in range(ROUNDS):
@@ -57,7 +59,30 @@ def main():
     report.finish()
 
 
+def libraries(report):
+    try:
+        child = subprocess.run([sys.executable, str(ROOT / "tests/gpu/library_leaks.py")], capture_output=True, text=True, timeout=60)
+        code, out, said = child.returncode, child.stdout, child.stderr.strip()[-400:]
+    except subprocess.TimeoutExpired as error:
+        code, out, said = "none after 60 s", (error.stdout or b"").decode(), ""
+    lines = out.splitlines()
+    samples = [[int(word) for word in line.split()[1:]] for line in lines if line.startswith("SAMPLE ")]
+    report.hold("plans of libraries could be made and dropped in every round", code == 0, f"code {code}: {said}")
+    if len(samples) < 8:
+        return
+    half, kinds = len(samples) // 2, [line.split("/")[1].split("[")[0] for line in lines if line.startswith("PLAN ")]
+    report.fact("plans of a round", {kind: kinds.count(kind) for kind in sorted(set(kinds))})
+    report.fact("MiB of host and device after the first, the middle and the last round",
+                [[number >> 20 for number in samples[i]] for i in (0, half - 1, -1)])
+    name = f"grown over the last {len(samples) - half} rounds of plans, half of them with the bundle opened anew"
+    report.bar(f"host memory {name}", (samples[-1][0] - samples[half - 1][0]) / 2**20, 8.0, "MiB")
+    report.bar(f"device memory {name}", (samples[-1][1] - samples[half - 1][1]) / 2**20, 0.0, "MiB")
+
+
 def share(report, bundle):
+    import jax
+    import jax.numpy as jnp
+    import kbundle.jax as kbj
     before = bundle.stats()
     shape = (3, 1, 7, 1504)
 

@@ -20,7 +20,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/gpu"
 # name: (arguments, seconds allowed, GPUs needed)
 SECTIONS = {
-    "conformance": (["variants.py"], 150, 1),
+    "conformance": (["variants.py", "softmax", "permutation", "others"], 150, 1),
+    "conformance_flash_forward": (["variants.py", "--own", "attention", "forward/"], 150, 1),
+    "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 150, 1),
+    "conformance_cudnn_forward": (["variants.py", "--libraries", "attention", "forward/"], 150, 1),
+    "conformance_cudnn_backward": (["variants.py", "--libraries", "attention", "backward/"], 150, 1),
+    "conformance_matmul": (["variants.py", "matmul"], 150, 1),
     "downstream": (["downstream.py"], 60, 1),
     "accuracy": (["accuracy.py"], 120, 1),
     "bandwidth": (["bandwidth.py"], 60, 1),
@@ -35,13 +40,15 @@ SECTIONS = {
     "matmul_jax": (["matmul_jax.py"], 340, 1),
     "matmul_costs": (["matmul_costs.py"], 200, 1),
     "graphs": (["graphs.py"], 150, 1),
-    "calls": (["calls.py"], 60, 1),
+    "calls": (["calls.py"], 120, 1),
+    "stages": (["stages.py"], 60, 1),
     "first_use": (["first_use.py"], 200, 1),
     "bench": (["bench.py"], 60, 1),
-    "leaks": (["leaks.py"], 120, 1),
+    "leaks": (["leaks.py"], 150, 1),
     "speed": (["speed.py"], 200, 1),
     "triton_ops": (["triton_ops.py"], 240, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
+    "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
     "two_gpus": (["two_gpus.py"], 560, 2),
 }
 

@@ -1,5 +1,5 @@
-"""compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any
-bytes."""
+"""compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any bytes;
+as section sanitizer_attention memcheck over our attention kernels on small odd shapes. Kernels of libraries are not ours."""
 
 import itertools
 import os
@@ -20,7 +20,9 @@ def main():
     if not report.hold("compute-sanitizer is there", tool):
         report.finish()
     env = {k: v for k, v in os.environ.items() if k not in ("KB_RESULT", "KB_OUT")}
-    for check, script in itertools.product(("memcheck", "racecheck"), (["variants.py", "--few"], ["permutation.py", "--hostile"])):
+    plain = itertools.product(("memcheck", "racecheck"), (["variants.py", "--few", "softmax", "permutation", "others"],
+                                                          ["permutation.py", "--hostile"]))
+    for check, script in [("memcheck", ["flash.py", "--few"])] if "attention" in sys.argv else plain:
         # A driver call that answers "no" is no finding: the loader asks for parameters until there are no more.
         options = ["--report-api-errors", "no"] if check == "memcheck" else []
         child = subprocess.run([tool, "--tool", check, *options, "--error-exitcode", "99", sys.executable,

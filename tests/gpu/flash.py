@@ -1,0 +1,111 @@
+"""Our own CUDA kernels for attention, every variant forced on small odd shapes: those that every device gets
+(conformance/attention.py), and heads as wide as each kernel is for, with each score modifier that is compiled in.
+
+With --few only two of the latter for each variant, for compute-sanitizer; variants that there is no time for are counted.
+"""
+
+import itertools
+import sys
+import time
+
+import numpy as np
+
+from conformance import attention, capi, devices, runner
+from report import Report
+
+ROOT = capi.ROOT
+BUNDLE = ROOT / "build/kernels.kb"
+SIZES = [(130, 70), (70, 130), (1, 200), (129, 257)]
+DEPTHS = [(64, 64), (40, 64), (96, 96), (72, 96), (128, 128), (128, 64), (192, 128), (136, 96), (256, 256), (200, 160), (33, 20),
+          (100, 100), (130, 7), (129, 256)]
+FEW_SECONDS = 110
+
+
+def wide_cases(reference):
+    """Of each depth two plain cases, one with dropout, one with a bias; of each modifier one in each layout."""
+    for number, (depth, kind) in enumerate(itertools.product(DEPTHS, ("plain", "lengths", "dropout", "bias"))):
+        layout, mask = ("bshd", "bhsd")[number % 2], attention.MASKS[number % len(attention.MASKS)]
+        lengths = attention.LENGTHS[1 + number // 4 % 3] if kind == "lengths" else ()
+        heads = attention.HEADS[number // 4 % len(attention.HEADS)]
+        problem, attributes = attention.problem_of(SIZES[number // 2 % len(SIZES)], depth, heads, layout, mask, lengths,
+                                                   (number % 8 > 3, True) if kind == "bias" else None, 0.3 if kind == "dropout" else 0.0)
+        yield from both(reference, f"d {depth}, {kind}, {layout}, {mask}", problem, attributes, number)
+    for number, (name, layout) in enumerate(itertools.product(reference.modifiers(), ("bshd", "bhsd"))):
+        modifier = reference.modifiers()[name]
+        values = {"cap": 1.5, "left": 40.0, "gain": 3.0, "rate": 0.7}
+        problem, attributes = attention.problem_of((130, 140), (128, 128), (4, 2), layout, ("none", -1), (), None, 0.0)
+        problem |= {f"score_tensor{i}": (4,) for i in range(len(modifier.tensors))}
+        attributes |= {"score_mod": name, "score_scalars": [values.get(scalar, 0.8) for scalar in modifier.scalars]}
+        yield from both(reference, f"{name}, d 128, {layout}", problem, attributes, number)
+
+
+def packed_cases(reference):
+    """The same of queries, keys and values in one tensor, which are all as wide."""
+    widths = [d for d, dv in DEPTHS if d == dv] + [40, 72, 200, 20, 130]
+    plain = [(d, kind, {}) for d, kind in itertools.product(widths, ("plain", "lengths", "dropout", "bias"))]
+    values = {"cap": 1.5, "left": 40.0, "gain": 3.0, "rate": 0.7}
+    modified = [(128, kind, {"score_mod": name, "score_scalars": [values.get(s, 0.8) for s in modifier.scalars]})
+                for (name, modifier), kind in itertools.product(reference.modifiers().items(), ("plain", "again"))]
+    for number, (d, kind, modifier) in enumerate(plain + modified):
+        tokens, (h, hkv) = (130, 70, 129, 1)[number // 2 % 4] if not modifier else 130, attention.HEADS[number // 4 % 2]
+        mask = attention.MASKS[number % 4] if not modifier else ("none", -1)
+        problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
+        problem |= {"lengths": (attention.BATCH,)} if kind == "lengths" else {}
+        problem |= {"dropout_state": (4,)} if kind == "dropout" else {}
+        problem |= {"bias": (attention.BATCH if number % 8 > 3 else 1, h, tokens, tokens)} if kind == "bias" else {}
+        if modifier:
+            problem |= {f"score_tensor{i}": (h,) for i in range(len(reference.modifiers()[modifier["score_mod"]].tensors))}
+        attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.3 if kind == "dropout" else 0.0}
+        out = {"dout": (attention.BATCH, tokens, h, d), "o": (attention.BATCH, tokens, h, d), "stats": (attention.BATCH, h, tokens)}
+        for op, shapes, more in (("sdpa_packed_forward", problem, {"with_stats": True}),
+                                 ("sdpa_packed_backward", problem | out, {"bias_gradient": kind == "bias", "deterministic": number % 2 == 0})):
+            made = reference.make_inputs(op, shapes | attributes | modifier, number)
+            yield (f"packed {tokens} x {d}, {kind}, {mask}, {modifier.get('score_mod', '')}", op, {name: made[name] for name in shapes},
+                   attributes | modifier | more)
+
+
+def both(reference, name, problem, attributes, number):
+    """Both ops; of backward ones by turns the deterministic one and the other."""
+    for case, op, given, more in attention.both_ops(reference, name, problem, attributes, number):
+        yield case, op, given, more | ({"deterministic": number % 2 == 0} if op.endswith("backward") else {})
+
+
+class Conformance(runner.Conformance):
+    """Generic problems, of whose attention ones errors are measured by the largest magnitude of a tensor: rows may cancel, and
+    kernels that multiply in 16 bits are then far off."""
+
+    def judge(self, outcome, op, where, found, wanted):
+        if op["name"].startswith("attention."):
+            found, wanted = ([None if a is None else np.asarray(a).reshape(1, -1) for a in side] for side in (found, wanted))
+        super().judge(outcome, op, where, found, wanted)
+
+
+class Cases(attention.Cases):
+    def __init__(self, bundle_path, device, roots, few=False):
+        super().__init__(bundle_path, device, roots)
+        wide = [*wide_cases(self.reference), *packed_cases(self.reference)]
+        self.cases = wide if few else self.cases + wide
+
+    def variants(self):
+        return [(op, variant) for op, variant in super().variants() if variant["provider"] == "cuda"]
+
+
+def main():
+    report, cuda = Report("flash"), devices.Cuda()
+    few, start = "--few" in sys.argv, time.monotonic()
+    cases = Cases(BUNDLE, cuda, [ROOT / "kernels"], few)
+    every, outcomes = cases.variants(), []
+    for op, variant in every:
+        if few and time.monotonic() - start > FEW_SECONDS:
+            break
+        outcomes.append(cases.run(op, variant, 2 if few else None))
+        if not outcomes[-1].passed:
+            report.hold(outcomes[-1].variant, False, outcomes[-1].reason())
+    report.bar("variants right on every case", sum(o.passed for o in outcomes), max(1, len(outcomes)), "variants", at_least=True)
+    report.fact("variants that there was no time for", len(every) - len(outcomes))
+    report.fact("launches", sum(2 * o.launches for o in outcomes))
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
