@@ -1,5 +1,5 @@
-// The backward kernels of ragged attention: backward_keys.cuh and backward_queries.cuh on the rows of
-// each sequence. delta, stats and the sums of dq are by head here: [head, row(, column)].
+// The backward kernels of ragged attention: backward_keys.cuh and backward_queries.cuh on the rows
+// of each sequence. delta, stats and the sums of dq are by head here: [head, row(, column)].
 #include "ragged.cuh"
 #include "sdpa_backward.cu"
 

@@ -1,5 +1,5 @@
-// The forward kernel of ragged attention: forward.cuh on the rows of each sequence. kPlain: there is
-// no score modifier.
+// The forward kernel of ragged attention: forward.cuh on the rows of each sequence. kPlain: there
+// is no score modifier.
 #include "forward.cuh"
 #include "ragged.cuh"
 
