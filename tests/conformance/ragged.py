@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 HEADS = [(2, 2), (4, 2), (3, 1)]
-DEPTHS = [(17, 12), (8, 8), (64, 64), (1, 3), (33, 48), (128, 128)]
+DEPTHS = [(144, 136), (17, 12), (8, 8), (64, 64), (1, 3), (33, 48), (128, 128)]
 MASKS = [("none", -1), ("causal", -1), ("causal", 7), ("causal_bottom_right", -1), ("causal_bottom_right", 40)]
 # Lengths of queries and of keys, rows in front of them and behind them, and the bounds where they are not the longest.
 BATCHES = [
