@@ -1,7 +1,8 @@
 // What cuDNN leaves undefined beside its execution plans: rows of o and stats that see no key.
 //
-// With lengths, cuDNN 9.19 writes NaN where a sequence has no keys at all, and nothing where the only
-// query is past its length.
+// With lengths, cuDNN 9.19 writes NaN where a sequence has no keys at all, and nothing where the
+// only query is past its length. Its backward cannot use the -inf of such rows. What lies past a
+// length it clears by itself.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(256)
   const int diagonal = mask == 2 ? q + kv_length - q_length : q;
   const int last = mask == 0 ? kv_length - 1 : min(diagonal, kv_length - 1);
   const int first = window < 0 ? 0 : max(diagonal - window, 0);
-  if (q < q_length && first <= last) return;
+  if (q < q_length ? first <= last : kv_length > 0 && queries > 1) return;
   const int lane = threadIdx.x % 32;
   for (int h = 0; h < heads; ++h) {
     const long by_head = (static_cast<long>(b) * heads + h) * queries + q;
@@ -32,6 +33,19 @@ __global__ void __launch_bounds__(256)
     for (int d = lane; d < depth; d += 32) out[d] = T(0.0f);
     if (stats != nullptr && lane == 0) stats[by_head] = -__int_as_float(0x7f800000);
   }
+}
+
+// A warp for each key of each batch, for batches without keys: dk[batches, keys, heads, depth] and
+// dv with depth_v (0: there is none), or heads before keys, which in a whole batch is the same.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    clear_keyless(T* dk, T* dv, const int* kv_lengths, int batches, int keys, int heads, int depth,
+                  int depth_v) {
+  const long row = static_cast<long>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if (row >= static_cast<long>(batches) * keys || kv_lengths[row / keys] > 0) return;
+  const int lane = threadIdx.x % 32;
+  for (int i = lane; i < heads * depth; i += 32) dk[row * heads * depth + i] = T(0.0f);
+  for (int i = lane; i < heads * depth_v; i += 32) dv[row * heads * depth_v + i] = T(0.0f);
 }
 
 }  // namespace attention

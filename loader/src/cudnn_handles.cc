@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "outside_captures.h"
+
 namespace kbundle {
 
 Result<Taken<CudnnHandles::Handle>> CudnnHandles::Take() {
   if (auto* item = list_.Take()) return Taken<Handle>(list_, item);
+  const OutsideCaptures outside(driver_);
+  KB_RETURN_IF_ERROR(outside.status());
   Handle made;
   KB_RETURN_IF_ERROR(cudnn_.Check(cudnn_.Create(&made.handle), "making a handle of cuDNN"));
   if (auto* item = list_.Add(made)) return Taken<Handle>(list_, item);

@@ -5,6 +5,7 @@
 
 #include "cudnn_api.h"
 #include "free_list.h"
+#include "kbundle/driver_api.h"
 #include "kbundle/status.h"
 
 namespace kbundle {
@@ -19,8 +20,8 @@ class CudnnHandles {
     bool has_stream = false;
   };
 
-  // cudnn: borrowed. Handles are for the context that is current in the thread that takes one.
-  explicit CudnnHandles(const CudnnApi& cudnn) : cudnn_(cudnn) {}
+  // Both borrowed. Handles are for the context that is current in the thread that takes one.
+  CudnnHandles(const DriverApi& driver, const CudnnApi& cudnn) : driver_(driver), cudnn_(cudnn) {}
   ~CudnnHandles() {
     list_.ForEach([this](const Handle& handle) { cudnn_.Destroy(handle.handle); });
   }
@@ -32,6 +33,7 @@ class CudnnHandles {
   Result<Taken<Handle>> Take();
 
  private:
+  const DriverApi& driver_;
   const CudnnApi& cudnn_;
   FreeList<Handle> list_;
 };

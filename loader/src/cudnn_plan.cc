@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "load_by_capture.h"
+#include "outside_captures.h"
 
 namespace kbundle {
 namespace {
@@ -95,7 +97,7 @@ Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, Cudn
   KB_RETURN_IF_ERROR(NameLiveDriver(driver, blob.plan));
   std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, handles, std::move(blob)));
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles.Take());
-  KB_RETURN_IF_ERROR(plan->TakeFinalized(handle->handle).status());
+  KB_RETURN_IF_ERROR(plan->MakeFinalized(handle->handle).status());
   return plan;
 }
 
@@ -108,8 +110,7 @@ void CudnnPlan::Destroy(const Finalized& finalized) const {
   cudnn_.DestroyDescriptor(finalized.plan);
 }
 
-Result<Taken<CudnnPlan::Finalized>> CudnnPlan::TakeFinalized(CudnnHandle handle) const {
-  if (auto* item = finalized_.Take()) return Taken<Finalized>(finalized_, item);
+Result<Taken<CudnnPlan::Finalized>> CudnnPlan::MakeFinalized(CudnnHandle handle) const {
   Finalized made;
   KB_ASSIGN_OR_RETURN(made.plan, Finalize(handle));
   if (auto* item = finalized_.Add(made)) return Taken<Finalized>(finalized_, item);
@@ -132,13 +133,22 @@ Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t cou
                         void* workspace) const {
   if (touched_.load(std::memory_order_acquire)) return Status();
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles_.Take());
-  const Status status = LoadByCapture(driver_, [&](CUstream stream) {
-    return EnqueueBy(*handle, stream, uids, addresses, count, workspace);
-  });
-  handle->has_stream = false;  // it is gone, and a later one may have its address
-  KB_RETURN_IF_ERROR(status);
+  if (auto* item = finalized_.Take()) {
+    const Taken<Finalized> finalized(finalized_, item);
+    KB_RETURN_IF_ERROR(LoadKernels(*handle, *finalized, uids, addresses, count, workspace));
+  }  // else others launch it already
   touched_.store(true, std::memory_order_release);
   return Status();
+}
+
+Status CudnnPlan::LoadKernels(CudnnHandles::Handle& handle, Finalized& finalized,
+                              const int64_t* uids, void* const* addresses, int64_t count,
+                              void* workspace) const {
+  const Status status = LoadByCapture(driver_, [&](CUstream stream) {
+    return EnqueueBy(handle, finalized, stream, uids, addresses, count, workspace);
+  });
+  handle.has_stream = false;  // it is gone, and a later one may have its address
+  return status;
 }
 
 // ---- Running it --------------------------------------------------------------------------------
@@ -146,12 +156,22 @@ Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t cou
 Status CudnnPlan::Enqueue(CUstream stream, const int64_t* uids, void* const* addresses,
                           int64_t count, void* workspace) const {
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles_.Take());
-  return EnqueueBy(*handle, stream, uids, addresses, count, workspace);
+  if (auto* item = finalized_.Take()) [[likely]] {
+    const Taken<Finalized> finalized(finalized_, item);
+    return EnqueueBy(*handle, *finalized, stream, uids, addresses, count, workspace);
+  }
+  // Another thread has it. The stream may be capturing, which loading code would spoil.
+  std::optional<OutsideCaptures> outside(std::in_place, driver_);
+  KB_RETURN_IF_ERROR(outside->status());
+  KB_ASSIGN_OR_RETURN(const Taken<Finalized> finalized, MakeFinalized(handle->handle));
+  KB_RETURN_IF_ERROR(LoadKernels(*handle, *finalized, uids, addresses, count, workspace));
+  outside.reset();
+  return EnqueueBy(*handle, *finalized, stream, uids, addresses, count, workspace);
 }
 
-Status CudnnPlan::EnqueueBy(CudnnHandles::Handle& handle, CUstream stream, const int64_t* uids,
-                            void* const* addresses, int64_t count, void* workspace) const {
-  KB_ASSIGN_OR_RETURN(const Taken<Finalized> finalized, TakeFinalized(handle.handle));
+Status CudnnPlan::EnqueueBy(CudnnHandles::Handle& handle, Finalized& finalized, CUstream stream,
+                            const int64_t* uids, void* const* addresses, int64_t count,
+                            void* workspace) const {
   if (!handle.has_stream || handle.stream != stream) {
     KB_RETURN_IF_ERROR(
         cudnn_.Check(cudnn_.SetStream(handle.handle, stream), "giving cuDNN the stream"));
@@ -159,10 +179,10 @@ Status CudnnPlan::EnqueueBy(CudnnHandles::Handle& handle, CUstream stream, const
     handle.has_stream = true;
   }
   const bool same =
-      finalized->pack != nullptr && finalized->workspace == workspace &&
-      std::memcmp(finalized->addresses, addresses, static_cast<size_t>(count) * sizeof(void*)) == 0;
-  if (!same) KB_RETURN_IF_ERROR(Pack(*finalized, uids, addresses, count, workspace));
-  const int status = cudnn_.Execute(handle.handle, finalized->plan, finalized->pack);
+      finalized.pack != nullptr && finalized.workspace == workspace &&
+      std::memcmp(finalized.addresses, addresses, static_cast<size_t>(count) * sizeof(void*)) == 0;
+  if (!same) KB_RETURN_IF_ERROR(Pack(finalized, uids, addresses, count, workspace));
+  const int status = cudnn_.Execute(handle.handle, finalized.plan, finalized.pack);
   if (status == 0) [[likely]]
     return Status();
   return cudnn_.Check(status, "running an execution plan");
@@ -189,9 +209,10 @@ Status CudnnPlan::Pack(Finalized& finalized, const int64_t* uids, void* const* a
 
 // ---- Cache and step ----------------------------------------------------------------------------
 
-CudnnHandles& CudnnPlans::HandlesOf(uint64_t context, const CudnnApi& cudnn) {
+CudnnHandles& CudnnPlans::HandlesOf(const DriverApi& driver, uint64_t context,
+                                    const CudnnApi& cudnn) {
   std::lock_guard lock(mutex_);
-  return handles_.try_emplace(context, cudnn).first->second;
+  return handles_.try_emplace(context, driver, cudnn).first->second;
 }
 
 Result<const CudnnPlan*> CudnnPlans::Load(const DriverApi& driver, uint64_t context,
@@ -204,7 +225,7 @@ Result<const CudnnPlan*> CudnnPlans::Load(const DriverApi& driver, uint64_t cont
     if (found != plans_.end()) return static_cast<const CudnnPlan*>(found->second.get());
   }
   KB_ASSIGN_OR_RETURN(const CudnnApi* cudnn, CudnnApi::Get());
-  CudnnHandles& handles = HandlesOf(context, *cudnn);
+  CudnnHandles& handles = HandlesOf(driver, context, *cudnn);
   KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, bundle.ReadBlob(blob, bases));
   KB_ASSIGN_OR_RETURN(ExecutionPlanBlob parsed, ParseExecutionPlan(bytes));
   KB_ASSIGN_OR_RETURN(std::unique_ptr<CudnnPlan> plan,

@@ -6,7 +6,9 @@
 //   compared with those that it was made for
 //   a handle, of the context; the plan,          --->  a free handle and a free finalized plan are
 //   finalized                                          taken, without waiting
-//   its kernels loaded by a capture thrown away        a variant pack of this launch's addresses,
+//   its kernels loaded by a capture thrown away        (one that is made now has its kernels loaded
+//                                                      likewise, outside of all captures)
+//                                                      a variant pack of this launch's addresses,
 //                                                      which is kept while they stay the same
 //                                                      cudnnBackendExecute
 //
@@ -48,7 +50,8 @@ class CudnnPlan {
 
   const ExecutionPlanBlob& blob() const { return blob_; }
   // Loads its kernels into the context, which cuDNN otherwise does when they first run. Arguments
-  // as for Enqueue; addresses of device memory may be made up (load_by_capture.h).
+  // as for Enqueue; addresses of device memory may be made up (load_by_capture.h). The calling
+  // thread must be outside captures of its own.
   Status Touch(const int64_t* uids, void* const* addresses, int64_t count, void* workspace) const;
   // `count` uids and an address for each: all of blob().uids, in any order; host memory for the
   // scalars, which must live until the call returns.
@@ -66,14 +69,16 @@ class CudnnPlan {
     void* addresses[kMaxPlanUids] = {};
   };
 
-  // With `handle` if one must be made.
-  Result<Taken<Finalized>> TakeFinalized(CudnnHandle handle) const;
+  Result<Taken<Finalized>> MakeFinalized(CudnnHandle handle) const;
   Result<CudnnDescriptor> Finalize(CudnnHandle handle) const;
   Status Pack(Finalized& finalized, const int64_t* uids, void* const* addresses, int64_t count,
               void* workspace) const;
   void Destroy(const Finalized& finalized) const;
-  Status EnqueueBy(CudnnHandles::Handle& handle, CUstream stream, const int64_t* uids,
-                   void* const* addresses, int64_t count, void* workspace) const;
+  Status LoadKernels(CudnnHandles::Handle& handle, Finalized& finalized, const int64_t* uids,
+                     void* const* addresses, int64_t count, void* workspace) const;
+  Status EnqueueBy(CudnnHandles::Handle& handle, Finalized& finalized, CUstream stream,
+                   const int64_t* uids, void* const* addresses, int64_t count,
+                   void* workspace) const;
 
   const DriverApi& driver_;
   const CudnnApi& cudnn_;
@@ -93,7 +98,7 @@ class CudnnPlans {
  private:
   using Key = std::tuple<uint64_t, std::string, uint32_t>;
 
-  CudnnHandles& HandlesOf(uint64_t context, const CudnnApi& cudnn);
+  CudnnHandles& HandlesOf(const DriverApi& driver, uint64_t context, const CudnnApi& cudnn);
 
   std::mutex mutex_;                          // of the maps only
   std::map<uint64_t, CudnnHandles> handles_;  // by context

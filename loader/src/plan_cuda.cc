@@ -27,6 +27,7 @@
 #include "cudnn_plan.h"
 #include "load_by_capture.h"
 #include "matrix_product.h"
+#include "outside_captures.h"
 #include "parameters.h"
 
 namespace kbundle {
@@ -236,25 +237,6 @@ std::vector<CUlaunchAttribute> Attributes(const ResolvedStep& step) {
   }
   return attributes;
 }
-
-// Loading and the rare unload beside another thread's capture: this thread's calls are no part of
-// any capture, and the driver is told so, else a capture in GLOBAL mode forbids them.
-class OutsideCaptures {
- public:
-  explicit OutsideCaptures(const DriverApi& driver)
-      : driver_(driver), entered_(driver.ThreadExchangeStreamCaptureMode(&mode_)) {}
-  ~OutsideCaptures() {
-    if (entered_ == CUDA_SUCCESS) (void)driver_.ThreadExchangeStreamCaptureMode(&mode_);
-  }
-  OutsideCaptures(const OutsideCaptures&) = delete;
-  OutsideCaptures& operator=(const OutsideCaptures&) = delete;
-  Status status() const { return driver_.Check(entered_, "leaving the stream capture mode"); }
-
- private:
-  const DriverApi& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then: the thread's own
-  CUresult entered_;
-};
 
 class CudaPlanBuilder final : public PlanBuilder {
  public:

@@ -252,7 +252,7 @@ class CudnnPlanTest : public ::testing::Test {
 
   FakeDriver driver_;
   FakeCudnn cudnn_;
-  CudnnHandles handles_{cudnn_.api()};
+  CudnnHandles handles_{*driver_.api(), cudnn_.api()};
   CudaDevice device_;
   std::unique_ptr<CudnnPlan> plan_;
   CudnnLaunch launch_;
@@ -474,7 +474,7 @@ TEST_F(CudnnPlanTest, TwoThreadsHaveAHandleAndAPlanEachAndLaterLaunchesReuseThem
   std::thread other([&] { EXPECT_TRUE(Launch(0x20).ok()); });
   EXPECT_TRUE(Launch(0x10).ok());
   other.join();
-  EXPECT_EQ(inside, 2);
+  EXPECT_EQ(inside, 3) << "two launches, and the second plan's kernels being loaded";
   EXPECT_FALSE(cudnn_.shared());
   EXPECT_EQ(cudnn_.handles(), 2);
   const auto runs = cudnn_.runs();
@@ -482,6 +482,23 @@ TEST_F(CudnnPlanTest, TwoThreadsHaveAHandleAndAPlanEachAndLaterLaunchesReuseThem
   cudnn_.on_execute = nullptr;
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(Launch().ok());
   EXPECT_EQ(cudnn_.handles(), 2);
+}
+
+TEST_F(CudnnPlanTest, APlanThatALaunchMustMakeIsLoadedOutsideOfCaptures) {
+  MakeLaunch();
+  const int before = driver_.CountOf("ThreadExchangeStreamCaptureMode");
+  std::vector<std::string> during;
+  cudnn_.on_execute = [&](const FakeCudnn::Run& outer) {
+    if (outer.stream != StreamAt(0x10)) return;
+    EXPECT_TRUE(Launch(0x20).ok());
+    during = driver_.calls();
+  };
+  ASSERT_TRUE(Launch(0x10).ok());
+  // In and out around the second handle, and around the second plan and its capture.
+  EXPECT_EQ(driver_.CountOf("ThreadExchangeStreamCaptureMode") - before, 4);
+  EXPECT_EQ(driver_.CountOf("StreamBeginCapture"), 2);
+  EXPECT_EQ(during.back(), "ThreadExchangeStreamCaptureMode");
+  EXPECT_EQ(cudnn_.runs().back().stream, StreamAt(0x20));
 }
 
 TEST_F(CudnnPlanTest, ManyThreadsNeverShareAHandleOrAPlan) {
@@ -498,7 +515,7 @@ TEST_F(CudnnPlanTest, ManyThreadsNeverShareAHandleOrAPlan) {
   EXPECT_EQ(failed, 0);
   EXPECT_FALSE(cudnn_.shared());
   EXPECT_LE(cudnn_.handles(), 8);
-  EXPECT_EQ(cudnn_.runs().size(), 1u + 8 * 200);
+  EXPECT_EQ(cudnn_.runs().size(), cudnn_.texts().size() + 8 * 200) << "once to load each plan";
 }
 
 TEST_F(CudnnPlanTest, PlansThatCouldNotBeMadeCostNoPlaceForLaterOnes) {
