@@ -130,11 +130,13 @@ class Variants:
         self.bundle.clear_policy()
         self.bundle.force(variant)
         try:
-            capi.Plan(self.bundle, problem, self.device.kind)
-            return True
+            made = capi.Plan(self.bundle, problem, self.device.kind).variant
         except capi.KbError as error:
             self.refused[variant] = f"{problem}: {error}"
             return False
+        if made != variant:
+            self.refused[variant] = f"{problem}: forced, yet {made} was planned"
+        return made == variant
 
     def run_one(self, case, problem, variant):
         outcome, found = self.outcomes[variant], None
