@@ -64,8 +64,7 @@ def dense(x, w, bias=None, activation=None, *, precision=None):
 
 
 def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None):
-    """dense(dense(x, w1, bias1, activation), w2, bias2), where the gradient of the activation and that of bias1 are part
-    of the product that makes them. A bias may be None."""
+    """dense(dense(x, w1, bias1, activation), w2, bias2), where a bias may be None."""
     (x, w1), bias1 = _same_dtype("mlp", x, w1), _bias("mlp", bias1, w1)
     (x, w2), bias2 = _same_dtype("mlp", x, w2), _bias("mlp", bias2, w2)
     if activation is None:
