@@ -1,6 +1,5 @@
 #include "assemble.h"
 
-#include <filesystem>
 #include <unordered_map>
 
 #include "child_compile.h"
@@ -49,28 +48,6 @@ std::vector<std::string_view> Lines(std::string_view text) {
   }
   return lines;
 }
-
-// Removed with what is in it, whatever happens.
-class WorkFolder {
- public:
-  static Result<std::unique_ptr<WorkFolder>> Make() {
-    std::string path = (std::filesystem::temp_directory_path() / "kbundle-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) {
-      return Unavailable("making a folder for ptxas: cannot make " + path +
-                         "; set TMPDIR to a folder with room");
-    }
-    return std::make_unique<WorkFolder>(std::move(path));
-  }
-  explicit WorkFolder(std::string path) : path_(std::move(path)) {}
-  ~WorkFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-};
 
 }  // namespace
 
@@ -127,17 +104,17 @@ bool Assembles(const Unit& unit, const Toolchain& tools) {
 
 Result<std::string> Assemble(const Unit& unit, std::string_view ptx, const CompileContext& context,
                              std::string* log) {
-  KB_ASSIGN_OR_RETURN(const auto folder, WorkFolder::Make());
+  KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
   KB_RETURN_IF_ERROR(
-      PublishFile(folder->path() + "/kb.ptx", WithoutUnusedData(ptx), Durability::kCrashOnly));
+      PublishFile(folder.path() + "/kb.ptx", WithoutUnusedData(ptx), Durability::kCrashOnly));
   std::vector<std::string> arguments = {context.tools.ptxas, "-v",
                                         "-arch=" + unit.target.ToString()};
   const auto flags = PtxasFlags(unit.flags);
   if (!flags) return Internal("a flag that ptxas may need is not known");
   arguments.insert(arguments.end(), flags->begin(), flags->end());
   arguments.insert(arguments.end(), {"kb.ptx", "-o", "kb.cubin"});
-  KB_ASSIGN_OR_RETURN(*log, RunCompiler(arguments, folder->path(), context));
-  return ReadFile(folder->path() + "/kb.cubin");
+  KB_ASSIGN_OR_RETURN(*log, RunCompiler(arguments, folder.path(), context));
+  return ReadFile(folder.path() + "/kb.cubin");
 }
 
 }  // namespace kbundle::builder

@@ -141,7 +141,10 @@ Result<TemporaryFolder> TemporaryFolder::Make() {
   const char* base = getenv("TMPDIR");
   std::string path =
       std::string(base != nullptr && base[0] == '/' ? base : "/tmp") + "/kbundle-XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) return SystemError("making a folder like", path, errno);
+  if (mkdtemp(path.data()) == nullptr) {
+    const Status refused = SystemError("making a folder like", path, errno);
+    return Status(refused.code(), refused.message() + "; set TMPDIR to a folder with room");
+  }
   return TemporaryFolder(std::move(path));
 }
 

@@ -6,7 +6,6 @@ with the same plans by its backend functions alone, part by part.
 import concurrent.futures
 import contextlib
 import ctypes
-import sys
 import time
 
 import first_use
@@ -223,9 +222,7 @@ def ready(report):
 
 def main():
     import peers
-    if len(sys.argv) > 1:
-        for name, seconds in globals()[sys.argv[1]]():
-            print(f"TIME\t{name}\t{seconds}", flush=True)
+    if first_use.ran_scenario(globals()):
         return
     report = Report("attention_costs")
 

@@ -304,15 +304,7 @@ def main():
         softcap(report, cuda, bundle, reference, refused)
         report.fact("seconds", round(time.monotonic() - start, 1))
 
-    def whole():
-        try:
-            section()
-        finally:
-            for what, why in refused.items():
-                report.fact(f"not measured: {what}", why)
-            table(report, found)
-
-    peers.finish(report, whole)
+    peers.finish(report, section, refused, lambda: table(report, found))
 
 
 if __name__ == "__main__":

@@ -99,10 +99,17 @@ def triton(report):
                         round(float(found[0]) * 1e3, 1) if found else child.stderr.strip()[-200:])
 
 
+def ran_scenario(scenarios):
+    """Runs the scenario that the command line names and says its times, for medians(); False where it names none."""
+    if len(sys.argv) < 2:
+        return False
+    for name, seconds in scenarios[sys.argv[1]]():
+        print(f"TIME\t{name}\t{seconds}", flush=True)
+    return True
+
+
 def main():
-    if len(sys.argv) > 1:
-        for name, seconds in globals()[sys.argv[1]]():
-            print(f"TIME\t{name}\t{seconds}")
+    if ran_scenario(globals()):
         return
     report = Report("first_use")
     share, mine = medians("own_share", report), medians("ours", report)

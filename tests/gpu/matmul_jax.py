@@ -227,15 +227,7 @@ def main():
         judge(report, found)
         report.fact("seconds", round(time.monotonic() - start, 1))
 
-    def whole():
-        try:
-            section()
-        finally:
-            for what, why in refused.items():
-                report.fact(f"not measured: {what}", why)
-            table(report, found)
-
-    peers.finish(report, whole)
+    peers.finish(report, section, refused, lambda: table(report, found))
 
 
 if __name__ == "__main__":

@@ -95,10 +95,15 @@ def attempt(what, make, refused):
         return None
 
 
-def finish(report, function):
-    """Runs the section and writes what it found, whatever happens in it."""
+def finish(report, function, refused=None, last=lambda: None):
+    """Runs the section and writes what it found, whatever happens in it: what was refused, and what last() adds."""
     try:
-        function()
+        try:
+            function()
+        finally:
+            for what, why in (refused or {}).items():
+                report.fact(f"not measured: {what}", why)
+            last()
     except Exception as error:
         traceback.print_exc()
         report.hold("the section ran to its end", False, f"{type(error).__name__}: {error}")
