@@ -67,6 +67,10 @@ class ScoreMod {
     if (!request.Has("score_mod")) return nullptr;
     auto mod = std::make_shared<ScoreMod>();
     mod->dims_ = dims;
+    // A simplified expression may use none of what its modifier names.
+    for (const char* given : {"scalars", "score_tensors"}) {
+      if (request.Has(given)) request.Object(given, "an object by name");
+    }
     mod->forward_ = mod->Read(request, tensors, "score_mod", false);
     if (backward) mod->backward_ = mod->Read(request, tensors, "score_mod_backward", true);
     return mod;

@@ -23,15 +23,18 @@ class Lowering {
       : expression_(expression), graph_(expression.graph) {}
 
   Status Forward() {
-    const MaybeRef result = Lower(expression_.value);
+    MaybeRef result = Lower(expression_.value);
+    if (!result && Widen()) result = Lower(expression_.value);
     if (!result) return Refusal("score_mod");
     forward_ = *result;
     return Status();
   }
 
+  // After Forward, whose nodes stay what they are.
   Status Backward() {
     const Ref gradient{Ref::Kind::kGradient, 0, 0};
     MaybeRef result = Combine(ScoreOp::kMul, gradient, expression_.slope);
+    if (!result && Widen()) result = Combine(ScoreOp::kMul, gradient, expression_.slope);
     if (result && result->by_value()) result = Emit("MUL", gradient, *result);
     if (!result) return Refusal("the derivative of score_mod");
     backward_ = *result;
@@ -52,6 +55,22 @@ class Lowering {
 
  private:
   const ScoreNode& At(int id) const { return graph_.node(id); }
+
+  // What could not be lowered may be tried again, now with values made tensors.
+  bool Widen() {
+    if (widen_) return false;
+    widen_ = true;
+    reason_.clear();
+    attempts_ = 0;
+    std::erase_if(lowered_, [](const auto& known) { return !known.second.ref; });
+    return true;
+  }
+
+  MaybeRef Widened(Ref value) {
+    const int q = static_cast<int>(kScoreIndices.find('q'));
+    const MaybeRef zero = Emit("MUL", Ref{Ref::Kind::kIndex, q, 0}, Ref{Ref::Kind::kValue, 0, 0});
+    return zero ? Emit("ADD", *zero, value) : std::nullopt;
+  }
 
   // Remembers the first reason, which names the smallest part.
   std::nullopt_t Refuse(int id, const std::string& why) {
@@ -100,10 +119,12 @@ class Lowering {
       return found->second.ref;
     }
     Known known;
-    known.ref = OnlyValues(id) ? Refuse(id,
-                                        "is made of values alone, and a node of cuDNN's needs "
-                                        "a tensor")
-                               : Make(id);
+    if (widen_ || !OnlyValues(id)) {
+      const MaybeRef value = ByValue(id);
+      known.ref = value ? Widened(*value) : Make(id);
+    } else {
+      Refuse(id, "is made of values alone, and a node of cuDNN's needs a tensor");
+    }
     if (!known.ref) known.why = reason_;
     lowered_[id] = known;
     return known.ref;
@@ -142,10 +163,12 @@ class Lowering {
   MaybeRef Negative(Ref x) { return Emit("MUL", x, Ref{Ref::Kind::kValue, 0, -1}); }
 
   MaybeRef Select(int id, int condition, Ref a, Ref b) {
+    if (a == b && !a.by_value()) return a;
     if (a.by_value() && b.by_value()) {
-      return Refuse(id, "selects between two values, and cuDNN needs a tensor");
+      if (!widen_) return Refuse(id, "selects between two values, and cuDNN needs a tensor");
+      const MaybeRef tensor = Widened(a);
+      return tensor ? Select(id, condition, *tensor, b) : std::nullopt;
     }
-    if (a == b) return a;
     if (!a.by_value()) {
       const MaybeRef z = Lower(condition);
       return z ? Emit("SELECT", a, b, *z) : std::nullopt;
@@ -158,7 +181,7 @@ class Lowering {
     ScoreNode node = At(id);
     if (IsComparison(node.op)) {
       node.op = Opposite(node.op);
-      return OnlyValues(id) ? Lower(id) : Binary(id, node);
+      return widen_ || !OnlyValues(id) ? Binary(id, node) : Lower(id);
     }
     const MaybeRef x = Lower(id);
     return x ? Emit("LOGICAL_NOT", *x) : std::nullopt;
@@ -204,7 +227,9 @@ class Lowering {
       default:
         break;
     }
-    return Refuse(id, "has a value where cuDNN takes a tensor only");
+    if (!widen_) return Refuse(id, "has a value where cuDNN takes a tensor only");
+    x = Lower(a);
+    return x ? Emit(Mode(op), *x, y) : std::nullopt;
   }
 
   // x op e; of a product with 0 or 1 what it is, which may be by value.
@@ -322,6 +347,7 @@ class Lowering {
   std::map<int, int> ids_;  // by place in nodes_
   std::string reason_;
   int attempts_ = 0;
+  bool widen_ = false;
   Ref forward_, backward_;
 };
 

@@ -10,7 +10,8 @@
 // cuDNN takes what is by value only as the operand y, and each node needs a tensor of the graph
 // (measured with 9.19), so operations are turned about: c - x is x * -1 + c, c / x is
 // RECIPROCAL(x) * c, x * (a / b) is x * a / b, a select of two numbers moves outwards. Which side a
-// comparison with NaN takes may change by that.
+// comparison with NaN takes may change by that. Where nothing of this serves, as for a product of two
+// scalars, a value is made a tensor: index * 0 + value.
 #ifndef KBUNDLE_BUILDER_SCORE_LOWER_H_
 #define KBUNDLE_BUILDER_SCORE_LOWER_H_
 
@@ -21,8 +22,8 @@
 
 namespace kbundle::builder {
 
-// "score_mod". kUnimplemented: what cuDNN cannot compute of it, such as a product of two scalars;
-// the expression stays legal for the variants that have it compiled in.
+// "score_mod". kUnimplemented: it takes more nodes than are allowed; the expression stays legal for
+// the variants that have it compiled in.
 Result<nlohmann::json> LowerScoreMod(const ScoreExpression& expression);
 
 // "score_mod_backward": d loss / d s from d loss / d (modified score), which is {"gradient": true}.

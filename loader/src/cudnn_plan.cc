@@ -252,36 +252,48 @@ Result<CudnnLaunch> CudnnLaunch::Make(const CudnnPlan* plan, const ResolvedStep&
     std::memcpy(launch.constants_.get(), step.constants.data(), step.constants.size());
   }
   for (int64_t uid : plan->blob().uids) {
-    const void* scalar = nullptr;
-    Pointer pointer;
-    if (uid <= static_cast<int64_t>(step.args.size())) {
-      const ResolvedArg& arg = step.args[static_cast<size_t>(uid) - 1];
-      pointer = arg.pointer;
-      if (arg.kind == ResolvedArg::Kind::kConstant) scalar = launch.constants_.get() + arg.index;
-    }
-    // cuDNN's own scalars and tensors have uids that the request left free, also those of arguments
-    // that this problem lacks.
-    for (const ExecutionPlanBlob::Scalar& fixed : plan->blob().scalars) {
-      if (fixed.uid == uid) scalar = &fixed.bits;
-    }
-    for (const ExecutionPlanBlob::Part& part : plan->blob().parts) {
-      if (part.uid != uid) continue;
-      scalar = nullptr;
-      pointer = step.workspace;
-      pointer.index += static_cast<int64_t>(part.offset);
-    }
-    if (scalar == nullptr && pointer.from == Pointer::From::kNull) {
-      return DataLoss(
-          fmt::format("its execution plan wants a tensor {} that this problem lacks: "
-                      "rebuild the bundle",
-                      uid));
-    }
+    KB_ASSIGN_OR_RETURN(const Source source, launch.Find(uid, step));
     launch.uids_.push_back(uid);
-    launch.pointers_.push_back(pointer);
-    launch.scalars_.push_back(scalar);
+    launch.sources_.push_back(source);
   }
   KB_RETURN_IF_ERROR(launch.Touch());
   return launch;
+}
+
+// cuDNN's own scalars and tensors have uids that the request left free, also those of arguments that
+// this problem lacks.
+Result<CudnnLaunch::Source> CudnnLaunch::Find(int64_t uid, const ResolvedStep& step) const {
+  for (const ExecutionPlanBlob::Part& part : plan_->blob().parts) {
+    if (part.uid == uid) return SourceOf(step.workspace, static_cast<int64_t>(part.offset));
+  }
+  for (const ExecutionPlanBlob::Scalar& fixed : plan_->blob().scalars) {
+    if (fixed.uid == uid) return Source{.offset = reinterpret_cast<int64_t>(&fixed.bits)};
+  }
+  if (uid <= static_cast<int64_t>(step.args.size())) {
+    const ResolvedArg& arg = step.args[static_cast<size_t>(uid) - 1];
+    if (arg.kind == ResolvedArg::Kind::kConstant) {
+      return Source{.offset = reinterpret_cast<int64_t>(constants_.get() + arg.index)};
+    }
+    if (arg.pointer.from != Pointer::From::kNull) return SourceOf(arg.pointer, 0);
+  }
+  return DataLoss(
+      fmt::format("its execution plan wants a tensor {} that this problem lacks: "
+                  "rebuild the bundle",
+                  uid));
+}
+
+CudnnLaunch::Source CudnnLaunch::SourceOf(const Pointer& pointer, int64_t behind) {
+  switch (pointer.from) {
+    case Pointer::From::kOperand:
+      return {Source::kOperands, static_cast<uint32_t>(pointer.index), pointer.offset + behind};
+    case Pointer::From::kResult:
+      return {Source::kResults, static_cast<uint32_t>(pointer.index), pointer.offset + behind};
+    case Pointer::From::kWorkspace:
+      return {Source::kWorkspace, 0, pointer.index + behind};
+    case Pointer::From::kNull:
+      break;
+  }
+  return {};
 }
 
 Status CudnnLaunch::Touch() const {
@@ -293,8 +305,11 @@ Status CudnnLaunch::Touch() const {
 }
 
 void CudnnLaunch::Fill(const LaunchArgs& args, void** addresses) const {
-  for (size_t i = 0; i < uids_.size(); ++i) {
-    addresses[i] = scalars_[i] != nullptr ? const_cast<void*>(scalars_[i]) : pointers_[i].At(args);
+  void* const none = nullptr;
+  void* const* const tables[] = {args.operands, args.results, &args.workspace, &none};
+  for (const Source& source : sources_) {
+    const auto base = reinterpret_cast<uintptr_t>(tables[source.table][source.index]);
+    *addresses++ = reinterpret_cast<void*>(base + static_cast<uintptr_t>(source.offset));
   }
 }
 

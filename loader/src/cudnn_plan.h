@@ -115,15 +115,27 @@ class CudnnLaunch {
   Status Enqueue(CUstream stream, const LaunchArgs& args) const;
 
  private:
+  // Where the address of a uid comes from: element `index` of one of a launch's four tables of
+  // addresses, and so many bytes behind it. Looked up without a branch, and 16 bytes for each: a
+  // launch finds little in the caches that cuDNN's last one left.
+  struct Source {
+    enum Table : uint32_t { kOperands, kResults, kWorkspace, kFixed };
+    Table table = kFixed;
+    uint32_t index = 0;
+    int64_t offset = 0;  // bytes; kFixed: the address itself
+  };
+
+  // kDataLoss: the step does not give this uid.
+  Result<Source> Find(int64_t uid, const ResolvedStep& step) const;
+  static Source SourceOf(const Pointer& pointer, int64_t behind);
   Status Touch() const;
   void Fill(const LaunchArgs& args, void** addresses) const;
 
   const CudnnPlan* plan_ = nullptr;
-  std::vector<int64_t> uids_;
-  std::vector<Pointer> pointers_;  // one for each uid; scalars: kNull
-  std::vector<const void*> scalars_;
-  std::unique_ptr<std::byte[]> constants_;  // what scalars_ points to
+  std::vector<Source> sources_;  // of uids_
   Pointer workspace_;
+  std::vector<int64_t> uids_;
+  std::unique_ptr<std::byte[]> constants_;  // scalars, to which sources_ point
 };
 
 }  // namespace kbundle

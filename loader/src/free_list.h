@@ -51,9 +51,9 @@ class FreeList {
   }
 
  private:
+  std::atomic<size_t> count_{0};  // in one cache line with the first places
   std::atomic<Item*> free_[kPlaces] = {};
   std::unique_ptr<Item> all_[kPlaces];
-  std::atomic<size_t> count_{0};
 };
 
 // Gives an item back at the end of a scope.

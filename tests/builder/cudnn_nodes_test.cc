@@ -126,6 +126,16 @@ std::vector<double> Values(const CudnnPlan& plan, const std::string& dtype) {
   return values;
 }
 
+// As of "slope[h] - slope[h] + ..", simplified.
+TEST_F(CudnnPlanning, AModifierMayUseNothingOfATensorThatItNames) {
+  Json request = With(Attention(), Softcap());
+  request["score_tensors"] = {{"slope", Operand(16, {1, 16, 1, 1})}};
+  const Result<CudnnPlans> plans = Plan(request);
+  ASSERT_TRUE(plans.ok()) << plans.status().ToString();
+  const std::vector<int64_t>& uids = plans->plans.at(0).uids;
+  EXPECT_EQ(std::find(uids.begin(), uids.end(), 16), uids.end());
+}
+
 TEST_F(CudnnPlanning, TheBackwardKeepsItsSumsInTheWorkspace) {
   const Json request = With(AttentionBackward(), {{"causal", "top_left"}});
   const Result<CudnnPlans> plans = Plan(request);

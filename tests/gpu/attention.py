@@ -4,6 +4,8 @@ Results are poisoned first; of each problem some heads are compared with the ref
 each other. Times are of launches inside a captured graph, and a first launch inside a capture, straight after its plan.
 """
 
+import dataclasses
+import itertools
 import sys
 import time
 
@@ -14,7 +16,9 @@ from report import Report
 
 ROOT = capi.ROOT
 BUNDLE = ROOT / "build/kernels.kb"
+FORWARD, BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 LAUNCHES, REPEATS = 10, 9
+LIMITS = {"bf16": 4e-2, "f16": 1e-2}  # of a row's largest magnitude; the manifest's own tolerances
 NAMES = {t: n for n, t in devices.NUMPY.items()}
 
 
@@ -166,6 +170,9 @@ class Runs:
         self.bundle.clear_policy()
         return [c["id"] for c in self.bundle.explain(problem, capi.CUDA)["candidates"] if c["legal"]]
 
+    def time(self, launch):
+        return self.cuda.device_us(launch, LAUNCHES, REPEATS)
+
     def launch(self, problem, variant, operands, results):
         """(device us, error text or None): the first launch is in a capture, straight after the plan."""
         self.bundle.clear_policy()
@@ -182,7 +189,7 @@ class Runs:
         once = self.cuda.capture(lambda: plan.launch(*arguments, workspace, self.cuda.stream))
         self.cuda.launch_graph(once)
         self.cuda.synchronize()
-        us = self.cuda.device_us(lambda: plan.launch(*arguments, workspace, self.cuda.stream), LAUNCHES, REPEATS)
+        us = self.time(lambda: plan.launch(*arguments, workspace, self.cuda.stream))
         self.cuda.free(workspace)
         return us, None
 
@@ -192,39 +199,66 @@ def short(variant, operands):
     return name + " " + str(list(operands[0][1])) + "x" + str(operands[1][1][2])
 
 
-def check_forward(report, runs, reference, rows):
-    for problem, operands, attributes in listed(runs.bundle, "attention.sdpa_forward", runs.cuda):
+@dataclasses.dataclass
+class Run:
+    """One variant on one problem; why: what kept it from running, in place of time and errors."""
+    way: str
+    variant: str
+    operands: list
+    attributes: dict
+    us: float | None = None
+    errors: dict | None = None
+    why: str | None = None
+
+    def right(self):
+        limits = {"stats": 1e-3}
+        return self.why is None and all(e <= limits.get(n, LIMITS[self.operands[0][0]]) for n, e in self.errors.items())
+
+    def worst(self):
+        return self.why or ", ".join(f"{n} {e:.2g}" for n, e in self.errors.items())
+
+    def what(self):
+        return ", ".join(f"{k}={v}" for k, v in self.attributes.items() if k in ("mask", "window", "score_mod", "layout"))
+
+    def __str__(self):
+        return f"{self.way} {short(self.variant, self.operands)} {self.what()}"
+
+
+def forward_runs(runs, reference, case_of=Case):
+    """A Run of each legal variant on each listed problem of the forward op."""
+    for problem, operands, attributes in listed(runs.bundle, FORWARD, runs.cuda):
         variants = runs.variants(problem)
         if not variants:
             continue
-        case = Case(runs.cuda, reference, operands, attributes)
+        case = case_of(runs.cuda, reference, operands, attributes)
         inferred = runs.bundle.infer(problem, capi.CUDA)["results"]
         for variant in variants:
             results = [case.tensors.empty(r["dtype"], r["dims"]) if r["present"] else None for r in inferred]
             us, why = runs.launch(problem, variant, case.device, results)
-            if why:
-                report.hold(f"forward {short(variant, operands)}", False, why)
-                continue
-            record(report, rows, "forward", variant, operands, attributes, us, case.forward_errors(*results))
+            yield Run("forward", variant, operands, attributes, us, why or case.forward_errors(*results), why)
         case.tensors.free()
 
 
-def check_backward(report, runs, reference, rows):
-    for problem, operands, attributes in listed(runs.bundle, "attention.sdpa_backward", runs.cuda):
+def forward_of(operands, attributes):
+    """The forward problem that gives a backward one its o and stats: (capi.Problem, operands)."""
+    allowed = ("scale", "layout", "mask", "window", "dropout", "score_mod", "score_scalars")
+    own = operands[:3] + operands[6:]
+    return capi.Problem(FORWARD, own, {k: v for k, v in attributes.items() if k in allowed} | {"with_stats": True}), own
+
+
+def backward_runs(runs, reference, case_of=Case):
+    """The same of the backward op, on the o and stats of the forward op's first variant."""
+    for problem, operands, attributes in listed(runs.bundle, BACKWARD, runs.cuda):
         variants = runs.variants(problem)
-        forward_operands = operands[:3] + operands[6:]
-        allowed = ("scale", "layout", "mask", "window", "dropout", "score_mod", "score_scalars")
-        forward = capi.Problem("attention.sdpa_forward", forward_operands,
-                               {k: v for k, v in attributes.items() if k in allowed} | {"with_stats": True})
+        forward, forward_operands = forward_of(operands, attributes)
         first = runs.variants(forward)
         if not variants or not first:
             continue
-        case = Case(runs.cuda, reference, forward_operands, attributes)
-        inferred = runs.bundle.infer(forward, capi.CUDA)["results"]
-        o, stats = [case.tensors.empty(r["dtype"], r["dims"]) for r in inferred]
+        case = case_of(runs.cuda, reference, forward_operands, attributes)
+        o, stats = [case.tensors.empty(r["dtype"], r["dims"]) for r in runs.bundle.infer(forward, capi.CUDA)["results"]]
         _, why = runs.launch(forward, first[0], case.device, [o, stats])
         if why:
-            report.hold(f"forward for backward {short(first[0], operands)}", False, why)
+            yield Run("forward for backward", first[0], operands, attributes, why=why)
             continue
         dout, dout_host = case.tensors.random(NAMES[o.dtype], o.dims)
         given = case.device[:3] + [o, dout, stats] + case.device[3:]
@@ -232,25 +266,8 @@ def check_backward(report, runs, reference, rows):
         for variant in variants:
             results = [case.tensors.empty(r["dtype"], r["dims"]) if r["present"] else None for r in inferred]
             us, why = runs.launch(problem, variant, given, results)
-            if why:
-                report.hold(f"backward {short(variant, operands)}", False, why)
-                continue
-            record(report, rows, "backward", variant, operands, attributes, us,
-                   case.backward_errors(o, stats, dout_host, results))
+            yield Run("backward", variant, operands, attributes, us, why or case.backward_errors(o, stats, dout_host, results), why)
         case.tensors.free()
-
-
-LIMITS = {"bf16": 4e-2, "f16": 1e-2}  # of a row's largest magnitude; the manifest's own tolerances
-
-
-def record(report, rows, way, variant, operands, attributes, us, errors):
-    limit = LIMITS[operands[0][0]]
-    held = all(e <= (limit if name != "stats" else 1e-3) for name, e in errors.items())
-    worst = ", ".join(f"{n} {e:.2g}" for n, e in errors.items())
-    what = ", ".join(f"{k}={v}" for k, v in attributes.items() if k in ("mask", "window", "score_mod", "layout"))
-    report.hold(f"{way} {short(variant, operands)} {what}", held, worst)
-    rows.append([way, variant.split("/")[1].split("[")[0], operands[0][0], "x".join(map(str, operands[0][1])),
-                 what, f"{us:.1f}", f"{flops(operands, attributes, way == 'backward') / us / 1e6:.0f}", worst])
 
 
 def main():
@@ -259,8 +276,12 @@ def main():
     reference = runner.load_reference("attention", [ROOT / "kernels"])
     runs, rows = Runs(cuda, bundle), []
     start = time.time()
-    check_forward(report, runs, reference, rows)
-    check_backward(report, runs, reference, rows)
+    for run in itertools.chain(forward_runs(runs, reference), backward_runs(runs, reference)):
+        report.hold(str(run), run.right(), run.worst())
+        if run.why is None:
+            rate = flops(run.operands, run.attributes, run.way == "backward") / run.us / 1e6
+            rows.append([run.way, run.variant.split("/")[1].split("[")[0], run.operands[0][0], "x".join(map(str, run.operands[0][1])),
+                         run.what(), f"{run.us:.1f}", f"{rate:.0f}", run.worst()])
     report.fact("seconds", round(time.time() - start, 1))
     report.table("Launches in a captured graph", ["way", "variant", "dtype", "q", "problem", "us", "TFLOP/s", "largest error of a row"],
                  rows)

@@ -47,7 +47,7 @@ class Blob:
 
 
 def blob_of(variant):
-    found = subprocess.run([str(ROOT / "build/release/kbundle"), "extract", BUNDLE, variant, "-o", "-"], capture_output=True)
+    found = subprocess.run([str(ROOT / "build/release/kbundle"), "extract", BUNDLE, variant, "--step", "1", "-o", "-"], capture_output=True)
     if found.returncode:
         raise RuntimeError(f"kbundle extract {variant}: {found.stderr.decode()[-300:]}")
     return Blob(found.stdout)

@@ -30,7 +30,8 @@ def main():
         text = child.stdout + child.stderr
         summary = [line for line in text.splitlines() if "SUMMARY" in line]
         findings = [line for line in text.splitlines() if line.startswith("=========")]
-        print("\n".join(findings[:40]) if child.returncode else "")
+        if child.returncode:
+            print("\n".join(findings[:40] + child.stdout.splitlines()[-20:]))
         report.hold(f"{check} of {script[0]}: no finding", child.returncode == 0 and summary,
                     f"code {child.returncode}: {summary or text[-300:]}")
         report.fact(f"{check} of {script[0]}", " ".join(summary).strip("= "))

@@ -1,0 +1,186 @@
+"""Attention by cuDNN's plans and by our own kernels on many small problems, against float64: every mask, layout, dtype and number of key
+heads, sequences of no token among them; random score modifiers; plans made for another driver version, another device, another
+cuDNN. The bundles are those of grid_bundles.py.
+
+Of each problem one key head with its queries' heads of each batch is compared. KB_OTHER_CUDNN: the folder of the second cuDNN.
+"""
+
+import collections
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+import attention
+import launch_cost
+from conformance import capi, devices, runner
+from report import Report
+
+ROOT = capi.ROOT
+FOLDER = ROOT / "build/attention_grid"
+
+
+class Case(attention.Case):
+    """The first batch has no keys, the second no queries."""
+
+    def lengths(self, number, operands):
+        made = np.maximum(super().lengths(number, operands), 2)
+        made[0 if number == 5 else 1] = 0
+        return made
+
+    def chosen(self):
+        q, k = (attention.heads_first(x, self.attributes) for x in self.host[:2])
+        for b in range(q.shape[0]):
+            yield b, b % k.shape[1]
+
+
+class Launched(attention.Runs):
+    """One launch, in a capture, of which only the result matters."""
+
+    def time(self, launch):
+        return 0.0
+
+
+def every_run(name, cuda):
+    runs = Launched(cuda, capi.Bundle(FOLDER / f"{name}.kb"))
+    reference = runner.load_reference("attention", [FOLDER / name])
+    return itertools.chain(attention.forward_runs(runs, reference, Case), attention.backward_runs(runs, reference, Case))
+
+
+def provider(run):
+    return "cuDNN" if "/cudnn[" in run.variant else "our kernels"
+
+
+def counted(report, title, runs):
+    """A bar for each op and provider: right on each problem that it takes."""
+    of = collections.defaultdict(list)
+    for run in runs:
+        of[run.way, provider(run)].append(run)
+    for (way, by), found in sorted(of.items()):
+        wrong = [f"{run}: {run.worst()}" for run in found if not run.right()]
+        for text in wrong[:8]:
+            print(f"     {text}")
+        report.bar(f"{title}, {way}, {by}: problems that are right", len(found) - len(wrong), len(found), "problems", at_least=True)
+    return of
+
+
+def grid(report, cuda):
+    modified = sorted(path.stem for path in FOLDER.glob("modifiers*.kb"))
+    for title, names in (("masks x layouts x dtypes x heads", ["grid"]), ("random score modifiers", modified)):
+        found = counted(report, title, itertools.chain(*(every_run(name, cuda) for name in names)))
+        for way in ("forward", "backward"):
+            every = sum(len(list(attention.listed(capi.Bundle(FOLDER / f"{name}.kb"), f"attention.sdpa_{way}", cuda))) for name in names)
+            report.bar(f"{title}, {way}: problems", every, 50, at_least=True)
+            report.fact(f"{title}, {way}: problems that cuDNN refused", every - len(found[way, "cuDNN"]))
+
+
+def first_problem(bundle):
+    [row] = bundle.describe("attention.sdpa_forward", with_variants=False)["ops"]
+    problem = row["problems"][0]
+    operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in problem["operands"]]
+    return capi.Problem("attention.sdpa_forward", operands, problem["attributes"])
+
+
+def refusal(name):
+    """Why the first problem of a bundle gets no plan."""
+    bundle = capi.Bundle(FOLDER / f"{name}.kb")
+    try:
+        return f"it was planned: {capi.Plan(bundle, first_problem(bundle), capi.CUDA).variant}"
+    except capi.KbError as error:
+        return str(error)
+
+
+def bits(name, cuda):
+    """Results of the plans of one bundle on its problems, on the same data."""
+    made = []
+    for run in attention.forward_runs(Launched(cuda, capi.Bundle(FOLDER / f"{name}.kb")), None, Unjudged):
+        assert run.why is None, run.why
+        made += run.errors
+    return made
+
+
+class Unjudged(Case):
+    def forward_errors(self, o, stats):
+        return [o.get().tobytes(), stats.get().tobytes()]
+
+
+def devices_differ(report, cuda):
+    runs = list(every_run("driver", cuda))
+    counted(report, "planned for another driver version", runs)
+    report.hold("planned for another driver version: the same bits", bits("driver", cuda) == bits("live", cuda))
+    why = refusal("processors")
+    report.hold("planned for another device: refused, by the field's name", "multiProcessorCount" in why and "132" in why, why)
+
+
+# ---- Another cuDNN, in a process of its own ----
+
+def in_child(report, name, folder):
+    """What each plan of a bundle is, and whether it is right, in a process whose cuDNN is another."""
+    env = dict(os.environ, LD_LIBRARY_PATH=folder + os.pathsep + os.environ.get("LD_LIBRARY_PATH", ""))
+    child = subprocess.run([sys.executable, __file__, "child", name], env=env, capture_output=True, text=True, timeout=120)
+    if child.returncode:
+        return report.hold(f"{name}.kb in a process with another cuDNN", False, child.stderr.strip()[-300:])
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def child(name):
+    launch_cost.frameworks_libraries()
+    cuda = devices.Cuda()
+    version = launch_cost.library("libcudnn.so.9").cudnnGetVersion()
+    made = {"version": version, "runs": [[r.variant, r.right(), str(r), r.worst()] for r in every_run(name, cuda)] if name == "versions" else [],
+            "refusal": refusal(name)}
+    print(json.dumps(made))
+
+
+def versions(report, cuda):
+    own = launch_cost.library("libcudnn.so.9").cudnnGetVersion()
+    why = refusal("newer")
+    report.hold("plans of a newer cuDNN alone: an error that names both versions", text(own) in why and "made by cuDNN" in why, why)
+    counted(report, f"plans of two versions, cuDNN {text(own)}", every_run("versions", cuda))
+    folder = os.environ.get("KB_OTHER_CUDNN")
+    if not folder:
+        report.fact("the second cuDNN", "not here: KB_OTHER_CUDNN names its folder")
+        return
+    if found := in_child(report, "versions", folder):
+        other = found["version"]
+        right = [r for r in found["runs"] if r[1]]
+        for _, _, what, worst in [r for r in found["runs"] if not r[1]][:8]:
+            print(f"     {what}: {worst}")
+        report.hold("the second process has another cuDNN", other != own, f"{text(other)}")
+        report.bar(f"plans of two versions, cuDNN {text(other)}: plans that are right", len(right), max(1, len(found["runs"])), "plans", at_least=True)
+        report.hold("each is a plan of that version", all(f"CUDNN={number(other)}" in r[0] for r in found["runs"]), str(found["runs"][:1]))
+    if found := in_child(report, "live", folder):
+        why = found["refusal"]
+        report.hold("plans of an older cuDNN alone: an error that names both versions", text(own) in why and text(found["version"]) in why, why)
+
+
+def text(version):
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
+def number(version):
+    return version
+
+
+def main():
+    if sys.argv[1:2] == ["child"]:
+        return child(sys.argv[2])
+    report = Report("attention on many small problems")
+    if not report.hold("build/attention_grid is there", (FOLDER / "grid.kb").exists(), "make it with tests/gpu/grid_bundles.py and bring it along"):
+        report.finish()
+    launch_cost.frameworks_libraries()
+    cuda = devices.Cuda()
+    grid(report, cuda)
+    devices_differ(report, cuda)
+    if (FOLDER / "versions.kb").exists():
+        versions(report, cuda)
+    else:
+        report.fact("plans of two versions", "not made: KBUNDLE_CUDNN named no second library when the bundles were")
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
