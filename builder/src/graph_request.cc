@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kPlanAlignment = 16;
+constexpr int64_t kKeyTile = 128;  // a multiple of the keys that a tile of any attention engine has
 
 // Which of cuDNN's plans, in its order: the tunables end with it and the version.
 int64_t PlanOf(const Template::Point& point) {
@@ -54,10 +55,13 @@ class Request {
     const int64_t choice = AttributeOf("score_mod");
     if (choice <= 0) return Status();
     const ScoreExpression& mod = op_.score_mods.at(static_cast<size_t>(choice) - 1).expression;
-    KB_ASSIGN_OR_RETURN((*request)["score_mod"], LowerScoreMod(mod));
+    int64_t keys = 0;
     if (graph.score == GraphNode::ScoreUse::kSlope) {
-      KB_ASSIGN_OR_RETURN((*request)["score_mod_backward"], LowerScoreModBackward(mod));
+      const int64_t all = (*request)["tensors"]["k"]["dims"].at(2);
+      keys = all % kKeyTile == 0 ? 0 : all;
+      KB_ASSIGN_OR_RETURN((*request)["score_mod_backward"], LowerScoreModBackward(mod, keys));
     }
+    KB_ASSIGN_OR_RETURN((*request)["score_mod"], LowerScoreMod(mod, keys));
     for (size_t i = 0; i < mod.scalars.size(); ++i) {
       (*request)["scalars"][mod.scalars[i]] = graph.score_scalars + 1 + static_cast<int>(i);
     }

@@ -14,17 +14,19 @@ using nlohmann::json;
 
 using MaybeRef = std::optional<Ref>;
 
+constexpr double kNotSeen = -1e9;  // a score of which no softmax has anything left
 constexpr int kMaxNodes = 256;
 constexpr int kMaxAttempts = 4096;  // turning operations about may try the same part again
 
 class Lowering {
  public:
-  explicit Lowering(const ScoreExpression& expression)
-      : expression_(expression), graph_(expression.graph) {}
+  Lowering(const ScoreExpression& expression, int64_t keys)
+      : expression_(expression), graph_(expression.graph), keys_(keys) {}
 
   Status Forward() {
     MaybeRef result = Lower(expression_.value);
     if (!result && Widen()) result = Lower(expression_.value);
+    if (result) result = Guarded(*result, kNotSeen);
     if (!result) return Refusal("score_mod");
     forward_ = *result;
     return Status();
@@ -36,6 +38,7 @@ class Lowering {
     MaybeRef result = Combine(ScoreOp::kMul, gradient, expression_.slope);
     if (!result && Widen()) result = Combine(ScoreOp::kMul, gradient, expression_.slope);
     if (result && result->by_value()) result = Emit("MUL", gradient, *result);
+    if (result) result = Guarded(*result, 0);
     if (!result) return Refusal("the derivative of score_mod");
     backward_ = *result;
     return Status();
@@ -56,6 +59,17 @@ class Lowering {
  private:
   const ScoreNode& At(int id) const { return graph_.node(id); }
 
+  // What keys behind the last one have: `otherwise`.
+  MaybeRef Guarded(Ref result, double otherwise) {
+    if (keys_ == 0) return result;
+    const MaybeRef wide = Selectable(result);
+    const int k = static_cast<int>(kScoreIndices.find('k'));
+    const MaybeRef inside = Emit("CMP_LT", Ref{Ref::Kind::kIndex, k, 0},
+                                 Ref{Ref::Kind::kValue, 0, static_cast<double>(keys_)});
+    if (!wide || !inside) return std::nullopt;
+    return Emit("SELECT", *wide, Ref{Ref::Kind::kValue, 0, otherwise}, *inside);
+  }
+
   // What could not be lowered may be tried again, now with values made tensors.
   bool Widen() {
     if (widen_) return false;
@@ -66,6 +80,7 @@ class Lowering {
     return true;
   }
 
+  // Of the scores' dims.
   MaybeRef Widened(Ref value) {
     const int q = static_cast<int>(kScoreIndices.find('q'));
     const MaybeRef zero = Emit("MUL", Ref{Ref::Kind::kIndex, q, 0}, Ref{Ref::Kind::kValue, 0, 0});
@@ -88,7 +103,10 @@ class Lowering {
   MaybeRef Emit(std::string mode, Ref x, Ref y = {}, Ref z = {}) {
     const Pointwise node{std::move(mode), x, y, z};
     const auto [found, fresh] = known_.try_emplace(node, static_cast<int>(nodes_.size()));
-    if (fresh) nodes_.push_back(node);
+    if (fresh) {
+      nodes_.push_back(node);
+      broadcast_.push_back(IsBroadcast(x) && IsBroadcast(y) && IsBroadcast(z));
+    }
     if (nodes_.size() > kMaxNodes) {
       if (reason_.empty()) reason_ = fmt::format("it takes over {} nodes", kMaxNodes);
       return std::nullopt;
@@ -162,8 +180,22 @@ class Lowering {
 
   MaybeRef Negative(Ref x) { return Emit("MUL", x, Ref{Ref::Kind::kValue, 0, -1}); }
 
-  MaybeRef Select(int id, int condition, Ref a, Ref b) {
-    if (a == b && !a.by_value()) return a;
+  // Whether it has dims of its own, not those of the scores: what is made of tensors and values.
+  bool IsBroadcast(const Ref& ref) const {
+    if (ref.kind == Ref::Kind::kNode) return broadcast_[static_cast<size_t>(ref.index)];
+    return ref.kind == Ref::Kind::kTensor || ref.kind == Ref::Kind::kNone || ref.by_value();
+  }
+
+  // One that cuDNN selects rightly.
+  MaybeRef Selectable(Ref ref) {
+    return ref.by_value() || !IsBroadcast(ref) ? MaybeRef(ref) : Widened(ref);
+  }
+
+  MaybeRef Select(int id, int condition, Ref x, Ref y) {
+    if (x == y && !x.by_value()) return x;
+    const MaybeRef wide_x = Selectable(x), wide_y = Selectable(y);
+    if (!wide_x || !wide_y) return std::nullopt;
+    const Ref a = *wide_x, b = *wide_y;
     if (a.by_value() && b.by_value()) {
       if (!widen_) return Refuse(id, "selects between two values, and cuDNN needs a tensor");
       const MaybeRef tensor = Widened(a);
@@ -249,6 +281,7 @@ class Lowering {
 
   // x op e, where e alone cannot be lowered, but its parts may be combined with x.
   MaybeRef Distribute(ScoreOp op, Ref x, int e) {
+    if (IsComparison(op)) return std::nullopt;  // cuDNN selects between numbers only
     const ScoreNode node = At(e);
     const auto [a, b, c] = node.operands;
     if (node.op == ScoreOp::kSelect) {
@@ -337,7 +370,9 @@ class Lowering {
 
   const ScoreExpression& expression_;
   const ScoreGraph& graph_;
+  const int64_t keys_;
   std::vector<Pointwise> nodes_;  // operands first
+  std::vector<bool> broadcast_;   // of nodes_
   std::map<Pointwise, int> known_;
   struct Known {
     MaybeRef ref;
@@ -353,14 +388,14 @@ class Lowering {
 
 }  // namespace
 
-Result<json> LowerScoreMod(const ScoreExpression& expression) {
-  Lowering lowering(expression);
+Result<json> LowerScoreMod(const ScoreExpression& expression, int64_t keys) {
+  Lowering lowering(expression, keys);
   KB_RETURN_IF_ERROR(lowering.Forward());
   return lowering.ForwardJson();
 }
 
-Result<json> LowerScoreModBackward(const ScoreExpression& expression) {
-  Lowering lowering(expression);
+Result<json> LowerScoreModBackward(const ScoreExpression& expression, int64_t keys) {
+  Lowering lowering(expression, keys);
   KB_RETURN_IF_ERROR(lowering.Forward());
   KB_RETURN_IF_ERROR(lowering.Backward());
   return lowering.BackwardJson();

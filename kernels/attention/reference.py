@@ -10,14 +10,17 @@ the kernels receive them.
 """
 
 import ast
+import concurrent.futures
 import functools
 import math
+import os
 import pathlib
 import tomllib
 
 import numpy as np
 
-_PART = 1 << 22  # scores that are in memory at a time
+_PART = 1 << 22  # scores of a part, which a thread has in memory at a time
+_THREADS = min(16, os.cpu_count() or 1)
 _PHILOX = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -120,15 +123,20 @@ class Modifier:
 
     def __call__(self, s, indices, lengths, scalars, tensors):
         """(modified, derivative) of s[q, k]; indices and lengths by the names b, h, q, k."""
-        self.indices, self.lengths = indices, lengths
-        self.names = {name: _Dual(np.float64(value)) for name, value in indices.items()} | {"s": _Dual(s, np.ones_like(s))}
-        self.names |= {name: _Dual(np.float64(np.float32(value))) for name, value in zip(self.scalars, scalars, strict=True)}
-        self.tables = dict(zip(self.tensors, tensors))
+        names = {name: _Dual(np.float64(value)) for name, value in indices.items()} | {"s": _Dual(s, np.ones_like(s))}
+        names |= {name: _Dual(np.float64(np.float32(value))) for name, value in zip(self.scalars, scalars, strict=True)}
         with np.errstate(all="ignore"):
-            made = self.evaluate(self.tree)
+            made = _Evaluation(names, indices, lengths, dict(zip(self.tensors, tensors))).of(self.tree)
         return np.broadcast_to(made.value, s.shape), np.broadcast_to(made.slope, s.shape)
 
-    def evaluate(self, node):
+
+class _Evaluation:
+    """Of one expression at some scores."""
+
+    def __init__(self, names, indices, lengths, tables):
+        self.names, self.indices, self.lengths, self.tables = names, indices, lengths, tables
+
+    def of(self, node):
         match node:
             case ast.Constant():
                 return _Dual(np.float64(node.value))
@@ -139,20 +147,20 @@ class Modifier:
                 table = self.tables[node.value.id].reshape([self.lengths[dim] for dim in dims])
                 return _Dual(table[tuple(self.indices[dim] for dim in dims)])
             case ast.UnaryOp(op=ast.USub()):
-                return _OPERATORS[ast.Sub](_Dual(0.0), self.evaluate(node.operand))
+                return _OPERATORS[ast.Sub](_Dual(0.0), self.of(node.operand))
             case ast.UnaryOp(op=ast.Not()):
-                return np.logical_not(self.evaluate(node.operand))
+                return np.logical_not(self.of(node.operand))
             case ast.UnaryOp():
-                return self.evaluate(node.operand)
+                return self.of(node.operand)
             case ast.BinOp():
-                return _OPERATORS[type(node.op)](self.evaluate(node.left), self.evaluate(node.right))
+                return _OPERATORS[type(node.op)](self.of(node.left), self.of(node.right))
             case ast.Compare():
-                return _COMPARISONS[type(node.ops[0])](self.evaluate(node.left).value, self.evaluate(node.comparators[0]).value)
+                return _COMPARISONS[type(node.ops[0])](self.of(node.left).value, self.of(node.comparators[0]).value)
             case ast.BoolOp():
                 both = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-                return functools.reduce(both, map(self.evaluate, node.values))
+                return functools.reduce(both, map(self.of, node.values))
             case ast.Call():
-                return _FUNCTIONS[node.func.id](*map(self.evaluate, node.args))
+                return _FUNCTIONS[node.func.id](*map(self.of, node.args))
 
 
 @functools.lru_cache(maxsize=None)
@@ -208,6 +216,16 @@ class _Scores:
                 for first in range(0, self.queries, step):
                     yield b, h, slice(first, min(first + step, self.queries))
 
+    def by_parts(self, compute):
+        """(b, h, rows, what compute gives for them) of all parts in their order; of a large problem on several threads."""
+        parts = list(self.parts())
+        if self.batch * self.heads * self.queries * self.keys <= _PART:
+            yield from ((*part, compute(*part)) for part in parts)
+            return
+        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+            for part, made in zip(parts, pool.map(lambda part: compute(*part), parts)):
+                yield *part, made
+
     def bias_of(self, array, b, h):
         """The part of bias (or of its gradient) that this batch and head use."""
         return array[b if array.shape[0] > 1 else 0, h if array.shape[1] > 1 else 0]
@@ -253,11 +271,15 @@ def sdpa_forward(q, k, v, bias=None, q_lengths=None, kv_lengths=None, dropout_st
     v = _heads_first(v, layout)
     o = np.zeros(scores.q.shape[:3] + v.shape[-1:])
     stats = np.full(scores.q.shape[:3], -np.inf)
-    for b, h, rows in scores.parts():
+
+    def compute(b, h, rows):
         score, _ = scores.of(b, h, rows)
         stats[b, h, rows] = _log_sum_exp(score)
         p = _probabilities(score, stats[b, h, rows])
         o[b, h, rows] = (p * scores.keep(b, h, rows)) @ v[b, h // scores.group]
+
+    for _ in scores.by_parts(compute):
+        pass
     return _heads_first(o, layout), stats if with_stats else None
 
 
@@ -268,18 +290,22 @@ def sdpa_backward(q, k, v, o, dout, stats, bias=None, q_lengths=None, kv_lengths
     v, o, dout = (_heads_first(x, layout) for x in (v, o, dout))
     dq, dk, dv = np.zeros(scores.q.shape), np.zeros(scores.k.shape), np.zeros(v.shape)
     dbias = np.zeros(bias.shape) if bias_gradient else None
-    for b, h, rows in scores.parts():
+
+    def compute(b, h, rows):
         kv = h // scores.group
         score, slope = scores.of(b, h, rows)
         p, keep = _probabilities(score, stats[b, h, rows]), scores.keep(b, h, rows)
         dp = (dout[b, h, rows] @ v[b, kv].T) * keep
         dscore = p * (dp - np.sum(o[b, h, rows] * dout[b, h, rows], axis=-1, keepdims=True))
-        dv[b, kv] += (p * keep).T @ dout[b, h, rows]
-        if bias_gradient:
-            scores.bias_of(dbias, b, h)[rows] += dscore
         ds = scores.scale * slope * dscore
         dq[b, h, rows] = ds @ scores.k[b, kv]
-        dk[b, kv] += ds.T @ scores.q[b, h, rows]
+        return ds.T @ scores.q[b, h, rows], (p * keep).T @ dout[b, h, rows], dscore if bias_gradient else None
+
+    for b, h, rows, (of_k, of_v, of_bias) in scores.by_parts(compute):
+        dk[b, h // scores.group] += of_k
+        dv[b, h // scores.group] += of_v
+        if bias_gradient:
+            scores.bias_of(dbias, b, h)[rows] += of_bias
     dq, dk, dv = (_heads_first(x, layout) for x in (dq, dk, dv))
     return dq, dk, dv, dbias
 
@@ -298,13 +324,15 @@ def sdpa_fp8_forward(q, k, v, descale_q, descale_k, descale_v, descale_s, scale_
     v = _heads_first(v, layout)
     o = np.zeros(scores.q.shape[:3] + v.shape[-1:])
     stats = np.full(scores.q.shape[:3], -np.inf)
-    amax_s = 0.0
-    for b, h, rows in scores.parts():
+
+    def compute(b, h, rows):
         score, _ = scores.of(b, h, rows)
         stats[b, h, rows] = _log_sum_exp(score)
         p = _probabilities(score, stats[b, h, rows])
-        amax_s = max(amax_s, np.max(p, initial=0.0))
         o[b, h, rows] = _rounded(p * scale_s, dtype) @ v[b, h // scores.group] * (descale_s * descale_v)
+        return np.max(p, initial=0.0)
+
+    amax_s = max((largest for *_, largest in scores.by_parts(compute)), default=0.0)
     amax_o = np.max(np.abs(o), initial=0.0)
     return _rounded(_heads_first(o, layout) * scale_o, dtype), amax_s, amax_o, stats if with_stats else None
 

@@ -1,6 +1,6 @@
 // What a score modifier is lowered to for cuDNN computes the same, forward and backward, by cuDNN's
-// rules: what is by value is only ever the operand y. What cannot be lowered is refused with the
-// part that is the reason.
+// rules: what is by value is only ever the operand y, what is selected has the dims of the scores,
+// and keys behind the last one get nothing. What cannot be lowered is refused with the reason.
 #include "score_lower.h"
 
 #include <fmt/format.h>
@@ -36,6 +36,15 @@ class Interpreter {
       for (const char* name : {"x", "z"}) {
         EXPECT_FALSE(node.contains(name) && IsByValue(node[name])) << name << " of " << node;
       }
+      bool broadcast = true;
+      for (const char* name : {"x", "y", "z"}) {
+        if (!node.contains(name)) continue;
+        broadcast = broadcast && IsBroadcast(node[name]);
+        if (node.at("mode") != "SELECT" || std::string(name) == "z") continue;
+        EXPECT_FALSE(IsLogic(lowered, node[name])) << node;
+        EXPECT_TRUE(IsByValue(node[name]) || !IsBroadcast(node[name])) << lowered;
+      }
+      broadcast_.push_back(broadcast);
       values_.push_back(Apply(node));
     }
     EXPECT_FALSE(IsByValue(lowered.at("result"))) << lowered;
@@ -44,6 +53,22 @@ class Interpreter {
 
  private:
   static bool IsByValue(const json& ref) { return ref.contains("scalar") || ref.contains("value"); }
+
+  bool IsBroadcast(const json& ref) const {
+    if (ref.contains("node")) return broadcast_.at(ref["node"].get<int>() - 1);
+    return ref.contains("tensor") || IsByValue(ref);
+  }
+
+  // Of the nodes of one list; a backward's may refer to others.
+  static bool IsLogic(const json& lowered, const json& ref) {
+    for (const json& node : lowered.at("nodes")) {
+      const std::string mode = node.at("mode");
+      if (ref.contains("node") && node.at("id") == ref.at("node")) {
+        return mode.starts_with("CMP_") || mode.starts_with("LOGICAL_");
+      }
+    }
+    return false;
+  }
 
   double Of(const json& ref) const {
     if (ref.contains("node")) return values_.at(ref["node"].get<int>() - 1);
@@ -94,6 +119,7 @@ class Interpreter {
   const ScorePoint& point_;
   const double gradient_;
   std::vector<double> values_;
+  std::vector<bool> broadcast_;
 };
 
 // Which side a comparison with NaN takes is not promised.
@@ -186,7 +212,7 @@ TEST(ScoreLower, MakesTensorsOfValuesOnlyWhereNothingElseServes) {
   for (const char* text :
        {"s + exp(cap * gain)", "select(cap > 0, s, 2 * s)", "s + exp(select(q > k, cap, 2))",
         "pow(cap + 4, s)", "select(!(cap > 0), s, gain)", "select(cap > 0 && q > k, cap, gain) + s",
-        "s * min(cap, gain) - log(abs(cap) + 1.5)"}) {
+        "s * min(cap, gain) - log(abs(cap) + 1.5)", "min(s, select(k == 2 * q, 1.75, cap))"}) {
     const ScoreExpression e = Parse(text);
     const auto forward = LowerScoreMod(e), backward = LowerScoreModBackward(e);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
@@ -198,6 +224,36 @@ TEST(ScoreLower, MakesTensorsOfValuesOnlyWhereNothingElseServes) {
             R"({"id":2,"mode":"ADD","x":{"node":1},"y":{"scalar":"gain"}},)"
             R"({"id":3,"mode":"MUL","x":{"node":2},"y":{"scalar":"cap"}},)"
             R"({"id":4,"mode":"ADD","x":{"score":true},"y":{"node":3}}],"result":{"node":4}})");
+}
+
+TEST(ScoreLower, SelectsATensorOnlyAfterGivingItTheDimsOfTheScores) {
+  EXPECT_EQ(LowerScoreMod(Parse("select(k > q, slope[h], s)"))->dump(),
+            R"({"nodes":[{"id":1,"mode":"MUL","x":{"index":"q"},"y":{"value":0.0}},)"
+            R"({"id":2,"mode":"ADD","x":{"node":1},"y":{"tensor":"slope"}},)"
+            R"({"id":3,"mode":"CMP_GT","x":{"index":"k"},"y":{"index":"q"}},)"
+            R"({"id":4,"mode":"SELECT","x":{"node":2},"y":{"score":true},"z":{"node":3}}],)"
+            R"("result":{"node":4}})");
+}
+
+TEST(ScoreLower, KeepsKeysBehindTheLastOneOut) {
+  ScoreRandom random(11);
+  for (const char* text : {"sqrt(abs(s) + 0.5)", "s", "s * slope[h]", "select(k > q, cap, s)"}) {
+    const ScoreExpression e = Parse(text);
+    const auto forward = LowerScoreMod(e, 10), backward = LowerScoreModBackward(e, 10);
+    ASSERT_TRUE(forward.ok()) << forward.status().ToString();
+    ASSERT_TRUE(backward.ok()) << backward.status().ToString();
+    for (int key : {0, 9, 10, 63}) {
+      ScorePoint point = random.Point();
+      point.indices[kScoreIndices.find('k')] = key;
+      const bool inside = key < 10;
+      if (!inside) point.s = -INFINITY;
+      Interpreter interpreter(e, point, 2.0);
+      const double value = EvaluateScore(e.graph, e.value, point);
+      const double slope = EvaluateScore(e.graph, e.slope, point);
+      EXPECT_EQ(interpreter.Run(*forward), inside ? value : -1e9) << text;
+      EXPECT_EQ(interpreter.Run(*backward), inside ? 2.0 * slope : 0.0) << text;
+    }
+  }
 }
 
 TEST(ScoreLower, SaysThatItTakesTooManyNodes) {

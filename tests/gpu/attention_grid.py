@@ -40,6 +40,11 @@ class Case(attention.Case):
 class Launched(attention.Runs):
     """One launch, in a capture, of which only the result matters."""
 
+    def variants(self, problem):
+        """Without plans of a cuDNN that this process does not have."""
+        loaded = f"CUDNN={launch_cost.library('libcudnn.so.9').cudnnGetVersion()}"
+        return [v for v in super().variants(problem) if "/cudnn[" not in v or loaded in v]
+
     def time(self, launch):
         return 0.0
 
@@ -72,23 +77,17 @@ def grid(report, cuda):
     for title, names in (("masks x layouts x dtypes x heads", ["grid"]), ("random score modifiers", modified)):
         found = counted(report, title, itertools.chain(*(every_run(name, cuda) for name in names)))
         for way in ("forward", "backward"):
-            every = sum(len(list(attention.listed(capi.Bundle(FOLDER / f"{name}.kb"), f"attention.sdpa_{way}", cuda))) for name in names)
+            every = sum(len(list(attention.listed(capi.Bundle(FOLDER / f"{name}.kb"), f"attention.sdpa_{way}", None))) for name in names)
             report.bar(f"{title}, {way}: problems", every, 50, at_least=True)
             report.fact(f"{title}, {way}: problems that cuDNN refused", every - len(found[way, "cuDNN"]))
 
 
-def first_problem(bundle):
-    [row] = bundle.describe("attention.sdpa_forward", with_variants=False)["ops"]
-    problem = row["problems"][0]
-    operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in problem["operands"]]
-    return capi.Problem("attention.sdpa_forward", operands, problem["attributes"])
-
-
-def refusal(name):
-    """Why the first problem of a bundle gets no plan."""
+def planned(name):
+    """The variants that the forward problems of a bundle get when nothing is forced, or the error of the first that gets none."""
     bundle = capi.Bundle(FOLDER / f"{name}.kb")
+    bundle.clear_policy()
     try:
-        return f"it was planned: {capi.Plan(bundle, first_problem(bundle), capi.CUDA).variant}"
+        return [capi.Plan(bundle, problem, capi.CUDA).variant for problem, *_ in attention.listed(bundle, attention.FORWARD, None)]
     except capi.KbError as error:
         return str(error)
 
@@ -111,7 +110,7 @@ def devices_differ(report, cuda):
     runs = list(every_run("driver", cuda))
     counted(report, "planned for another driver version", runs)
     report.hold("planned for another driver version: the same bits", bits("driver", cuda) == bits("live", cuda))
-    why = refusal("processors")
+    why = str(planned("processors"))
     report.hold("planned for another device: refused, by the field's name", "multiProcessorCount" in why and "132" in why, why)
 
 
@@ -130,39 +129,34 @@ def child(name):
     launch_cost.frameworks_libraries()
     cuda = devices.Cuda()
     version = launch_cost.library("libcudnn.so.9").cudnnGetVersion()
-    made = {"version": version, "runs": [[r.variant, r.right(), str(r), r.worst()] for r in every_run(name, cuda)] if name == "versions" else [],
-            "refusal": refusal(name)}
-    print(json.dumps(made))
+    runs = [[r.right(), f"{r}: {r.worst()}"] for r in every_run(name, cuda)] if name == "versions" else []
+    print(json.dumps({"version": version, "runs": runs, "planned": planned(name)}))
 
 
 def versions(report, cuda):
     own = launch_cost.library("libcudnn.so.9").cudnnGetVersion()
-    why = refusal("newer")
+    why = str(planned("newer"))
     report.hold("plans of a newer cuDNN alone: an error that names both versions", text(own) in why and "made by cuDNN" in why, why)
     counted(report, f"plans of two versions, cuDNN {text(own)}", every_run("versions", cuda))
+    report.hold(f"plans of two versions, cuDNN {text(own)}: its own are taken", all(f"CUDNN={own}]" in v for v in planned("versions")))
     folder = os.environ.get("KB_OTHER_CUDNN")
     if not folder:
         report.fact("the second cuDNN", "not here: KB_OTHER_CUDNN names its folder")
         return
     if found := in_child(report, "versions", folder):
-        other = found["version"]
-        right = [r for r in found["runs"] if r[1]]
-        for _, _, what, worst in [r for r in found["runs"] if not r[1]][:8]:
-            print(f"     {what}: {worst}")
-        report.hold("the second process has another cuDNN", other != own, f"{text(other)}")
-        report.bar(f"plans of two versions, cuDNN {text(other)}: plans that are right", len(right), max(1, len(found["runs"])), "plans", at_least=True)
-        report.hold("each is a plan of that version", all(f"CUDNN={number(other)}" in r[0] for r in found["runs"]), str(found["runs"][:1]))
+        other, wrong = found["version"], [what for right, what in found["runs"] if not right]
+        print("".join(f"     {what}\n" for what in wrong[:8]), end="")
+        report.hold("the second process has another cuDNN", other != own, text(other))
+        count = len(found["runs"])
+        report.bar(f"plans of two versions, cuDNN {text(other)}: plans that are right", count - len(wrong), max(1, count), "plans", at_least=True)
+        report.hold(f"plans of two versions, cuDNN {text(other)}: its own are taken", all(f"CUDNN={other}]" in v for v in found["planned"]))
     if found := in_child(report, "live", folder):
-        why = found["refusal"]
+        why = str(found["planned"])
         report.hold("plans of an older cuDNN alone: an error that names both versions", text(own) in why and text(found["version"]) in why, why)
 
 
 def text(version):
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
-
-
-def number(version):
-    return version
 
 
 def main():

@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIMER = ROOT / "build/release/libkb_launch_cost.so"
-CALLS, ROUNDS = 40, 60  # of one batch between waits, and batches
+CALLS, ROUNDS = 20, 200  # of one batch between waits, and batches
 
 
 class Call(ctypes.Structure):
@@ -53,7 +53,8 @@ def sequence(calls):
 
 
 def costs_us(sequences, wait):
-    """Host microseconds of each sequence: medians over batches that take turns, with a wait behind each batch."""
+    """Host microseconds of each sequence, and what each takes beyond the second: medians over batches that take turns, with a wait
+    behind each batch."""
     timer = ctypes.CDLL(str(TIMER)).kb_launch_cost
     timer.restype = ctypes.c_double
     times = [[] for _ in sequences]
@@ -65,7 +66,8 @@ def costs_us(sequences, wait):
                 raise RuntimeError(f"a timed call failed: {-1 - ns:.0f}")
             if round_ >= 3:
                 samples.append(ns / 1e3)
-    return [statistics.median(samples) for samples in times]
+    beyond = [statistics.median(a - b for a, b in zip(samples, times[1])) for samples in times]
+    return [statistics.median(samples) for samples in times], beyond
 
 
 def plan_launch(plan, operands, results, workspace, stream):
