@@ -83,9 +83,9 @@ class CudnnPlan {
   const DriverApi& driver_;
   const CudnnApi& cudnn_;
   CudnnHandles& handles_;
-  const ExecutionPlanBlob blob_;  // its plan names the live driver
-  mutable FreeList<Finalized> finalized_;
+  mutable FreeList<Finalized> finalized_;  // what a launch reads, together
   mutable std::atomic<bool> touched_{false};
+  const ExecutionPlanBlob blob_;  // its plan names the live driver
 };
 
 // Plans by (context, bundle content, blob), each loaded once, as CodeCache does for code.

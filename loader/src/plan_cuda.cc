@@ -75,11 +75,11 @@ struct KernelLaunch {
 
 struct Step {
   StepKind kind = StepKind::kKernel;
-  KernelLaunch kernel;
+  uint8_t value = 0;  // memset
   CudnnLaunch execution_plan;
+  KernelLaunch kernel;
   Pointer target, source;  // memset and copy
   size_t bytes = 0;
-  uint8_t value = 0;
   std::unique_ptr<const MatrixProduct> product;
   std::string name;  // for messages
 
