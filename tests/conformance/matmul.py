@@ -12,6 +12,8 @@ from conformance import capi, compare, devices, runner
 
 # m, n, k: less than a tile, tiles and one more, several tiles; odd depths, one longer than what is summed in one go.
 SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 13), (12, 32, 64), (13, 33, 257), (97, 65, 31), (96, 64, 300), (200, 130, 17)]
+# The same of up to 8 rows: odd ones, rows of whole vectors, depths that several blocks share.
+FEW_ROWS = [(1, 1, 1), (1, 264, 2048), (2, 71, 1030), (5, 1, 13), (7, 136, 517), (8, 136, 2056)]
 LEADS = [(), (3,), (2, 2)]
 C, BIAS, AUX, MASK, SCALES = "c", "bias", "aux", "mask", "scales"
 CASES = [  # operands beside a and b, attributes
@@ -32,6 +34,8 @@ CASES = [  # operands beside a and b, attributes
     ((SCALES,), {"fast_accumulation": True}),
     ((SCALES, BIAS), {"epilogue": "gelu"}),
 ]
+
+PRODUCTS = [case for case in CASES if not {"with_aux", "bias_gradient"} & set(case[1]) and not {AUX, MASK, SCALES} & set(case[0])]
 
 
 def swapped(trans, array):
@@ -66,6 +70,7 @@ class Cases:
         self.conformance = runner.Conformance(bundle_path, device, roots)
         self.op = next(op for op in self.conformance.ops() if op["name"] == "matmul.matmul")
         self.reference = runner.load_reference("matmul", roots)
+        self._legal = {}  # ids by problem
 
     def variants(self):
         return [variant for variant, reason in self.conformance.variants(self.op) if not reason]
@@ -83,17 +88,33 @@ class Cases:
             self.run_one(outcome, variant, arrays, {"trans_a": trans_a, "trans_b": trans_b} | attributes)
         return outcome
 
+    def run_few_rows(self, variant):
+        """The same of products of few rows, each with b in both layouts."""
+        outcome = runner.Outcome(variant["id"])
+        for number, (size, (wanted, attributes), trans_b) in enumerate(itertools.product(FEW_ROWS, PRODUCTS, (False, True))):
+            trans_a, lead = size[0] == 1 and number % 4 > 1, LEADS[number % len(LEADS)]
+            arrays = operands(np.random.default_rng(number), variant["types"], size, lead, trans_a, trans_b, wanted)
+            self.run_one(outcome, variant, arrays, {"trans_a": trans_a, "trans_b": trans_b} | attributes)
+        return outcome
+
+    def legal(self, problem):
+        """Ids of the variants that take it; none of what is no problem of the op, as FP8 attributes of others."""
+        key = str(problem)
+        if key not in self._legal:
+            try:
+                candidates = self.bundle.explain(problem, self.device.kind)["candidates"]
+            except capi.KbError:
+                candidates = []
+            self._legal[key] = {c["id"] for c in candidates if c["legal"]}
+        return self._legal[key]
+
     def results(self, variant, arrays, attributes):
         """What the variant makes of the arrays; None where it is not legal."""
         names = {np.dtype(t): n for n, t in devices.NUMPY.items()}
         attributes = attributes | {"out_dtype": variant["types"]["O"]}
         described = [None if a is None else (names[np.asarray(a).dtype], np.shape(a)) for a in arrays]
         problem = capi.Problem("matmul.matmul", described, attributes)
-        try:
-            candidates = self.bundle.explain(problem, self.device.kind)["candidates"]
-        except capi.KbError:  # no problem of the op, as FP8 attributes of others
-            return None, problem
-        if not any(c["id"] == variant["id"] and c["legal"] for c in candidates):
+        if variant["id"] not in self.legal(problem):
             return None, problem
         self.bundle.force(variant["id"])
         launch = runner.Launch(self.device, self.op, problem, self.bundle.infer(problem, self.device.kind), arrays, 0)

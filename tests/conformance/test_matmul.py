@@ -29,6 +29,13 @@ def test_every_variant_is_right_on_every_case(cases, operands, out):
     assert not wrong
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_products_of_few_rows_are_right(cases, dtype):
+    outcomes = [cases.run_few_rows(variant) for variant in variants(cases, dtype, dtype, dtype)]
+    assert outcomes and all(o.launches == len(matmul.FEW_ROWS) * len(matmul.PRODUCTS) * 2 for o in outcomes)
+    assert not [f"{o.variant}: {o.reason()}" for o in outcomes if not o.passed]
+
+
 def variants(cases, a, b, o):
     return [v for v in cases.variants() if v["types"] == {"A": a, "B": b, "O": o}]
 

@@ -1,6 +1,6 @@
-"""The op matmul by cuBLASLt on this GPU, against float64: every epilogue x f16 and bf16 x layouts, batches, float32 in TF32 and
-IEEE, FP8. Results and workspace are poisoned and lie between guards; every second problem is launched first inside a capture,
-straight after its plan, the very first of the process among them; then once more, which must give the same bits.
+"""The op matmul by cuBLASLt and by our own kernels on this GPU, against float64: every epilogue x f16 and bf16 x layouts, few rows,
+batches, float32 in TF32 and IEEE, FP8. Results and workspace are poisoned and lie between guards; every second problem is launched
+first inside a capture, straight after its plan, the very first of the process among them; then once more, which must give the same bits.
 
 What is allowed is in proportion to the magnitudes that were summed (tests/conformance/matmul.py), half a step of the result's
 dtype, what an approximate tanh costs, and what cuBLASLt rounds between.
@@ -20,6 +20,7 @@ from report import Report
 ROOT = capi.ROOT
 BUNDLE = ROOT / "build/kernels.kb"
 FAST = [(256, 384, 128), (200, 264, 320), (64, 1024, 72)]  # m, n, k whose rows are multiples of 16 bytes
+FEW = [(1, 512, 1024), (3, 264, 136), (8, 1032, 2056)]  # rows
 ODD = [(100, 130, 257), (33, 41, 65), (7, 9, 5), (1, 130, 2000)]
 UNITS = {"bf16": 1e-5, "f16": 1e-5, "tf32": 1e-3, "ieee": 3e-6, "e4m3": 1e-3, "e5m2": 1e-3}
 STEPS = {"bf16": 2.0 ** -9, "f16": 2.0 ** -12, "f32": 0.0}  # half a step of a 16-bit result, relative
@@ -35,6 +36,8 @@ def listed():
     turns = itertools.cycle(itertools.product((False, True), (False, True)))
     for (wanted, attributes), size in itertools.product(PLAIN, ODD):
         yield "odd", ("bf16",) * 3, size, (), wanted, attributes | dict(zip(("trans_a", "trans_b"), next(turns)))
+    for dtype, (wanted, attributes), size, trans_b in itertools.product(("bf16", "f16"), cases.PRODUCTS, FEW, (False, True)):
+        yield "few rows", (dtype,) * 3, size, (), wanted, attributes | {"trans_b": trans_b}
     for (wanted, attributes), lead in itertools.product(PLAIN, [(3,), (2, 2)]):
         if "bias_gradient" not in attributes:
             yield "batched", ("bf16",) * 3, (128, 192, 64), lead, wanted, attributes | dict(zip(("trans_a", "trans_b"), next(turns)))

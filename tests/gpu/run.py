@@ -25,7 +25,8 @@ SECTIONS = {
     "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 150, 1),
     "conformance_cudnn_forward": (["variants.py", "--libraries", "attention", "forward/"], 150, 1),
     "conformance_cudnn_backward": (["variants.py", "--libraries", "attention", "backward/"], 150, 1),
-    "conformance_matmul": (["variants.py", "matmul"], 150, 1),
+    "conformance_matmul": (["variants.py", "--libraries", "matmul"], 150, 1),
+    "conformance_few_rows": (["variants.py", "--own", "matmul"], 150, 1),
     "downstream": (["downstream.py"], 60, 1),
     "accuracy": (["accuracy.py"], 120, 1),
     "bandwidth": (["bandwidth.py"], 60, 1),
@@ -50,6 +51,7 @@ SECTIONS = {
     "triton_ops": (["triton_ops.py"], 240, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
+    "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),
     "two_gpus": (["two_gpus.py"], 560, 2),
 }
 

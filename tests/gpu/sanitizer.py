@@ -1,5 +1,5 @@
 """compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any bytes;
-as section sanitizer_attention memcheck over our attention kernels on small odd shapes. Kernels of libraries are not ours."""
+as sections sanitizer_attention and sanitizer_matmul memcheck over our kernels of these families. Kernels of libraries are not ours."""
 
 import itertools
 import os
@@ -22,7 +22,8 @@ def main():
     env = {k: v for k, v in os.environ.items() if k not in ("KB_RESULT", "KB_OUT")}
     plain = itertools.product(("memcheck", "racecheck"), (["variants.py", "--few", "softmax", "permutation", "others"],
                                                           ["permutation.py", "--hostile"]))
-    for check, script in [("memcheck", ["flash.py", "--few"])] if "attention" in sys.argv else plain:
+    others = {"attention": [("memcheck", ["flash.py", "--few"])], "matmul": [("memcheck", ["variants.py", "--few", "--own", "matmul"])]}
+    for check, script in next((runs for family, runs in others.items() if family in sys.argv), plain):
         # A driver call that answers "no" is no finding: the loader asks for parameters until there are no more.
         options = ["--report-api-errors", "no"] if check == "memcheck" else []
         child = subprocess.run([tool, "--tool", check, *options, "--error-exitcode", "99", sys.executable,

@@ -12,7 +12,7 @@ import time
 import flash
 import launch_cost
 import listed
-from conformance import devices, runner
+from conformance import devices, matmul, runner
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -81,7 +81,10 @@ def run_op(conformance, op, parts, few, until, only):
             outcomes.append(runner.Outcome(variant["id"], failures=["there was no time for it"]))
         elif op["name"].startswith("attention."):
             cases = cases or flash_cases(conformance)
-            outcomes.append(by_cases_too(conformance, cases, op, variant))
+            outcomes.append(by_cases_too(conformance, cases.run(op, variant), op, variant))
+        elif op["name"] == "matmul.matmul" and not few:
+            cases = cases or matmul.Cases(KERNELS, conformance.device, conformance.roots, unit=1e-5)
+            outcomes.append(by_cases_too(conformance, cases.run_few_rows(variant), op, variant))
         else:
             outcomes.append(conformance.run(op, variant))
     if of_libraries and not few:
@@ -98,9 +101,9 @@ def flash_cases(conformance, made={}):
     return made["cases"]
 
 
-def by_cases_too(conformance, cases, op, variant):
-    """Of attention generic problems are few and seldom as wide as a kernel is for: what the family's own cases make counts as well."""
-    outcome, generic = cases.run(op, variant), conformance.run(op, variant)
+def by_cases_too(conformance, outcome, op, variant):
+    """Generic problems are few, and seldom as wide as a kernel is for: what the family's own cases gave counts as well."""
+    generic = conformance.run(op, variant)
     outcome.launches += generic.launches
     outcome.failures += generic.failures
     outcome.worst = max(outcome.worst, generic.worst)
