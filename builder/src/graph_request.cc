@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kPlanAlignment = 16;
-constexpr int64_t kKeyTile = 128;  // a multiple of the keys that a tile of any attention engine has
+constexpr int64_t kScoreTile = 128;  // a multiple of the rows and columns of an engine's tiles
 
 // Which of cuDNN's plans, in its order: the tunables end with it and the version.
 int64_t PlanOf(const Template::Point& point) {
@@ -55,13 +55,16 @@ class Request {
     const int64_t choice = AttributeOf("score_mod");
     if (choice <= 0) return Status();
     const ScoreExpression& mod = op_.score_mods.at(static_cast<size_t>(choice) - 1).expression;
-    int64_t keys = 0;
+    ScoreBounds bounds;
     if (graph.score == GraphNode::ScoreUse::kSlope) {
-      const int64_t all = (*request)["tensors"]["k"]["dims"].at(2);
-      keys = all % kKeyTile == 0 ? 0 : all;
-      KB_ASSIGN_OR_RETURN((*request)["score_mod_backward"], LowerScoreModBackward(mod, keys));
+      const auto beyond_tiles = [request](const char* tensor) -> int64_t {
+        const int64_t all = (*request)["tensors"][tensor]["dims"].at(2);
+        return all % kScoreTile == 0 ? 0 : all;
+      };
+      bounds = {beyond_tiles("q"), beyond_tiles("k")};
+      KB_ASSIGN_OR_RETURN((*request)["score_mod_backward"], LowerScoreModBackward(mod, bounds));
     }
-    KB_ASSIGN_OR_RETURN((*request)["score_mod"], LowerScoreMod(mod, keys));
+    KB_ASSIGN_OR_RETURN((*request)["score_mod"], LowerScoreMod(mod, bounds));
     for (size_t i = 0; i < mod.scalars.size(); ++i) {
       (*request)["scalars"][mod.scalars[i]] = graph.score_scalars + 1 + static_cast<int>(i);
     }

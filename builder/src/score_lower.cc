@@ -20,8 +20,8 @@ constexpr int kMaxAttempts = 4096;  // turning operations about may try the same
 
 class Lowering {
  public:
-  Lowering(const ScoreExpression& expression, int64_t keys)
-      : expression_(expression), graph_(expression.graph), keys_(keys) {}
+  Lowering(const ScoreExpression& expression, const ScoreBounds& bounds)
+      : expression_(expression), graph_(expression.graph), bounds_(bounds) {}
 
   Status Forward() {
     MaybeRef result = Lower(expression_.value);
@@ -59,14 +59,20 @@ class Lowering {
  private:
   const ScoreNode& At(int id) const { return graph_.node(id); }
 
-  // What keys behind the last one have: `otherwise`.
+  // What scores beyond the bounds become: `otherwise`.
   MaybeRef Guarded(Ref result, double otherwise) {
-    if (keys_ == 0) return result;
+    MaybeRef inside;
+    for (const auto& [index, bound] : {std::pair('q', bounds_.queries), {'k', bounds_.keys}}) {
+      if (bound == 0) continue;
+      const int axis = static_cast<int>(kScoreIndices.find(index));
+      const MaybeRef below = Emit("CMP_LT", Ref{Ref::Kind::kIndex, axis, 0},
+                                  Ref{Ref::Kind::kValue, 0, static_cast<double>(bound)});
+      if (!below) return std::nullopt;
+      inside = inside ? Emit("LOGICAL_AND", *inside, *below) : below;
+    }
+    if (!inside) return result;
     const MaybeRef wide = Selectable(result);
-    const int k = static_cast<int>(kScoreIndices.find('k'));
-    const MaybeRef inside = Emit("CMP_LT", Ref{Ref::Kind::kIndex, k, 0},
-                                 Ref{Ref::Kind::kValue, 0, static_cast<double>(keys_)});
-    if (!wide || !inside) return std::nullopt;
+    if (!wide) return std::nullopt;
     return Emit("SELECT", *wide, Ref{Ref::Kind::kValue, 0, otherwise}, *inside);
   }
 
@@ -370,7 +376,7 @@ class Lowering {
 
   const ScoreExpression& expression_;
   const ScoreGraph& graph_;
-  const int64_t keys_;
+  const ScoreBounds bounds_;
   std::vector<Pointwise> nodes_;  // operands first
   std::vector<bool> broadcast_;   // of nodes_
   std::map<Pointwise, int> known_;
@@ -388,14 +394,14 @@ class Lowering {
 
 }  // namespace
 
-Result<json> LowerScoreMod(const ScoreExpression& expression, int64_t keys) {
-  Lowering lowering(expression, keys);
+Result<json> LowerScoreMod(const ScoreExpression& expression, const ScoreBounds& bounds) {
+  Lowering lowering(expression, bounds);
   KB_RETURN_IF_ERROR(lowering.Forward());
   return lowering.ForwardJson();
 }
 
-Result<json> LowerScoreModBackward(const ScoreExpression& expression, int64_t keys) {
-  Lowering lowering(expression, keys);
+Result<json> LowerScoreModBackward(const ScoreExpression& expression, const ScoreBounds& bounds) {
+  Lowering lowering(expression, bounds);
   KB_RETURN_IF_ERROR(lowering.Forward());
   KB_RETURN_IF_ERROR(lowering.Backward());
   return lowering.BackwardJson();

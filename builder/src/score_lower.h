@@ -15,8 +15,8 @@
 //
 // Measured with 9.19 on an H200: the backward is wrong where a SELECT has an operand that is the
 // same for every score of a row and column, such as slope[h], so such a one becomes index * 0 + it;
-// and a backward's last tile holds scores of -inf behind the last key, of which a modifier may
-// make anything, so that its keys are told apart by their number.
+// and the last tiles of a backward hold scores of -inf behind the last query and key, of which a
+// modifier may make anything, so that those are told by their numbers.
 #ifndef KBUNDLE_BUILDER_SCORE_LOWER_H_
 #define KBUNDLE_BUILDER_SCORE_LOWER_H_
 
@@ -27,14 +27,20 @@
 
 namespace kbundle::builder {
 
+// How many there are, if there may be scores behind them; 0: there are none.
+struct ScoreBounds {
+  int64_t queries = 0, keys = 0;
+};
+
 // "score_mod". kUnimplemented: it takes more nodes than are allowed; the expression stays legal for
 // the variants that have it compiled in.
-// `keys`: of a row, if there may be scores behind them, else 0.
-Result<nlohmann::json> LowerScoreMod(const ScoreExpression& expression, int64_t keys = 0);
+Result<nlohmann::json> LowerScoreMod(const ScoreExpression& expression,
+                                     const ScoreBounds& bounds = {});
 
 // "score_mod_backward": d loss / d s from d loss / d (modified score), which is {"gradient": true}.
 // Its nodes may refer to those of LowerScoreMod, and their ids go on after them.
-Result<nlohmann::json> LowerScoreModBackward(const ScoreExpression& expression, int64_t keys = 0);
+Result<nlohmann::json> LowerScoreModBackward(const ScoreExpression& expression,
+                                             const ScoreBounds& bounds = {});
 
 }  // namespace kbundle::builder
 

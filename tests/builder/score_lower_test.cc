@@ -1,6 +1,6 @@
 // What a score modifier is lowered to for cuDNN computes the same, forward and backward, by cuDNN's
 // rules: what is by value is only ever the operand y, what is selected has the dims of the scores,
-// and keys behind the last one get nothing. What cannot be lowered is refused with the reason.
+// and queries and keys behind the last ones get nothing. What cannot be lowered is refused with the reason.
 #include "score_lower.h"
 
 #include <fmt/format.h>
@@ -235,17 +235,19 @@ TEST(ScoreLower, SelectsATensorOnlyAfterGivingItTheDimsOfTheScores) {
             R"("result":{"node":4}})");
 }
 
-TEST(ScoreLower, KeepsKeysBehindTheLastOneOut) {
+TEST(ScoreLower, KeepsQueriesAndKeysBehindTheLastOnesOut) {
   ScoreRandom random(11);
   for (const char* text : {"sqrt(abs(s) + 0.5)", "s", "s * slope[h]", "select(k > q, cap, s)"}) {
     const ScoreExpression e = Parse(text);
-    const auto forward = LowerScoreMod(e, 10), backward = LowerScoreModBackward(e, 10);
+    const ScoreBounds bounds{7, 10};
+    const auto forward = LowerScoreMod(e, bounds), backward = LowerScoreModBackward(e, bounds);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
     ASSERT_TRUE(backward.ok()) << backward.status().ToString();
-    for (int key : {0, 9, 10, 63}) {
+    for (const auto& [query, key] : {std::pair(0, 0), {6, 9}, {7, 9}, {6, 10}, {63, 63}}) {
       ScorePoint point = random.Point();
+      point.indices[kScoreIndices.find('q')] = query;
       point.indices[kScoreIndices.find('k')] = key;
-      const bool inside = key < 10;
+      const bool inside = query < 7 && key < 10;
       if (!inside) point.s = -INFINITY;
       Interpreter interpreter(e, point, 2.0);
       const double value = EvaluateScore(e.graph, e.value, point);

@@ -84,7 +84,7 @@ def run_op(conformance, op, parts, few, until, only):
             outcomes.append(by_cases_too(conformance, cases.run(op, variant), op, variant))
         elif op["name"] == "matmul.matmul" and not few:
             cases = cases or matmul.Cases(KERNELS, conformance.device, conformance.roots, unit=1e-5)
-            outcomes.append(by_cases_too(conformance, cases.run_few_rows(variant), op, variant))
+            outcomes.append(by_cases_too(conformance, cases.run_few_rows(conformance.outcome(variant), variant), op, variant))
         else:
             outcomes.append(conformance.run(op, variant))
     if of_libraries and not few:
