@@ -71,9 +71,7 @@ class Lowering {
       inside = inside ? Emit("LOGICAL_AND", *inside, *below) : below;
     }
     if (!inside) return result;
-    const MaybeRef wide = Selectable(result);
-    if (!wide) return std::nullopt;
-    return Emit("SELECT", *wide, Ref{Ref::Kind::kValue, 0, otherwise}, *inside);
+    return Emit("SELECT", result, Ref{Ref::Kind::kValue, 0, otherwise}, *inside);
   }
 
   // What could not be lowered may be tried again, now with values made tensors.
@@ -86,7 +84,6 @@ class Lowering {
     return true;
   }
 
-  // Of the scores' dims.
   MaybeRef Widened(Ref value) {
     const int q = static_cast<int>(kScoreIndices.find('q'));
     const MaybeRef zero = Emit("MUL", Ref{Ref::Kind::kIndex, q, 0}, Ref{Ref::Kind::kValue, 0, 0});
@@ -109,10 +106,7 @@ class Lowering {
   MaybeRef Emit(std::string mode, Ref x, Ref y = {}, Ref z = {}) {
     const Pointwise node{std::move(mode), x, y, z};
     const auto [found, fresh] = known_.try_emplace(node, static_cast<int>(nodes_.size()));
-    if (fresh) {
-      nodes_.push_back(node);
-      broadcast_.push_back(IsBroadcast(x) && IsBroadcast(y) && IsBroadcast(z));
-    }
+    if (fresh) nodes_.push_back(node);
     if (nodes_.size() > kMaxNodes) {
       if (reason_.empty()) reason_ = fmt::format("it takes over {} nodes", kMaxNodes);
       return std::nullopt;
@@ -186,22 +180,8 @@ class Lowering {
 
   MaybeRef Negative(Ref x) { return Emit("MUL", x, Ref{Ref::Kind::kValue, 0, -1}); }
 
-  // Whether it has dims of its own, not those of the scores: what is made of tensors and values.
-  bool IsBroadcast(const Ref& ref) const {
-    if (ref.kind == Ref::Kind::kNode) return broadcast_[static_cast<size_t>(ref.index)];
-    return ref.kind == Ref::Kind::kTensor || ref.kind == Ref::Kind::kNone || ref.by_value();
-  }
-
-  // One that cuDNN selects rightly.
-  MaybeRef Selectable(Ref ref) {
-    return ref.by_value() || !IsBroadcast(ref) ? MaybeRef(ref) : Widened(ref);
-  }
-
-  MaybeRef Select(int id, int condition, Ref x, Ref y) {
-    if (x == y && !x.by_value()) return x;
-    const MaybeRef wide_x = Selectable(x), wide_y = Selectable(y);
-    if (!wide_x || !wide_y) return std::nullopt;
-    const Ref a = *wide_x, b = *wide_y;
+  MaybeRef Select(int id, int condition, Ref a, Ref b) {
+    if (a == b && !a.by_value()) return a;
     if (a.by_value() && b.by_value()) {
       if (!widen_) return Refuse(id, "selects between two values, and cuDNN needs a tensor");
       const MaybeRef tensor = Widened(a);
@@ -378,7 +358,6 @@ class Lowering {
   const ScoreGraph& graph_;
   const ScoreBounds bounds_;
   std::vector<Pointwise> nodes_;  // operands first
-  std::vector<bool> broadcast_;   // of nodes_
   std::map<Pointwise, int> known_;
   struct Known {
     MaybeRef ref;

@@ -1,6 +1,6 @@
 // What a score modifier is lowered to for cuDNN computes the same, forward and backward, by cuDNN's
-// rules: what is by value is only ever the operand y, what is selected has the dims of the scores,
-// and queries and keys behind the last ones get nothing. What cannot be lowered is refused with the reason.
+// rules: what is by value is only ever the operand y, only numbers are selected, and queries and
+// keys behind the last ones get nothing. What cannot be lowered is refused with the reason.
 #include "score_lower.h"
 
 #include <fmt/format.h>
@@ -36,15 +36,9 @@ class Interpreter {
       for (const char* name : {"x", "z"}) {
         EXPECT_FALSE(node.contains(name) && IsByValue(node[name])) << name << " of " << node;
       }
-      bool broadcast = true;
-      for (const char* name : {"x", "y", "z"}) {
-        if (!node.contains(name)) continue;
-        broadcast = broadcast && IsBroadcast(node[name]);
-        if (node.at("mode") != "SELECT" || std::string(name) == "z") continue;
-        EXPECT_FALSE(IsLogic(lowered, node[name])) << node;
-        EXPECT_TRUE(IsByValue(node[name]) || !IsBroadcast(node[name])) << lowered;
+      for (const char* name : {"x", "y"}) {
+        EXPECT_FALSE(node.at("mode") == "SELECT" && IsLogic(lowered, node.at(name))) << node;
       }
-      broadcast_.push_back(broadcast);
       values_.push_back(Apply(node));
     }
     EXPECT_FALSE(IsByValue(lowered.at("result"))) << lowered;
@@ -53,11 +47,6 @@ class Interpreter {
 
  private:
   static bool IsByValue(const json& ref) { return ref.contains("scalar") || ref.contains("value"); }
-
-  bool IsBroadcast(const json& ref) const {
-    if (ref.contains("node")) return broadcast_.at(ref["node"].get<int>() - 1);
-    return ref.contains("tensor") || IsByValue(ref);
-  }
 
   // Of the nodes of one list; a backward's may refer to others.
   static bool IsLogic(const json& lowered, const json& ref) {
@@ -119,7 +108,6 @@ class Interpreter {
   const ScorePoint& point_;
   const double gradient_;
   std::vector<double> values_;
-  std::vector<bool> broadcast_;
 };
 
 // Which side a comparison with NaN takes is not promised.
@@ -224,15 +212,6 @@ TEST(ScoreLower, MakesTensorsOfValuesOnlyWhereNothingElseServes) {
             R"({"id":2,"mode":"ADD","x":{"node":1},"y":{"scalar":"gain"}},)"
             R"({"id":3,"mode":"MUL","x":{"node":2},"y":{"scalar":"cap"}},)"
             R"({"id":4,"mode":"ADD","x":{"score":true},"y":{"node":3}}],"result":{"node":4}})");
-}
-
-TEST(ScoreLower, SelectsATensorOnlyAfterGivingItTheDimsOfTheScores) {
-  EXPECT_EQ(LowerScoreMod(Parse("select(k > q, slope[h], s)"))->dump(),
-            R"({"nodes":[{"id":1,"mode":"MUL","x":{"index":"q"},"y":{"value":0.0}},)"
-            R"({"id":2,"mode":"ADD","x":{"node":1},"y":{"tensor":"slope"}},)"
-            R"({"id":3,"mode":"CMP_GT","x":{"index":"k"},"y":{"index":"q"}},)"
-            R"({"id":4,"mode":"SELECT","x":{"node":2},"y":{"score":true},"z":{"node":3}}],)"
-            R"("result":{"node":4}})");
 }
 
 TEST(ScoreLower, KeepsQueriesAndKeysBehindTheLastOnesOut) {
