@@ -54,7 +54,8 @@ Result<std::vector<std::string>> FindManifests(const std::vector<std::string>& p
 std::string SubstituteKernel(const Op& op, const Template& variant, const Template::Point& point,
                              const std::string& kernel) {
   // nvcc kernels are extern "C": a C++ type cannot be a part of their names.
-  const bool nvrtc = variant.provider == Provider::kCuda || variant.provider == Provider::kCudnn;
+  const bool nvrtc = variant.provider == Provider::kCuda || variant.provider == Provider::kCudnn ||
+                     variant.provider == Provider::kCublasLt;
   bool cpp_names = nvrtc && variant.compiler != "nvcc";
   std::string out;
   for (size_t i = 0; i < kernel.size();) {

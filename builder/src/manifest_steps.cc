@@ -42,9 +42,12 @@ class StepReader {
       context_.diagnostics.Error(node.where, "only cudnn plans graphs", "give the step a kernel");
       return;
     }
-    if (plans && fields.Has("kernel") && variant_.source.empty()) {
-      context_.diagnostics.Error(node.where, "this variant of cudnn has no kernels",
-                                 "its `source` would hold them");
+    const bool library = plans || variant_.provider == Provider::kCublasLt;
+    if (library && fields.Has("kernel") && variant_.source.empty()) {
+      context_.diagnostics.Error(
+          node.where,
+          fmt::format("this variant of {} has no kernels", plans ? "cudnn" : "cublaslt"),
+          "its `source` would hold them");
       return;
     }
     if (fields.Has("graph")) {
@@ -73,6 +76,7 @@ class StepReader {
     switch (variant_.provider) {
       case Provider::kCuda:
       case Provider::kCudnn:
+      case Provider::kCublasLt:
         ReadCudaLaunch(fields, step);
         break;
       case Provider::kHost:
@@ -80,10 +84,6 @@ class StepReader {
         break;
       case Provider::kTriton:
         ReadTritonLaunch(fields, step);
-        break;
-      case Provider::kCublasLt:
-        context_.diagnostics.Error(step.where, "a variant of provider cublaslt has no kernels",
-                                   "its steps are product, memset and copy");
         break;
     }
     const Node* args = fields.Require("args", Kind::kArray);

@@ -98,9 +98,10 @@ class VariantReader {
     for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
   }
 
-  // There is nothing to compile: what would be asked of a compiler is refused.
+  // A source holds kernels that run beside the products; else there is nothing to compile.
   void ReadAlgorithmsKey() {
-    for (const char* key : {"source", "compiler", "flags", "portable", "max_spill"}) {
+    if (const Node* source = fields_.Take("source", Kind::kString)) CheckSource(*source);
+    for (const char* key : {"compiler", "flags", "portable", "max_spill"}) {
       fields_.Refuse(key, fmt::format("a variant of provider cublaslt has no `{}`", key),
                      "its code is cuBLASLt's own");
     }

@@ -128,6 +128,8 @@ class Planner {
     }
     if (variant.provider == Provider::kTriton || variant.provider == Provider::kCudnn) {
       KB_RETURN_IF_ERROR(AddStepUnits(&use));
+    } else if (variant.provider == Provider::kCublasLt) {
+      AddProductUnits(&use);
     } else {
       const uint32_t unit = UnitFor(use, std::move(kernels));
       for (const std::string& kernel : use.kernels) {
@@ -167,7 +169,17 @@ class Planner {
     return Status();
   }
 
-  // Of a kernel beside an execution plan. All problems share it.
+  void AddProductUnits(VariantUse* use) {
+    const Template& variant = work_.ops[use->op].op->templates[use->template_index];
+    for (size_t i = 0; i < variant.steps.size(); ++i) {
+      const StepKind kind = variant.steps[i].kind;
+      use->units.push_back(kind == StepKind::kKernel    ? KernelUnit(*use, i)
+                           : kind == StepKind::kProduct ? UnitFor(*use, {kAlgorithmKernel})
+                                                        : kNoUnit);
+    }
+  }
+
+  // Of a kernel beside a library's step. All points share it.
   uint32_t KernelUnit(const VariantUse& use, size_t step) {
     const Op& op = *work_.ops[use.op].op;
     const Template& variant = op.templates[use.template_index];
@@ -199,6 +211,7 @@ class Planner {
       collects = true;
     } else if (variant.provider == Provider::kCublasLt) {
       unit.compiler = Unit::Compiler::kAlgorithm;
+      unit.source.clear();  // that of the kernels beside it
       unit.extra_options = point.algorithm;
     } else if (variant.compiler == "nvcc") {
       unit.compiler = Unit::Compiler::kNvcc;

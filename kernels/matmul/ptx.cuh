@@ -84,6 +84,12 @@ __device__ __forceinline__ unsigned Load2(const unsigned short* p) {
   return word;
 }
 
+__device__ __forceinline__ void Store16(void* p, const uint4& v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 // Makes the compiler forget how it came to an address: it would keep what many addresses have in
 // common in registers that loads can use.
 template <typename T>
@@ -98,10 +104,26 @@ __device__ __forceinline__ float Exp2(float t) {
   return r;
 }
 
+// 1 / t, within 1 ulp.
+__device__ __forceinline__ float Reciprocal(float t) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
+  return r;
+}
+
 // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), as x times a sigmoid.
 __device__ __forceinline__ float Gelu(float x) {
   const float twice = 1.5957691216f * (x + 0.044715f * x * x * x);
   return x / (1.0f + Exp2(-1.4426950409f * twice));
+}
+
+// Its derivative. Past 12 the sigmoid is 0 or 1, and a square might be too large.
+__device__ __forceinline__ float GeluSlope(float x) {
+  x = x < -12.0f ? -12.0f : x > 12.0f ? 12.0f : x;  // NaN stays
+  const float square = x * x, twice = 1.5957691216f * x * (1.0f + 0.044715f * square);
+  const float sigmoid = Reciprocal(1.0f + Exp2(-1.4426950409f * twice));
+  const float inner = 1.5957691216f * x * (1.0f + 0.134145f * square);
+  return sigmoid + inner * sigmoid * (1.0f - sigmoid);
 }
 
 // Of a kernel launched with `programmatic`: until the kernels in front of it have ended and what

@@ -131,7 +131,8 @@ Status CheckKernelStep(ProgramScope scope, const fb::Step& step) {
   KB_RETURN_IF_ERROR(CheckName(step.kernel(), "kernel"));
   const auto provider = static_cast<Provider>(scope.row->provider());
   const bool device = provider != Provider::kHost;
-  if (provider == Provider::kCuda || provider == Provider::kCudnn) {
+  if (provider == Provider::kCuda || provider == Provider::kCudnn ||
+      provider == Provider::kCublasLt) {
     KB_RETURN_IF_ERROR(CheckPrograms(scope, step.block(), 1, kMaxGridDims, "block"));
     KB_RETURN_IF_ERROR(CheckPrograms(scope, step.cluster(), 0, kMaxGridDims, "cluster"));
     KB_VERIFY(VerifyProgram(scope, step.shared(), false), "shared");
@@ -229,9 +230,6 @@ Status CheckStep(const ProgramScope& scope, const fb::Step& step) {
   }
   switch (kind) {
     case StepKind::kKernel:
-      if (provider == Provider::kCublasLt) {
-        return DataLoss("provider cublaslt has no kernels");
-      }
       return CheckKernelStep(scope, step);
     case StepKind::kExecutionPlan:
       return CheckExecutionPlan(scope, step);

@@ -197,12 +197,44 @@ TEST_F(AlgorithmsTest, FreshAnswersReplaceThoseOfTheirProblemOnly) {
 TEST_F(AlgorithmsTest, WhatACompilerWouldBeAskedIsRefused) {
   std::string text = kManifest;
   text.replace(text.find("algorithms = \"algorithms\""), 0,
-               "source = \"x.cu\"\nkeep = [\"1 == 1\"]\n");
+               "flags = [\"-G\"]\nkeep = [\"1 == 1\"]\n");
   testing::WriteFile(dir_ / "demo.toml", text);
   const auto family = ReadManifest(dir_ / "demo.toml");
   ASSERT_FALSE(family.ok());
-  EXPECT_NE(family.status().message().find("has no `source`"), std::string::npos);
+  EXPECT_NE(family.status().message().find("has no `flags`"), std::string::npos);
   EXPECT_NE(family.status().message().find("has no `keep`"), std::string::npos);
+}
+
+constexpr char kSide[] =
+    ",\n { kernel = \"side<{T}>\", grid = [1], block = [32], args = [\"d\"] } ]\n";
+
+TEST_F(AlgorithmsTest, AKernelBesideAProductIsOneUnitForAllPointsOfItsTypes) {
+  std::string text = kManifest;
+  text.replace(text.rfind(" ]"), 2, kSide);
+  testing::WriteFile(dir_ / "demo.toml", text);
+  const auto without = ReadManifest(dir_ / "demo.toml");
+  ASSERT_FALSE(without.ok());
+  EXPECT_NE(without.status().message().find("this variant of cublaslt has no kernels"),
+            std::string::npos);
+  text.replace(text.find("algorithms = \"algorithms\""), 0, "source = \"side.cu\"\n");
+  testing::WriteFile(dir_ / "side.cu", "template <typename T> __global__ void side(T*) {}\n");
+  std::filesystem::create_directories(dir_ / "algorithms");
+  testing::WriteFile(dir_ / "algorithms/a.jsonl",
+                     AlgorithmsText({Listed(1, 0, "p"), Listed(2, 0, "q")}));
+  testing::WriteFile(dir_ / "demo.toml", text);
+  const auto family = ReadManifest(dir_ / "demo.toml");
+  ASSERT_TRUE(family.ok()) << family.status().message();
+  const std::vector<Family> families = {*family};
+  const auto work = PlanWork(families, {*Target::Parse("sm_90a")});
+  ASSERT_TRUE(work.ok()) << work.status().ToString();
+  ASSERT_EQ(work->variants.size(), 2u);
+  std::vector<std::string> kernels, sources;
+  for (const Unit& unit : work->units) {
+    kernels.insert(kernels.end(), unit.kernels.begin(), unit.kernels.end());
+    sources.push_back(unit.source);
+  }
+  EXPECT_EQ(kernels, (std::vector<std::string>{"algorithm", "side<__nv_bfloat16>", "algorithm"}));
+  EXPECT_EQ(sources, (std::vector<std::string>{"", "side.cu", ""}));
 }
 
 TEST_F(AlgorithmsTest, AProductNeedsItsMatricesAndExtents) {

@@ -205,6 +205,22 @@ TEST_F(ProductTest, ScalesAreReadFromTheDeviceAndSwappedLikeTheirMatrices) {
   EXPECT_EQ(told.d.type, static_cast<uint64_t>(kLt16BF));
 }
 
+TEST_F(ProductTest, AKernelBehindAProductWorksOnItsResult) {
+  const auto plan = runtime_.MakePlan(
+      bundle_, testing::ProblemOf(*bundle_, "product.then_kernel", {"bf16[64,32]", "bf16[32,128]"}),
+      kCuda, {.alignment = 16});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  FakeAddresses addresses((*plan)->problem());
+  const int before = lt_.state().multiplies;
+  ASSERT_TRUE((*plan)->Launch(At(0x77), addresses.args()).ok());
+  EXPECT_EQ(lt_.state().multiplies, before + 1);
+  ASSERT_EQ(driver_.launches().size(), 1u);
+  const FakeDriver::Launch launch = driver_.launches()[0];
+  EXPECT_EQ(launch.symbol, "behind");
+  EXPECT_EQ(launch.Parameter<void*>(0), lt_.state().last.d_at);
+  EXPECT_EQ(static_cast<void*>(launch.stream), At(0x77));
+}
+
 TEST_F(ProductTest, AlgorithmsAreCheckedWithWhatIsLaunched) {
   const StandinCall told = Told({.act = "gelu", .bias = true});
   EXPECT_EQ(lt_.state().checks, 1);

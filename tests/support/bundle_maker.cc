@@ -249,7 +249,8 @@ fb::StepT& BundleMaker::AddKernelStep(fb::TemplateT& row, const std::string& ker
   step->kind = static_cast<uint8_t>(StepKind::kKernel);
   step->kernel = kernel;
   const fb::OpT& op = *index.ops[row.op];
-  if (row.provider == static_cast<uint8_t>(Provider::kCuda)) {
+  if (row.provider == static_cast<uint8_t>(Provider::kCuda) ||
+      row.provider == static_cast<uint8_t>(Provider::kCublasLt)) {
     step->grid.push_back(Program(op, &row, "1"));
     step->block.push_back(Program(op, &row, "128"));
   } else if (row.provider == static_cast<uint8_t>(Provider::kTriton)) {

@@ -170,6 +170,28 @@ void AddScaled(BundleMaker& maker, const SampleAlgorithm& algorithm) {
   maker.AddVariant(row, kTarget, {}, {}, {blob}, {"algorithm"});
 }
 
+// A product, and a kernel of ours that works on its result.
+void AddThenKernel(BundleMaker& maker, const SampleAlgorithm& algorithm) {
+  fb::OpT& op = maker.AddOp("product.then_kernel");
+  maker.AddOperand(op, "a", "bf16", "M K");
+  maker.AddOperand(op, "b", "bf16", "K N");
+  maker.AddResult(op, "d", "bf16", "M N");
+  fb::TemplateT& row = maker.AddTemplate("then_kernel", Provider::kCublasLt);
+  {
+    ProductStep step(maker, row);
+    step.Set(Tensor::kA, "a");
+    step.Set(Tensor::kB, "b");
+    step.Set(Tensor::kD, "d");
+    step.Set(Number::kM, "M");
+    step.Set(Number::kN, "N");
+    step.Set(Number::kK, "K");
+  }
+  maker.AddArg(row, maker.AddKernelStep(row, "behind"), "d");
+  const uint32_t blob = maker.AddBlob(algorithm.Blob(), fb::BlobFormat::MatmulAlgorithm);
+  const uint32_t code = maker.AddBlob(FakeImage({{"behind", {8}}}), fb::BlobFormat::Cubin);
+  maker.AddVariant(row, kTarget, {}, {}, {blob, code}, {"algorithm", "behind"});
+}
+
 }  // namespace
 
 StandinCublasLt::StandinCublasLt(const std::string& path) {
@@ -230,6 +252,7 @@ BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms) {
     }
   }
   AddScaled(maker, algorithms.front());
+  AddThenKernel(maker, algorithms.front());
   return maker;
 }
 
