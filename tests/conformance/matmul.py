@@ -14,7 +14,7 @@ from conformance import capi, compare, devices, runner
 # m, n, k: less than a tile, tiles and one more, several tiles; odd depths, one longer than what is summed in one go.
 SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 13), (12, 32, 64), (13, 33, 257), (97, 65, 31), (96, 64, 300), (200, 130, 17)]
 # The same of up to 8 rows: odd ones, rows of whole vectors, depths that several blocks share.
-FEW_ROWS = [(1, 1, 1), (1, 264, 2048), (2, 71, 1030), (5, 1, 13), (7, 136, 517), (8, 136, 2056)]
+FEW_ROWS = [(1, 1, 1), (1, 264, 2048), (2, 71, 1030), (3, 72, 328), (4, 200, 168), (5, 1, 13), (7, 136, 517), (8, 136, 2056)]
 LEADS = [(), (3,), (2, 2)]
 C, BIAS, AUX, MASK, SCALES = "c", "bias", "aux", "mask", "scales"
 CASES = [  # operands beside a and b, attributes
