@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 
 import kbundle
 import kbundle.jax as kbj
+from python.formula import same_partial, value_and_gradients
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
 TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.bfloat16): 3e-2}
@@ -35,19 +36,18 @@ def check(function, reference, *arrays, seen=None):
         weights = jnp.where(seen, weights, 0)
     tolerance = TOLERANCE[np.dtype(arrays[0].dtype)]
     wide = [x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in arrays]
-    found, wanted = jax.jit(function)(*arrays), reference(*wide)
+    found, (wanted, gradients) = jax.jit(function)(*arrays), value_and_gradients(reference, weights, *wide)
     assert found.dtype == arrays[0].dtype
     near(jnp.where(weights == 0, 0, found), jnp.where(weights == 0, 0, wanted), tolerance)
-    loss = lambda f: lambda *a: (f(*a).astype(jnp.float32) * weights).sum()
-    every = tuple(range(len(arrays)))
-    for array, f, w in zip(arrays, jax.jit(jax.grad(loss(function), every))(*arrays), jax.grad(loss(reference), every)(*wide)):
+    loss = lambda *a: (function(*a).astype(jnp.float32) * weights).sum()
+    for array, f, w in zip(arrays, jax.jit(jax.grad(loss, tuple(range(len(arrays)))))(*arrays), gradients):
         assert f.dtype == array.dtype and f.shape == array.shape
         near(f, w, 4 * tolerance)
 
 
-def both(**options):
-    """(ours, jax.nn's) with the same arguments."""
-    return functools.partial(kbj.dot_product_attention, **options), functools.partial(jax.nn.dot_product_attention, **options)
+def both(partial=functools.partial, **options):
+    """(ours, jax.nn's) with the same arguments; partial: how jax.nn's are given to it."""
+    return functools.partial(kbj.dot_product_attention, **options), partial(jax.nn.dot_product_attention, **options)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
@@ -55,7 +55,7 @@ def both(**options):
     {}, {"is_causal": True}, {"scale": 0.3}, {"is_causal": True, "local_window_size": 5}, {"local_window_size": (7, 0)},
     {"is_causal": True, "local_window_size": (3, 2)}], ids=str)
 def test_values_and_gradients(options, dtype):
-    check(*both(**options), *inputs(dtype=dtype))
+    check(*both(same_partial, **options), *inputs(dtype=dtype))
 
 
 @pytest.mark.parametrize("heads, kv_heads, depth", [(1, 1, 1), (3, 3, 33), (6, 2, 64), (4, 1, 128)])
