@@ -105,8 +105,9 @@ def attribute_values(op, given):
     return {name: convert.get(types[name], str)(value) for name, value in given.items()}
 
 
-def of_types(op, types, elements_from, elements_to):
-    """capi.Problems of the op for one choice of its type parameters, each once, small ones first."""
+def of_types(op, types, elements_from=-1, elements_to=math.inf, listed_only=False):
+    """capi.Problems of the op for one choice of its type parameters, each once, small ones first: those that its manifest lists
+    and those made from them."""
     found, structures = {}, set()
     for given in op["problems"]:
         attributes = attribute_values(op, given["attributes"])
@@ -115,7 +116,7 @@ def of_types(op, types, elements_from, elements_to):
         symbols = bind(op, given)
         structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
                          [operand["present"] for operand in given["operands"]]))
-        others = [] if structure in structures else substitutions(symbols)
+        others = [] if listed_only or structure in structures else substitutions(symbols)
         structures.add(structure)
         for changed in [symbols, *others]:
             operands = []

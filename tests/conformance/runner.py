@@ -151,7 +151,7 @@ class Conformance:
         self.bundle, self.device, self.roots = capi.Bundle(bundle_path), device, reference_roots
         self.description = self.bundle.describe()
         self.few = few  # only the two smallest problems of each variant
-        self._problems, self._legal, self._explained, self._references = {}, {}, {}, {}
+        self._problems, self._legal, self._explained, self._unreachable, self._references = {}, {}, {}, {}, {}
         self._data, self._made = {}, 0
 
     def ops(self):
@@ -164,11 +164,16 @@ class Conformance:
                 yield variant, self.unreachable(op, variant)
 
     def unreachable(self, op, variant):
-        smallest = next((p for p in self.problems(op, variant["types"]) if self.inferred(op, p)), None)
-        for candidate in self.bundle.explain(smallest, self.device.kind)["candidates"] if smallest else []:
-            if candidate["id"] == variant["id"] and "cannot run on" in candidate["reason"]:
-                return candidate["reason"]
-        return None
+        """Why this device cannot run the variant, or None. Any problem of its dtypes is told the same: one that the manifest lists
+        if the op accepts one of them."""
+        key = op["name"], tuple(sorted(variant["types"].items()))
+        if key not in self._unreachable:
+            accepted = lambda problem: problems.legal(self.bundle, problem, self.device.kind, np.inf)
+            problem = (next(filter(accepted, problems.of_types(op, variant["types"], listed_only=True)), None)
+                       or next(filter(accepted, self.problems(op, variant["types"])), None))
+            candidates = self.bundle.explain(problem, self.device.kind)["candidates"] if problem else []
+            self._unreachable[key] = {c["id"]: c["reason"] for c in candidates if "cannot run on" in c["reason"]}
+        return self._unreachable[key].get(variant["id"])
 
     def problems(self, op, types, large=False):
         """All that are tried, small ones first, whether or not the op accepts them."""
