@@ -11,7 +11,7 @@ from jax.test_util import check_grads
 
 import kbundle
 import kbundle.jax as kbj
-from python.formula import same_partial, value_and_gradients
+from python.formula import same_partial, value_and_gradients, wide
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
 TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.bfloat16): 3e-2}
@@ -31,14 +31,13 @@ def near(found, wanted, tolerance):
 
 def check(function, reference, *arrays, seen=None):
     """Value and gradients under jit against the reference in float32; seen: which queries count."""
-    weights = jnp.asarray(np.random.default_rng(9).normal(size=jax.eval_shape(reference, *arrays).shape), jnp.float32)
+    weights = wide(np.random.default_rng(9).normal(size=jax.eval_shape(reference, *arrays).shape))
     if seen is not None:
-        weights = jnp.where(seen, weights, 0)
+        weights = np.where(seen, weights, np.float32(0))
     tolerance = TOLERANCE[np.dtype(arrays[0].dtype)]
-    wide = [x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in arrays]
-    found, (wanted, gradients) = jax.jit(function)(*arrays), value_and_gradients(reference, weights, *wide)
+    found, (wanted, gradients) = jax.jit(function)(*arrays), value_and_gradients(reference, weights, *map(wide, arrays))
     assert found.dtype == arrays[0].dtype
-    near(jnp.where(weights == 0, 0, found), jnp.where(weights == 0, 0, wanted), tolerance)
+    near(np.where(weights == 0, 0, wide(found)), np.where(weights == 0, 0, wanted), tolerance)
     loss = lambda *a: (function(*a).astype(jnp.float32) * weights).sum()
     for array, f, w in zip(arrays, jax.jit(jax.grad(loss, tuple(range(len(arrays)))))(*arrays), gradients):
         assert f.dtype == array.dtype and f.shape == array.shape
@@ -92,8 +91,8 @@ def test_bottom_right_lets_the_last_query_see_the_last_key():
 @pytest.mark.parametrize("shape", [(2, 4, 33, 47), (1, 4, 33, 47), (2, 1, 33, 47), (1, 1, 33, 47), (1, 4, 1, 47), (33, 47)], ids=str)
 def test_bias_and_its_gradient(shape):
     bias = jnp.asarray(np.random.default_rng(3).normal(size=shape), jnp.float32)
-    wide = lambda q, k, v, bias: jax.nn.dot_product_attention(q, k, v, bias.reshape((1,) * (4 - bias.ndim) + bias.shape))
-    check(kbj.dot_product_attention, wide, *inputs(), bias)
+    four_axes = lambda q, k, v, bias: jax.nn.dot_product_attention(q, k, v, bias.reshape((1,) * (4 - bias.ndim) + bias.shape))
+    check(kbj.dot_product_attention, four_axes, *inputs(), bias)
 
 
 def test_mask_and_bias_together():

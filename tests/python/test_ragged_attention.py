@@ -9,7 +9,7 @@ import pytest
 
 import kbundle
 import kbundle.jax as kbj
-from python.formula import same_partial, value_and_gradients
+from python.formula import same_partial, value_and_gradients, wide
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
 TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.bfloat16): 3e-2}
@@ -51,11 +51,10 @@ def near(found, wanted, tolerance):
 
 def check(function, reference, arrays):
     tolerance = TOLERANCE[np.dtype(arrays[0].dtype)]
-    wide = [x.astype(jnp.float32) for x in arrays]
-    weights = jnp.asarray(np.random.default_rng(9).normal(size=arrays[0].shape), jnp.float32)
+    weights = wide(np.random.default_rng(9).normal(size=arrays[0].shape))
     found = jax.jit(function)(*arrays)
     assert found.dtype == arrays[0].dtype
-    wanted, gradients = value_and_gradients(reference, weights, *wide)
+    wanted, gradients = value_and_gradients(reference, weights, *map(wide, arrays))
     near(found, wanted, tolerance)
     loss = lambda *a: (function(*a).astype(jnp.float32) * weights).sum()
     for array, f, w in zip(arrays, jax.jit(jax.grad(loss, (0, 1, 2)))(*arrays), gradients):
