@@ -171,15 +171,18 @@ def test_gradients_go_through_dropout():
                 eps=1e-2, rtol=5e-3, atol=5e-3)
 
 
-def packed_both(heads, kv_heads, **options):
+def apart(qkv, *more, heads, kv_heads, **options):
+    """jax.nn's of the parts of one array."""
+    return jax.nn.dot_product_attention(*jnp.split(qkv, [heads, heads + kv_heads], axis=2), *more, **options)
+
+
+def packed_both(heads, kv_heads, partial=same_partial, **options):
     """(ours of one array, jax.nn's of its parts)."""
-    def apart(function, qkv, *more):
-        return function(*jnp.split(qkv, [heads, heads + kv_heads], axis=2), *more)
     ours = functools.partial(kbj.packed_dot_product_attention, kv_heads=kv_heads, **options)
     if "seq_lengths" in options:
         lengths = options.pop("seq_lengths")
         options |= {"query_seq_lengths": lengths, "key_value_seq_lengths": lengths}
-    return ours, functools.partial(apart, functools.partial(jax.nn.dot_product_attention, **options))
+    return ours, partial(apart, heads=heads, kv_heads=kv_heads, **options)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
@@ -195,7 +198,7 @@ def test_packed_with_bias_and_lengths():
     qkv, bias = jnp.asarray(rng.normal(size=(2, 33, 8, 24)), jnp.float32), jnp.asarray(rng.normal(size=(1, 4, 33, 33)), jnp.float32)
     check(*packed_both(4, 2), qkv, bias)
     lengths = np.asarray([33, 20], np.int32)
-    check(*packed_both(4, 2, seq_lengths=lengths), qkv, seen=np.arange(33)[None, :, None, None] < lengths[:, None, None, None])
+    check(*packed_both(4, 2, functools.partial, seq_lengths=lengths), qkv, seen=np.arange(33)[None, :, None, None] < lengths[:, None, None, None])
 
 
 def test_packed_in_threes_is_one_call_of_that_very_array():
