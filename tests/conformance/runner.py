@@ -220,8 +220,8 @@ class Conformance:
         every, taken = self.problems(op, variant["types"], large), set()
         takes = lambda p: self.inferred(op, p, large) and self.explained(p).get(variant["id"])
         for share in shares:
-            nearest = sorted(set(range(len(every))) - taken, key=lambda place: abs(place - share * (len(every) - 1)))
-            taken.update(itertools.islice((place for place in nearest if takes(every[place])), 1))
+            nearest = np.argsort(np.abs(np.arange(len(every)) - share * (len(every) - 1)), kind="stable")
+            taken.update(itertools.islice((place for place in nearest if place not in taken and takes(every[place])), 1))
         return [(every[place], self.inferred(op, every[place], large)) for place in sorted(taken)]
 
     def explained(self, problem):
