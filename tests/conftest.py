@@ -12,6 +12,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("KB_BUILD", ROOT / "build/release"))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# References are of many small products, which one thread makes in half the time that two take to agree.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("KBUNDLE_LIBRARY", str(BUILD / "libkbundle.so"))
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(ROOT / "ffi/python"))

@@ -1,6 +1,7 @@
 """The C ABI of libkbundle.so (kbundle_c.h) for tests: bundles, plans and launches without any framework."""
 
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -98,20 +99,24 @@ class Problem:
     def __init__(self, op, operands, attributes):
         self.op, self.operands, self.attributes = op, operands, attributes
         self._keep = []
-        tensors = (Tensor * max(1, len(operands)))()
-        for tensor, operand in zip(tensors, operands):
+
+    @functools.cached_property
+    def spec(self):
+        """What the C ABI reads."""
+        tensors = (Tensor * max(1, len(self.operands)))()
+        for tensor, operand in zip(tensors, self.operands):
             if operand is None:
                 continue
             dtype, dims = operand
             array = (ctypes.c_int64 * max(1, len(dims)))(*dims)
             self._keep.append(array)
             tensor.present, tensor.dtype, tensor.rank, tensor.dims = 1, DTYPES.index(dtype) + 1, len(dims), array
-        values = (Attribute * max(1, len(attributes)))()
-        for value, (name, given) in zip(values, attributes.items()):
+        values = (Attribute * max(1, len(self.attributes)))()
+        for value, (name, given) in zip(values, self.attributes.items()):
             value.name = name.encode()
             self._set(value, given)
         self._keep += [tensors, values]
-        self.spec = Spec(tensors, len(operands), values, len(attributes))
+        return Spec(tensors, len(self.operands), values, len(self.attributes))
 
     def _set(self, value, given):
         if isinstance(given, bool):

@@ -105,8 +105,9 @@ def attribute_values(op, given):
     return {name: convert.get(types[name], str)(value) for name, value in given.items()}
 
 
-def of_types(op, types, elements_from, elements_to):
-    """capi.Problems of the op for one choice of its type parameters, each once, small ones first."""
+def of_types(op, types, elements_from=-1, elements_to=math.inf, listed_only=False):
+    """capi.Problems of the op for one choice of its type parameters, each once, small ones first: those that its manifest lists
+    and those made from them."""
     found, structures = {}, set()
     for given in op["problems"]:
         attributes = attribute_values(op, given["attributes"])
@@ -115,7 +116,7 @@ def of_types(op, types, elements_from, elements_to):
         symbols = bind(op, given)
         structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
                          [operand["present"] for operand in given["operands"]]))
-        others = [] if structure in structures else substitutions(symbols)
+        others = [] if listed_only or structure in structures else substitutions(symbols)
         structures.add(structure)
         for changed in [symbols, *others]:
             operands = []
@@ -124,21 +125,16 @@ def of_types(op, types, elements_from, elements_to):
                 operands.append((types.get(dtype, dtype), shape_of(terms, changed, defaults | attributes)) if was["present"] else None)
             elements = max([math.prod(o[1]) for o in operands if o], default=0)
             if elements_from < elements <= elements_to or not op["operands"]:
-                problem = capi.Problem(op["name"], operands, attributes)
-                found.setdefault(str(problem), (elements, problem))
-    return [problem for _, problem in sorted(found.values(), key=lambda item: item[0])]
+                found.setdefault(f"{operands}{attributes}", (elements, operands, attributes))
+    return [capi.Problem(op["name"], *rest) for _, *rest in sorted(found.values(), key=lambda item: item[0])]
 
 
-def legal(bundle, op, types, kind, large=False):
-    """Those of of_types() that the op accepts, with what kb_infer says about each."""
-    bounds = (MAX_ELEMENTS, MAX_LARGE_ELEMENTS) if large else (0, MAX_ELEMENTS)
-    accepted = []
-    for problem in of_types(op, types, *bounds):
-        try:
-            inferred = bundle.infer(problem, kind)
-        except capi.KbError:
-            continue
-        results = [math.prod(r["dims"]) for r in inferred["results"] if r["present"]]
-        if not inferred["empty"] and max(results) <= bounds[1]:  # a dim may be an attribute, of any size
-            accepted.append((problem, inferred))
-    return accepted
+def legal(bundle, problem, kind, elements_to):
+    """What kb_infer says about a problem; None where the op does not accept it, makes nothing of it or too much."""
+    try:
+        inferred = bundle.infer(problem, kind)
+    except capi.KbError:
+        return None
+    results = [math.prod(r["dims"]) for r in inferred["results"] if r["present"]]
+    # A dim may be an attribute, of any size.
+    return None if inferred["empty"] or max(results) > elements_to else inferred

@@ -151,7 +151,8 @@ class Conformance:
         self.bundle, self.device, self.roots = capi.Bundle(bundle_path), device, reference_roots
         self.description = self.bundle.describe()
         self.few = few  # only the two smallest problems of each variant
-        self._legal, self._references, self._wanted = {}, {}, {}
+        self._problems, self._legal, self._explained, self._unreachable, self._references = {}, {}, {}, {}, {}
+        self._data, self._made = {}, 0
 
     def ops(self):
         return self.description["ops"]
@@ -163,19 +164,37 @@ class Conformance:
                 yield variant, self.unreachable(op, variant)
 
     def unreachable(self, op, variant):
-        for problem, _ in self.legal(op, variant["types"])[:1]:
-            for candidate in self.bundle.explain(problem, self.device.kind)["candidates"]:
-                if candidate["id"] == variant["id"] and "cannot run on" in candidate["reason"]:
-                    return candidate["reason"]
-        return None
+        """Why this device cannot run the variant, or None. Any problem of its dtypes is told the same: one that the manifest lists
+        if the op accepts one of them."""
+        key = op["name"], tuple(sorted(variant["types"].items()))
+        if key not in self._unreachable:
+            accepted = lambda problem: problems.legal(self.bundle, problem, self.device.kind, np.inf)
+            problem = (next(filter(accepted, problems.of_types(op, variant["types"], listed_only=True)), None)
+                       or next(filter(accepted, self.problems(op, variant["types"])), None))
+            candidates = self.bundle.explain(problem, self.device.kind)["candidates"] if problem else []
+            self._unreachable[key] = {c["id"]: c["reason"] for c in candidates if "cannot run on" in c["reason"]}
+        return self._unreachable[key].get(variant["id"])
 
-    def legal(self, op, types, large=False):
+    def problems(self, op, types, large=False):
+        """All that are tried, small ones first, whether or not the op accepts them."""
         key = op["name"], tuple(sorted(types.items())), large
-        if key not in self._legal:
-            found = problems.legal(self.bundle, op, types, self.device.kind, large)
+        if key not in self._problems:
+            bounds = (problems.MAX_ELEMENTS, problems.MAX_LARGE_ELEMENTS) if large else (0, problems.MAX_ELEMENTS)
+            self._problems[key] = problems.of_types(op, types, *bounds)
+        return self._problems[key]
+
+    def inferred(self, op, problem, large=False):
+        """What kb_infer says about one of problems(); None where it is none of the op, or too much work for the reference."""
+        if problem not in self._legal:
             most = problems.MAX_LARGE_ELEMENTS if large else problems.MAX_ELEMENTS
-            self._legal[key] = [(problem, inferred) for problem, inferred in found if self.work(op, problem) <= most]
-        return self._legal[key]
+            inferred = problems.legal(self.bundle, problem, self.device.kind, most)
+            self._legal[problem] = inferred if inferred and self.work(op, problem) <= most else None
+        return self._legal[problem]
+
+    def legal(self, op, types):
+        """[(problem, what kb_infer says)] of all that the op accepts."""
+        every = ((problem, self.inferred(op, problem)) for problem in self.problems(op, types))
+        return [(problem, inferred) for problem, inferred in every if inferred]
 
     def work(self, op, problem):
         """How many numbers the reference makes, where it says that they are more than the operands hold."""
@@ -191,29 +210,35 @@ class Conformance:
     def chosen_problems(self, op, variant):
         """Some of the problems that the variant is legal for: the smallest, the largest, between; a
         large one only for a variant that takes nothing smaller."""
-        takes = lambda large: [(p, i) for p, i in self.legal(op, variant["types"], large)
-                               if self.explained(p).get(variant["id"])]
-        found = takes(large=False) or takes(large=True)[:1]
-        if self.few or len(found) <= PROBLEMS_PER_VARIANT:
-            return found[:2] if self.few else found
-        picks = np.unique(np.linspace(0, len(found) - 1, PROBLEMS_PER_VARIANT).round().astype(int))
-        return [found[i] for i in picks]
+        if self.few:
+            return self.spread(op, variant, [0, 0]) or self.spread(op, variant, [0], large=True)
+        return self.spread(op, variant, np.linspace(0, 1, PROBLEMS_PER_VARIANT)) or self.spread(op, variant, [0], large=True)
+
+    def spread(self, op, variant, shares, large=False):
+        """For each share of the list of problems the nearest one not yet taken that the variant is legal for. Few are asked about
+        where most are legal, all where hardly one is."""
+        every, taken = self.problems(op, variant["types"], large), set()
+        takes = lambda p: self.inferred(op, p, large) and self.explained(p).get(variant["id"])
+        for share in shares:
+            nearest = np.argsort(np.abs(np.arange(len(every)) - share * (len(every) - 1)), kind="stable")
+            taken.update(itertools.islice((place for place in nearest if place not in taken and takes(every[place])), 1))
+        return [(every[place], self.inferred(op, every[place], large)) for place in sorted(taken)]
 
     def explained(self, problem):
-        key = "explain", str(problem)
-        if key not in self._wanted:
+        if problem not in self._explained:
             answer = self.bundle.explain(problem, self.device.kind)
-            self._wanted[key] = {c["id"]: c["legal"] for c in answer["candidates"]}
-        return self._wanted[key]
+            self._explained[problem] = {c["id"]: c["legal"] for c in answer["candidates"]}
+        return self._explained[problem]
 
     def data(self, op, problem):
         key = str(problem)
-        if key not in self._wanted:
-            if sum(1 for k in self._wanted if isinstance(k, str)) > 40:
-                self._wanted = {k: v for k, v in self._wanted.items() if not isinstance(k, str)}
-            arrays = make_operands(self.reference(op), op, problem, seed=len(self._wanted))
-            self._wanted[key] = arrays, wanted_results(self.reference(op), op, problem, arrays)
-        return self._wanted[key]
+        if key not in self._data:
+            if len(self._data) > 40:
+                self._data.clear()
+            self._made += 1
+            arrays = make_operands(self.reference(op), op, problem, seed=self._made)
+            self._data[key] = arrays, wanted_results(self.reference(op), op, problem, arrays)
+        return self._data[key]
 
     def outcome(self, variant):
         blobs = {k["blob"] for k in variant["kernels"] if k["blob"] >= 0}

@@ -20,7 +20,8 @@ def pytest_generate_tests(metafunc):
     found = [pytest.param(None, None, id="no bundle")]
     if BUNDLE.exists():
         ops = capi.Bundle(BUNDLE).describe()["ops"]
-        found = [pytest.param(op, variant, id=variant["id"]) for op in ops for variant in op["variants"]
+        of_same_types = lambda op: sorted(op["variants"], key=lambda variant: sorted(variant["types"].items()))
+        found = [pytest.param(op, variant, id=variant["id"]) for op in ops for variant in of_same_types(op)
                  if variant["provider"] == "host"]
     if "variant" in metafunc.fixturenames:
         metafunc.parametrize("op, variant", found)

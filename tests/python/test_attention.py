@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 
 import kbundle
 import kbundle.jax as kbj
+from python.formula import same_partial, value_and_gradients, wide
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
 TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.bfloat16): 3e-2}
@@ -30,24 +31,22 @@ def near(found, wanted, tolerance):
 
 def check(function, reference, *arrays, seen=None):
     """Value and gradients under jit against the reference in float32; seen: which queries count."""
-    weights = jnp.asarray(np.random.default_rng(9).normal(size=jax.eval_shape(reference, *arrays).shape), jnp.float32)
+    weights = wide(np.random.default_rng(9).normal(size=jax.eval_shape(reference, *arrays).shape))
     if seen is not None:
-        weights = jnp.where(seen, weights, 0)
+        weights = np.where(seen, weights, np.float32(0))
     tolerance = TOLERANCE[np.dtype(arrays[0].dtype)]
-    wide = [x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in arrays]
-    found, wanted = jax.jit(function)(*arrays), reference(*wide)
+    found, (wanted, gradients) = jax.jit(function)(*arrays), value_and_gradients(reference, weights, *map(wide, arrays))
     assert found.dtype == arrays[0].dtype
-    near(jnp.where(weights == 0, 0, found), jnp.where(weights == 0, 0, wanted), tolerance)
-    loss = lambda f: lambda *a: (f(*a).astype(jnp.float32) * weights).sum()
-    every = tuple(range(len(arrays)))
-    for array, f, w in zip(arrays, jax.jit(jax.grad(loss(function), every))(*arrays), jax.grad(loss(reference), every)(*wide)):
+    near(np.where(weights == 0, 0, wide(found)), np.where(weights == 0, 0, wanted), tolerance)
+    loss = lambda *a: (function(*a).astype(jnp.float32) * weights).sum()
+    for array, f, w in zip(arrays, jax.jit(jax.grad(loss, tuple(range(len(arrays)))))(*arrays), gradients):
         assert f.dtype == array.dtype and f.shape == array.shape
         near(f, w, 4 * tolerance)
 
 
-def both(**options):
-    """(ours, jax.nn's) with the same arguments."""
-    return functools.partial(kbj.dot_product_attention, **options), functools.partial(jax.nn.dot_product_attention, **options)
+def both(partial=functools.partial, **options):
+    """(ours, jax.nn's) with the same arguments; partial: how jax.nn's are given to it."""
+    return functools.partial(kbj.dot_product_attention, **options), partial(jax.nn.dot_product_attention, **options)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
@@ -55,7 +54,7 @@ def both(**options):
     {}, {"is_causal": True}, {"scale": 0.3}, {"is_causal": True, "local_window_size": 5}, {"local_window_size": (7, 0)},
     {"is_causal": True, "local_window_size": (3, 2)}], ids=str)
 def test_values_and_gradients(options, dtype):
-    check(*both(**options), *inputs(dtype=dtype))
+    check(*both(same_partial, **options), *inputs(dtype=dtype))
 
 
 @pytest.mark.parametrize("heads, kv_heads, depth", [(1, 1, 1), (3, 3, 33), (6, 2, 64), (4, 1, 128)])
@@ -92,8 +91,8 @@ def test_bottom_right_lets_the_last_query_see_the_last_key():
 @pytest.mark.parametrize("shape", [(2, 4, 33, 47), (1, 4, 33, 47), (2, 1, 33, 47), (1, 1, 33, 47), (1, 4, 1, 47), (33, 47)], ids=str)
 def test_bias_and_its_gradient(shape):
     bias = jnp.asarray(np.random.default_rng(3).normal(size=shape), jnp.float32)
-    wide = lambda q, k, v, bias: jax.nn.dot_product_attention(q, k, v, bias.reshape((1,) * (4 - bias.ndim) + bias.shape))
-    check(kbj.dot_product_attention, wide, *inputs(), bias)
+    four_axes = lambda q, k, v, bias: jax.nn.dot_product_attention(q, k, v, bias.reshape((1,) * (4 - bias.ndim) + bias.shape))
+    check(kbj.dot_product_attention, four_axes, *inputs(), bias)
 
 
 def test_mask_and_bias_together():
@@ -172,15 +171,18 @@ def test_gradients_go_through_dropout():
                 eps=1e-2, rtol=5e-3, atol=5e-3)
 
 
-def packed_both(heads, kv_heads, **options):
+def apart(qkv, *more, heads, kv_heads, **options):
+    """jax.nn's of the parts of one array."""
+    return jax.nn.dot_product_attention(*jnp.split(qkv, [heads, heads + kv_heads], axis=2), *more, **options)
+
+
+def packed_both(heads, kv_heads, partial=same_partial, **options):
     """(ours of one array, jax.nn's of its parts)."""
-    def apart(function, qkv, *more):
-        return function(*jnp.split(qkv, [heads, heads + kv_heads], axis=2), *more)
     ours = functools.partial(kbj.packed_dot_product_attention, kv_heads=kv_heads, **options)
     if "seq_lengths" in options:
         lengths = options.pop("seq_lengths")
         options |= {"query_seq_lengths": lengths, "key_value_seq_lengths": lengths}
-    return ours, functools.partial(apart, functools.partial(jax.nn.dot_product_attention, **options))
+    return ours, partial(apart, heads=heads, kv_heads=kv_heads, **options)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
@@ -196,7 +198,7 @@ def test_packed_with_bias_and_lengths():
     qkv, bias = jnp.asarray(rng.normal(size=(2, 33, 8, 24)), jnp.float32), jnp.asarray(rng.normal(size=(1, 4, 33, 33)), jnp.float32)
     check(*packed_both(4, 2), qkv, bias)
     lengths = np.asarray([33, 20], np.int32)
-    check(*packed_both(4, 2, seq_lengths=lengths), qkv, seen=np.arange(33)[None, :, None, None] < lengths[:, None, None, None])
+    check(*packed_both(4, 2, functools.partial, seq_lengths=lengths), qkv, seen=np.arange(33)[None, :, None, None] < lengths[:, None, None, None])
 
 
 def test_packed_in_threes_is_one_call_of_that_very_array():

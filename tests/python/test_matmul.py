@@ -10,6 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.test_util import check_grads
 
 import kbundle.jax as kbj
+from python.formula import same_partial, value_and_gradients, wide
 
 TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.bfloat16): 3e-2}
 ACTIVATIONS = {None: lambda y: y, "relu": jax.nn.relu, "gelu": jax.nn.gelu}
@@ -30,29 +31,35 @@ def values(*shape, seed=0, dtype=np.float32):
 def near(found, wanted, dtype):
     """Within the dtype's tolerance, relative to the largest of all."""
     tolerance = TOLERANCE[np.dtype(dtype)]
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     assert found.shape == wanted.shape
-    scale = max(1e-3, float(jnp.abs(wanted).max())) if wanted.size else 1
-    np.testing.assert_allclose(np.asarray(found, np.float64), np.asarray(wanted, np.float64), rtol=tolerance,
-                               atol=tolerance * scale)
+    scale = max(1e-3, np.abs(wanted).max()) if wanted.size else 1
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * scale)
 
 
 def check(function, formula, *arrays):
     """Value and gradients against the formula in float32, with random cotangents."""
-    wide = [a.astype(jnp.float32) for a in arrays]
-    found, wanted = jax.jit(function)(*arrays), formula(*wide)
+    weights = wide(values(*jax.eval_shape(formula, *arrays).shape, seed=7))
+    found, (wanted, expected) = jax.jit(function)(*arrays), value_and_gradients(formula, weights, *map(wide, arrays))
     assert found.dtype == arrays[0].dtype
     near(found, wanted, found.dtype)
-    weights = values(*wanted.shape, seed=7)
-    loss = lambda f: lambda *a: (f(*a).astype(jnp.float32) * weights).sum()
-    every = tuple(range(len(arrays)))
-    gradients = jax.jit(jax.grad(loss(function), every))(*arrays)
-    for array, found, wanted in zip(arrays, gradients, jax.grad(loss(formula), every)(*wide)):
+    loss = lambda *a: (function(*a).astype(jnp.float32) * weights).sum()
+    for array, found, wanted in zip(arrays, jax.jit(jax.grad(loss, tuple(range(len(arrays)))))(*arrays), expected):
         assert found.dtype == array.dtype
         near(found, wanted, array.dtype)
 
 
-def swapped(trans, array):
-    return jnp.swapaxes(array, -1, -2) if trans else array
+def product(a, b, trans_a, trans_b):
+    swapped = lambda trans, array: jnp.swapaxes(array, -1, -2) if trans else array
+    return swapped(trans_a, a) @ swapped(trans_b, b)
+
+
+def layer(x, w, b=0, activation=None):
+    return ACTIVATIONS[activation](x @ w + b)
+
+
+def two_layers(x, w, b, v, c, activation):
+    return layer(x, w, b, activation) @ v + c
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
@@ -62,7 +69,7 @@ def test_matmul(lead_a, lead_b, trans_a, trans_b, dtype):
     a = values(*lead_a, *((24, 16) if trans_a else (16, 24)), dtype=dtype)
     b = values(*lead_b, *((40, 24) if trans_b else (24, 40)), dtype=dtype, seed=1)
     check(lambda a, b: kbj.matmul(a, b, trans_a=trans_a, trans_b=trans_b),
-          lambda a, b: swapped(trans_a, a) @ swapped(trans_b, b), a, b)
+          same_partial(product, trans_a=trans_a, trans_b=trans_b), a, b)
 
 
 @pytest.mark.parametrize("a, b", [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 4, 5), (5,)), ((5,), (2, 5, 3)),
@@ -102,9 +109,9 @@ def test_fp8_with_scales_on_the_device(dtypes, fast):
 def test_dense(shape, features, activation, dtype):
     x, w = values(*shape, dtype=dtype), values(shape[-1], features, dtype=dtype, seed=1)
     bias = values(features, dtype=dtype, seed=2)
-    act = ACTIVATIONS[activation]
-    check(lambda x, w: kbj.dense(x, w, activation=activation), lambda x, w: act(x @ w), x, w)
-    check(lambda x, w, b: kbj.dense(x, w, b, activation), lambda x, w, b: act(x @ w + b), x, w, bias)
+    formula = same_partial(layer, activation=activation)
+    check(lambda x, w: kbj.dense(x, w, activation=activation), formula, x, w)
+    check(lambda x, w, b: kbj.dense(x, w, b, activation), formula, x, w, bias)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -112,10 +119,9 @@ def test_dense(shape, features, activation, dtype):
 def test_mlp(activation, dtype):
     arrays = [values(2, 9, 32, dtype=dtype), values(32, 64, dtype=dtype, seed=1), values(64, dtype=dtype, seed=2),
               values(64, 24, dtype=dtype, seed=3), values(24, dtype=dtype, seed=4)]
-    act = ACTIVATIONS[activation]
-    check(lambda *a: kbj.mlp(*a, activation), lambda x, w, b, v, c: act(x @ w + b) @ v + c, *arrays)
-    check(lambda x, w, v: kbj.mlp(x, w, None, v, None, activation), lambda x, w, v: act(x @ w) @ v,
-          arrays[0], arrays[1], arrays[3])
+    check(lambda *a: kbj.mlp(*a, activation), same_partial(two_layers, activation=activation), *arrays)
+    x, w, _, v, _ = arrays
+    check(lambda x, w, v: kbj.mlp(x, w, None, v, None, activation), lambda x, w, v: two_layers(x, w, 0, v, 0, activation), x, w, v)
 
 
 def test_layers_without_rows_or_features():

@@ -7,6 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 import kbundle.jax as kbj
+from python.formula import value_and_gradients, wide
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
 TOLERANCE = {np.dtype("float32"): 1e-5, np.dtype("float16"): 2e-3, np.dtype(jnp.bfloat16): 1.6e-2}
@@ -49,19 +50,17 @@ def unpermuted(x, routed, probs=None):
 def check(function, formula, *arrays):
     """Value and gradients against the plain formula in float32, with random cotangents."""
     tolerance = max(TOLERANCE[np.dtype(a.dtype)] for a in arrays)
-    found, wanted = jax.tree.leaves(jax.jit(function)(*arrays)), jax.tree.leaves(formula(*arrays))
-    for f, w in zip(found, wanted, strict=True):
+    rng = np.random.default_rng(5)
+    weights = jax.tree.map(lambda y: wide(rng.normal(size=y.shape)), jax.eval_shape(formula, *map(wide, arrays)))
+    wanted, expected = value_and_gradients(formula, weights, *map(wide, arrays))
+    for f, w in zip(jax.tree.leaves(jax.jit(function)(*arrays)), jax.tree.leaves(wanted), strict=True):
         assert f.dtype in (arrays[0].dtype, arrays[-1].dtype)
-        np.testing.assert_allclose(np.asarray(f, np.float32), w, rtol=tolerance, atol=tolerance)
-    weights = [values(np.random.default_rng(5), *w.shape) for w in wanted]
-    loss = lambda f: lambda *a: sum((y.astype(jnp.float32) * w).sum() for y, w in zip(jax.tree.leaves(f(*a)), weights))
-    every = tuple(range(len(arrays)))
-    gradients = jax.jit(jax.grad(loss(function), every))(*arrays)
-    expected = jax.grad(loss(formula), every)(*[a.astype(jnp.float32) for a in arrays])
-    for array, f, w in zip(arrays, gradients, expected):
+        np.testing.assert_allclose(wide(f), w, rtol=tolerance, atol=tolerance)
+    loss = lambda *a: sum((y.astype(jnp.float32) * w).sum() for y, w in zip(jax.tree.leaves(function(*a)), jax.tree.leaves(weights)))
+    for array, f, w in zip(arrays, jax.jit(jax.grad(loss, tuple(range(len(arrays)))))(*arrays), expected):
         assert f.dtype == array.dtype
-        scale = max(1.0, float(jnp.abs(w).max()))
-        np.testing.assert_allclose(np.asarray(f, np.float32), w, rtol=8 * tolerance, atol=8 * tolerance * scale)
+        scale = max(1.0, np.abs(w).max())
+        np.testing.assert_allclose(wide(f), w, rtol=8 * tolerance, atol=8 * tolerance * scale)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])

@@ -9,6 +9,7 @@ import pytest
 
 import kbundle
 import kbundle.jax as kbj
+from python.formula import same_partial, value_and_gradients, wide
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
 TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.bfloat16): 3e-2}
@@ -50,13 +51,13 @@ def near(found, wanted, tolerance):
 
 def check(function, reference, arrays):
     tolerance = TOLERANCE[np.dtype(arrays[0].dtype)]
-    wide = [x.astype(jnp.float32) for x in arrays]
-    weights = jnp.asarray(np.random.default_rng(9).normal(size=arrays[0].shape), jnp.float32)
+    weights = wide(np.random.default_rng(9).normal(size=arrays[0].shape))
     found = jax.jit(function)(*arrays)
     assert found.dtype == arrays[0].dtype
-    near(found, reference(*wide), tolerance)
-    loss = lambda f: lambda *a: (f(*a).astype(jnp.float32) * weights).sum()
-    for array, f, w in zip(arrays, jax.jit(jax.grad(loss(function), (0, 1, 2)))(*arrays), jax.grad(loss(reference), (0, 1, 2))(*wide)):
+    wanted, gradients = value_and_gradients(reference, weights, *map(wide, arrays))
+    near(found, wanted, tolerance)
+    loss = lambda *a: (function(*a).astype(jnp.float32) * weights).sum()
+    for array, f, w in zip(arrays, jax.jit(jax.grad(loss, (0, 1, 2)))(*arrays), gradients):
         assert f.dtype == array.dtype and f.shape == array.shape
         near(f, w, 4 * tolerance)
 
@@ -64,7 +65,7 @@ def check(function, reference, arrays):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"is_causal": True, "local_window_size": 5}], ids=str)
 def test_values_and_gradients(options, dtype):
-    check(ours(**options), functools.partial(one_by_one, **options), inputs(dtype=dtype))
+    check(ours(**options), same_partial(one_by_one, **options), inputs(dtype=dtype))
 
 
 @pytest.mark.parametrize("lengths, heads, kv_heads, depth", [

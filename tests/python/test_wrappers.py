@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kbundle.jax as kbj
+from python.formula import same_partial, value_and_gradients, wide
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
 TOLERANCE = {np.dtype("float32"): 2e-6, np.dtype("float16"): 2e-3, np.dtype(jnp.bfloat16): 1.6e-2}
@@ -35,12 +36,11 @@ def check(function, formula, x):
     tolerance = TOLERANCE[np.dtype(x.dtype)]
     y = jax.jit(function)(x)
     assert y.dtype == x.dtype and y.shape == x.shape
-    np.testing.assert_allclose(np.asarray(y, np.float32), formula(x), rtol=tolerance, atol=tolerance)
-    weight = values(*x.shape)
-    loss = lambda f: lambda x: (f(x).astype(jnp.float32) * weight).sum()
-    found = np.asarray(jax.jit(jax.grad(loss(function)))(x), np.float32)
-    expected = np.asarray(jax.grad(loss(formula))(x.astype(jnp.float32)), np.float32)
-    np.testing.assert_allclose(found, expected, rtol=4 * tolerance, atol=4 * tolerance)
+    weight = wide(values(*x.shape))
+    wanted, [expected] = value_and_gradients(formula, weight, wide(x))
+    np.testing.assert_allclose(wide(y), wanted, rtol=tolerance, atol=tolerance)
+    found = jax.jit(jax.grad(lambda x: (function(x).astype(jnp.float32) * weight).sum()))(x)
+    np.testing.assert_allclose(wide(found), expected, rtol=4 * tolerance, atol=4 * tolerance)
 
 
 def test_dir_shows_the_wrappers():
@@ -52,13 +52,13 @@ def test_dir_shows_the_wrappers():
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(7,), (3, 33), (2, 3, 4, 128)])
 def test_scaled_softmax(shape, dtype):
-    check(lambda x: kbj.scaled_softmax(x, 0.5), lambda x: plain(x, 0.5), values(*shape, dtype=dtype))
+    check(lambda x: kbj.scaled_softmax(x, 0.5), same_partial(plain, scale=0.5), values(*shape, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(17, 17), (2, 3, 32, 32)])
 def test_scaled_causal_softmax(shape, dtype):
-    check(lambda x: kbj.scaled_causal_softmax(x, 0.25), lambda x: causal(x, 0.25), values(*shape, dtype=dtype))
+    check(lambda x: kbj.scaled_causal_softmax(x, 0.25), same_partial(causal, scale=0.25), values(*shape, dtype=dtype))
 
 
 @pytest.mark.parametrize("shape, mask_shape", [
