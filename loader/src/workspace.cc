@@ -5,6 +5,7 @@
 
 #include "candidates.h"
 #include "kbundle/select.h"
+#include "kbundle/tuned.h"
 #include "variant_rows.h"
 #include "verify.h"
 
@@ -20,14 +21,32 @@ bool MayBePassedOver(const fb::Index& index, uint32_t variant) {
   return provider == Provider::kCudnn || provider == Provider::kCublasLt;
 }
 
-// Of the variants that may be chosen where `target` is the one that fits best: the first legal one
-// in manifest order that needs no library, those before it, and forced ones.
+// The winners of tuned problems that may decide, whatever the device is called: of those of each
+// device's name the nearest, and the next ones while a winner may be passed over.
+std::vector<uint32_t> TunedWinners(const Bundle& bundle, const Problem& problem,
+                                   const RankedTarget& target, CandidateCheck& check) {
+  const fb::Index& index = bundle.index();
+  std::vector<uint32_t> winners, settled;  // devices
+  for (const NearestTuned& nearest : TunedByDistance(bundle, problem, target.target, Device())) {
+    const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(nearest.row));
+    if (std::find(settled.begin(), settled.end(), row.device()) != settled.end()) continue;
+    const bool may_win = index.variants()->Get(row.winner())->types() == problem.types &&
+                         check.Check(row.winner(), target, false).legal;
+    if (may_win) winners.push_back(row.winner());
+    if (!MayBePassedOver(index, row.winner())) settled.push_back(row.device());
+  }
+  return winners;
+}
+
+// Of the variants that may be chosen where `target` is the one that fits best: winners of tuned
+// problems, the first legal one in manifest order that needs no library, those before it, and
+// forced ones.
 Result<int64_t> LargestOfTarget(const Bundle& bundle, const Problem& problem,
                                 const RankedTarget& target, const Device& device,
                                 const SelectOptions& options, bool* any) {
   const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
   CandidateCheck check(bundle, problem, device, options);
-  std::vector<uint32_t> chosen;
+  std::vector<uint32_t> chosen = TunedWinners(bundle, problem, target, check);
   for (const std::string& id : options.policy.forced) {
     for (uint32_t variant : check.MeantBy(id)) {
       const bool here = bundle.index().variants()->Get(variant)->target() == target.target;
