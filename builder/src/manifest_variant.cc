@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -181,7 +182,12 @@ class VariantReader {
     const bool three =
         std::sscanf(node.text.c_str(), "%2d.%2d.%2d%n", &major, &minor, &patch, &end) == 3;
     if (three && static_cast<size_t>(end) == node.text.size() && major == 9) {
-      variant_.cudnn.push_back(major * 10000 + minor * 100 + patch);
+      const int version = major * 10000 + minor * 100 + patch;
+      const auto& before = variant_.cudnn;
+      if (std::find(before.begin(), before.end(), version) != before.end()) {
+        diagnostics_.Error(node.where, fmt::format("cuDNN {} stands here twice", node.text));
+      }
+      variant_.cudnn.push_back(version);
       return;
     }
     diagnostics_.Error(node.where, fmt::format("'{}' is no version of cuDNN 9", node.text),

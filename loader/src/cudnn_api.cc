@@ -15,6 +15,21 @@ constexpr char kSoname[] = "libcudnn.so.9";
 
 // CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED and .._DEVICE_ALLOCATION_FAILED.
 constexpr int kHostAllocationFailed = 4003, kDeviceAllocationFailed = 4004;
+// CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH and .._SUBLIBRARY_LOADING_FAILED.
+constexpr int kPartOfOtherVersion = 1002, kPartNotLoaded = 1008;
+
+// Paths of all that the process has loaded, the library itself first.
+std::string LoadedParts(std::string paths) {
+  const auto add = [](dl_phdr_info* info, size_t, void* out) {
+    const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+    if (path.find("libcudnn") == std::string_view::npos) return 0;
+    auto& all = *static_cast<std::string*>(out);
+    if (all.find(path) == std::string::npos) all += ", " + std::string(path);
+    return 0;
+  };
+  dl_iterate_phdr(add, &paths);
+  return paths;
+}
 
 Result<void*> OpenLibrary() {
   void* library = dlopen(kSoname, RTLD_NOW | RTLD_NOLOAD);
@@ -66,9 +81,16 @@ Status CudnnApi::Check(int status, const std::string& doing) const {
   char words[512] = "";
   GetLastErrorString(words, sizeof words);
   const bool memory = status == kHostAllocationFailed || status == kDeviceAllocationFailed;
-  return Status(memory ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition,
-                fmt::format("{}: cuDNN {} answers {}: {}", doing, CudnnVersionText(GetVersion()),
-                            status, words));
+  std::string text = fmt::format("{}: cuDNN {} answers {}: {}", doing,
+                                 CudnnVersionText(GetVersion()), status, words);
+  if (status == kPartOfOtherVersion || status == kPartNotLoaded) {
+    text += fmt::format(
+        "; its parts must be of one release, and loaded are {}: have all of them in one folder, "
+        "and "
+        "that folder first in LD_LIBRARY_PATH",
+        LoadedParts(path));
+  }
+  return Status(memory ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition, text);
 }
 
 }  // namespace kbundle

@@ -302,6 +302,13 @@ TEST_F(CudnnPlanTest, APlanThatCudnnRefusesIsAnErrorInItsWordsAndLeavesNothing) 
   ExpectWords(Load().status(), StatusCode::kResourceExhausted, {"answers 4003"});
 }
 
+TEST_F(CudnnPlanTest, PartsOfTwoReleasesAreAnErrorThatSaysWhatToDo) {
+  cudnn_.fail_finalize = 1002;
+  ExpectWords(Load().status(), StatusCode::kFailedPrecondition,
+              {"answers 1002", "must be of one release", "/nowhere/libcudnn.so.9",
+               "first in LD_LIBRARY_PATH"});
+}
+
 TEST_F(CudnnPlanTest, ItsKernelsAreLoadedOnceByACaptureThatIsThrownAway) {
   std::vector<std::string> during;
   cudnn_.on_execute = [&](const FakeCudnn::Run&) { during = driver_.calls(); };
