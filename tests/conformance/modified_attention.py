@@ -1,0 +1,92 @@
+"""The family attention with other score modifiers and other problems: a copy of kernels/attention whose manifest has what is asked for;
+and random modifiers.
+"""
+
+import json
+import pathlib
+import random
+import re
+import shutil
+import sys
+
+import numpy as np
+
+FAMILY = pathlib.Path(__file__).resolve().parents[2] / "kernels/attention"
+sys.path.insert(0, str(FAMILY))
+import reference  # noqa: E402
+
+del sys.path[0]
+
+
+class Grammar:
+    """Random expressions whose values and slopes stay moderate for scores of about 1, so that a result says whether the right
+    expression was computed and not how 16 bits round. Any of the grammar, whatever its values: tests/builder/score_random.h."""
+
+    UNARY = ("tanh({})", "sigmoid({})", "erf({})", "abs({})", "sqrt(abs({}) + 0.5)", "log(abs({}) + 1.5)", "exp(-abs({}))", "-({})",
+             "pow(abs({}) + 0.5, 1.5)")
+    BINARY = ("({} + {})", "({} - {})", "({} * {})", "min({}, {})", "max({}, {})", "{} / (abs({}) + 1.5)")
+    LEAVES = ("s", "s", "s", "cap", "gain", "slope[h]", "0.25", "1.75", "(k - q) / 64")
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def number(self, depth):
+        if depth == 0 or self.random.random() < 0.1:
+            return self.random.choice(self.LEAVES)
+        if self.random.random() < 0.2:
+            return f"select({self.truth(depth - 1)}, {self.number(depth - 1)}, {self.number(depth - 1)})"
+        text = self.random.choice(self.UNARY if self.random.random() < 0.45 else self.BINARY)
+        return text.format(*(self.number(depth - 1) for _ in range(text.count("{}"))))
+
+    def truth(self, depth):
+        a, b = (self.random.choice(("q", "k", "k - q", "2 * k", "q + 20")) for _ in range(2))
+        test = f"{a} {self.random.choice(('<', '<=', '>', '>=', '!=', '=='))} {b}"
+        if depth and self.random.random() < 0.4:
+            return f"({test} {self.random.choice(('&&', '||'))} {self.truth(depth - 1)})"
+        return f"!({test})" if self.random.random() < 0.2 else test
+
+    def modifier(self):
+        """(text, reference.Modifier, values of its scalars) of one that depends on s and stays moderate."""
+        while True:
+            text = self.number(4)
+            modifier = reference.Modifier(text)
+            values = [round(self.random.uniform(0.4, 2.0), 2) for _ in modifier.scalars]
+            sampled = np.random.default_rng(0).standard_normal((130, 200)) * 1.5
+            indices = dict(zip("bhqk", (0, 1, np.arange(130)[:, None], np.arange(200)[None, :])))
+            value, slope = modifier(sampled, indices, dict(zip("bhqk", (3, 4, 130, 200))), values, [np.full(4, 0.7)])
+            moderate = np.isfinite(value).all() and np.isfinite(slope).all() and abs(value).max() < 40 and abs(slope).max() < 20
+            if moderate and np.mean(abs(slope) > 0.05) > 0.2 and 12 < len(text) < 400:
+                return text, modifier, values
+
+    def modifiers(self, names):
+        return {name: self.modifier() for name in names}
+
+
+def texts(modifiers):
+    return {name: text for name, (text, _, _) in modifiers.items()}
+
+
+def as_toml(problem):
+    return "  { " + ", ".join(f"{name} = {json.dumps(value)}" for name, value in problem.items()) + " },\n"
+
+
+def write(folder, expressions, problems, variants, change=lambda block: block):
+    """Copies the family to `folder` with these modifiers ({name: expression}), problems of (sdpa_forward, sdpa_backward), and the
+    variants of these names alone, of the ops of separate tensors; `change` may edit a variant."""
+    shutil.copytree(FAMILY, folder, ignore=shutil.ignore_patterns("tuning", "*.toml", "*.jsonl", "jax*.py", "README.md", "__pycache__"))
+    text = (FAMILY / "attention.toml").read_text()
+    text = text[:text.index("# Self-attention of one tensor")]
+    head, rest = text.split("  [family.score_mods]\n", 1)
+    lines = "".join(f"  {name} = {json.dumps(expression)}\n" for name, expression in expressions.items())
+    text = f"{head}  [family.score_mods]\n{lines}{rest[rest.index(chr(10) + '[op.'):]}"
+    blocks = re.split(r"(?m)^(?=\[\[?op\.)", text)
+    (folder / "attention.toml").write_text("".join(_edited(block, problems, variants, change) for block in blocks))
+
+
+def _edited(block, problems, variants, change):
+    if op := re.match(r"\[op\.sdpa_(forward|backward)\]\n", block):
+        mine = "".join(map(as_toml, problems[op.group(1) == "backward"]))
+        return re.sub(r"(?ms)^problems    = \[\n.*?^\]\n", lambda _: f"problems = [\n{mine}]\n", block)
+    if variant := re.match(r"\[\[op\.\w+\.variant\]\]\nname\s*= \"(\w+)\"", block):
+        return change(block) if variant.group(1) in variants else ""
+    return block
