@@ -10,8 +10,8 @@
 // cuDNN takes what is by value only as the operand y, and each node needs a tensor of the graph
 // (measured with 9.19), so operations are turned about: c - x is x * -1 + c, c / x is
 // RECIPROCAL(x) * c, x * (a / b) is x * a / b, a select of two numbers moves outwards. Which side a
-// comparison with NaN takes may change by that. Where nothing of this serves, as for a product of two
-// scalars, a value is made a tensor: index * 0 + value.
+// comparison with NaN takes may change by that. Where nothing of this serves, as for a product of
+// two scalars, a value is made a tensor: index * 0 + value.
 //
 // Measured with 9.19 on an H200: the last tiles of a backward hold scores of -inf behind the last
 // query and key, of which a modifier may make anything, so that those are told by their numbers.

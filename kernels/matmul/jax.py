@@ -265,9 +265,14 @@ def _mlp_forward(x, w1, bias1, w2, bias2, activation, precision):
 def _mlp_backward(activation, precision, saved, dy):
     x, w1, bias1, h, w2, bias2, kept = saved
     transposed = _How(False, True, x.dtype, precision=precision)
-    dz = _activation_gradient(_call(dy, w2, transposed)[0], kept, activation)
     dw2, dbias2 = _weight_gradients(h, dy, bias2, precision)
-    dw1, dbias1 = _weight_gradients(x, dz, bias1, precision)
+    if h.shape[-1] % 8 == 0:
+        given = {"aux" if activation == "gelu" else "mask": kept, "bias_gradient": "none" if bias1 is None else "d"}
+        dz, _, _, dbias1 = _call(dy, w2, transposed, epilogue="d" + activation, **given)
+        dw1, _ = _weight_gradients(x, dz, None, precision)
+    else:  # cuBLASLt wants whole rows of 16 bytes
+        dz = _activation_gradient(_call(dy, w2, transposed)[0], kept, activation)
+        dw1, dbias1 = _weight_gradients(x, dz, bias1, precision)
     return _call(dz, w1, transposed)[0], dw1, dbias1, dw2, dbias2
 
 

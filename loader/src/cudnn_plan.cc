@@ -260,8 +260,8 @@ Result<CudnnLaunch> CudnnLaunch::Make(const CudnnPlan* plan, const ResolvedStep&
   return launch;
 }
 
-// cuDNN's own scalars and tensors have uids that the request left free, also those of arguments that
-// this problem lacks.
+// cuDNN's own scalars and tensors have uids that the request left free, also those of arguments
+// that this problem lacks.
 Result<CudnnLaunch::Source> CudnnLaunch::Find(int64_t uid, const ResolvedStep& step) const {
   for (const ExecutionPlanBlob::Part& part : plan_->blob().parts) {
     if (part.uid == uid) return SourceOf(step.workspace, static_cast<int64_t>(part.offset));

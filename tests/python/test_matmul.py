@@ -116,9 +116,10 @@ def test_dense(shape, features, activation, dtype):
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
-def test_mlp(activation, dtype):
-    arrays = [values(2, 9, 32, dtype=dtype), values(32, 64, dtype=dtype, seed=1), values(64, dtype=dtype, seed=2),
-              values(64, 24, dtype=dtype, seed=3), values(24, dtype=dtype, seed=4)]
+@pytest.mark.parametrize("hidden", [64, 50])  # rows of whole vectors, and others
+def test_mlp(hidden, activation, dtype):
+    arrays = [values(2, 9, 32, dtype=dtype), values(32, hidden, dtype=dtype, seed=1), values(hidden, dtype=dtype, seed=2),
+              values(hidden, 24, dtype=dtype, seed=3), values(24, dtype=dtype, seed=4)]
     check(lambda *a: kbj.mlp(*a, activation), same_partial(two_layers, activation=activation), *arrays)
     x, w, _, v, _ = arrays
     check(lambda x, w, v: kbj.mlp(x, w, None, v, None, activation), lambda x, w, v: two_layers(x, w, 0, v, 0, activation), x, w, v)
@@ -165,7 +166,7 @@ def test_shard_map_over_rows_and_over_features():
     check(over(layer, in_specs=(whole, columns, rows), out_specs=columns), formula, x, w, b)
     check(over(kbj.matmul, in_specs=(rows, whole), out_specs=rows), jnp.matmul, x, w)
     v = values(32, 8, seed=3)
-    split = lambda x, w, b, v: jax.lax.psum(kbj.mlp(x, w, b, v, None), "d")
+    split = lambda x, w, b, v: jax.lax.psum(kbj.mlp(x, w, b, v, None), "d")  # its hidden features
     check(over(split, in_specs=(whole, columns, rows, rows), out_specs=whole),
           lambda x, w, b, v: formula(x, w, b) @ v, x, w, b, v)
 
