@@ -86,8 +86,7 @@ Status CudnnApi::Check(int status, const std::string& doing) const {
   if (status == kPartOfOtherVersion || status == kPartNotLoaded) {
     text += fmt::format(
         "; its parts must be of one release, and loaded are {}: have all of them in one folder, "
-        "and "
-        "that folder first in LD_LIBRARY_PATH",
+        "and that folder first in LD_LIBRARY_PATH",
         LoadedParts(path));
   }
   return Status(memory ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition, text);

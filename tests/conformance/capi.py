@@ -185,6 +185,13 @@ class Bundle:
         check(LIB.kb_bundle_describe(self.handle, op and op.encode(), int(with_variants), ctypes.byref(out)))
         return json.loads(take_string(out))
 
+    def listed(self, op=None):
+        """The Problems that the manifest lists, of one op or of all."""
+        for row in self.describe(op, with_variants=False)["ops"]:
+            for given in row["problems"]:
+                operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in given["operands"]]
+                yield Problem(row["name"], operands, given["attributes"])
+
     def infer(self, problem, kind):
         out = ctypes.c_void_p()
         check(LIB.kb_infer(self.handle, problem.op.encode(), ctypes.byref(problem.spec), kind, ctypes.byref(out)))

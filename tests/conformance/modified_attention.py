@@ -7,15 +7,12 @@ import pathlib
 import random
 import re
 import shutil
-import sys
 
 import numpy as np
 
-FAMILY = pathlib.Path(__file__).resolve().parents[2] / "kernels/attention"
-sys.path.insert(0, str(FAMILY))
-import reference  # noqa: E402
+from conformance import runner
 
-del sys.path[0]
+FAMILY = pathlib.Path(__file__).resolve().parents[2] / "kernels/attention"
 
 
 class Grammar:
@@ -28,7 +25,7 @@ class Grammar:
     LEAVES = ("s", "s", "s", "cap", "gain", "slope[h]", "0.25", "1.75", "(k - q) / 64")
 
     def __init__(self, seed):
-        self.random = random.Random(seed)
+        self.random, self.reference = random.Random(seed), runner.load_reference("attention", [FAMILY])
 
     def number(self, depth):
         if depth == 0 or self.random.random() < 0.1:
@@ -49,7 +46,7 @@ class Grammar:
         """(text, reference.Modifier, values of its scalars) of one that depends on s and stays moderate."""
         while True:
             text = self.number(4)
-            modifier = reference.Modifier(text)
+            modifier = self.reference.Modifier(text)
             values = [round(self.random.uniform(0.4, 2.0), 2) for _ in modifier.scalars]
             sampled = np.random.default_rng(0).standard_normal((130, 200)) * 1.5
             indices = dict(zip("bhqk", (0, 1, np.arange(130)[:, None], np.arange(200)[None, :])))

@@ -12,17 +12,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 
 
-def problems(bundle):
-    for op in bundle.describe(with_variants=False)["ops"]:
-        for listed in op["problems"]:
-            operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in listed["operands"]]
-            yield capi.Problem(op["name"], operands, listed["attributes"])
-
-
 @pytest.mark.parametrize("kind, target", [(capi.CUDA, "sm_90a"), (capi.CUDA, "sm_80"), (capi.HOST, "x86-64-v3")])
 def test_what_is_reserved_suffices_for_what_is_chosen(kind, target):
     bundle, compared, short = capi.Bundle(BUNDLE), 0, []
-    for problem in problems(bundle):
+    for problem in bundle.listed():
         chosen = bundle.explain(problem, kind, target)
         if not chosen["chosen"]:
             continue

@@ -23,13 +23,10 @@ NAMES = {t: n for n, t in devices.NUMPY.items()}
 
 
 def listed(bundle, op, cuda):
-    """The listed problems that anything on this GPU takes: (text, capi.Problem, operands, attributes)."""
-    [row] = bundle.describe(op, with_variants=False)["ops"]
-    for problem in row["problems"]:
-        if problem["attributes"].get("generator") == "cudnn":
-            continue  # there is no reference of what it drops
-        operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in problem["operands"]]
-        yield capi.Problem(op, operands, problem["attributes"]), operands, problem["attributes"]
+    """The listed problems that anything on this GPU takes: (capi.Problem, operands, attributes)."""
+    for problem in bundle.listed(op):
+        if problem.attributes.get("generator") != "cudnn":  # there is no reference of what it drops
+            yield problem, problem.operands, problem.attributes
 
 
 def flops(operands, attributes, backward):

@@ -15,10 +15,8 @@ LIMITS = {"bf16": 4e-2, "f16": 1e-2}  # of the largest magnitude
 
 
 def listed(bundle, op):
-    [row] = bundle.describe(op, with_variants=False)["ops"]
-    for problem in row["problems"]:
-        operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in problem["operands"]]
-        yield operands, problem["attributes"]
+    for problem in bundle.listed(op):
+        yield problem.operands, problem.attributes
 
 
 def short(operands, attributes):

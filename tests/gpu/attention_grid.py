@@ -17,6 +17,7 @@ import numpy as np
 import attention
 import launch_cost
 from conformance import capi, devices, runner
+from cudnn_backend import version_text
 from report import Report
 
 ROOT = capi.ROOT
@@ -135,10 +136,10 @@ def child(name):
 
 def versions(report, cuda):
     own = launch_cost.library("libcudnn.so.9").cudnnGetVersion()
-    why = str(planned("newer"))
-    report.hold("plans of a newer cuDNN alone: an error that names both versions", text(own) in why and "made by cuDNN" in why, why)
-    counted(report, f"plans of two versions, cuDNN {text(own)}", every_run("versions", cuda))
-    report.hold(f"plans of two versions, cuDNN {text(own)}: its own are taken", all(f"CUDNN={own}]" in v for v in planned("versions")))
+    of_own, why = f"plans of two versions, cuDNN {version_text(own)}", str(planned("newer"))
+    report.hold("plans of a newer cuDNN alone: an error that names both versions", version_text(own) in why and "made by cuDNN" in why, why)
+    counted(report, of_own, every_run("versions", cuda))
+    report.hold(f"{of_own}: its own are taken", all(f"CUDNN={own}]" in v for v in planned("versions")))
     folder = os.environ.get("KB_OTHER_CUDNN")
     if not folder:
         report.fact("the second cuDNN", "not here: KB_OTHER_CUDNN names its folder")
@@ -146,17 +147,13 @@ def versions(report, cuda):
     if found := in_child(report, "versions", folder):
         other, wrong = found["version"], [what for right, what in found["runs"] if not right]
         print("".join(f"     {what}\n" for what in wrong[:8]), end="")
-        report.hold("the second process has another cuDNN", other != own, text(other))
-        count = len(found["runs"])
-        report.bar(f"plans of two versions, cuDNN {text(other)}: plans that are right", count - len(wrong), max(1, count), "plans", at_least=True)
-        report.hold(f"plans of two versions, cuDNN {text(other)}: its own are taken", all(f"CUDNN={other}]" in v for v in found["planned"]))
+        report.hold("the second process has another cuDNN", other != own, version_text(other))
+        count, of_other = len(found["runs"]), f"plans of two versions, cuDNN {version_text(other)}"
+        report.bar(f"{of_other}: plans that are right", count - len(wrong), max(1, count), "plans", at_least=True)
+        report.hold(f"{of_other}: its own are taken", all(f"CUDNN={other}]" in v for v in found["planned"]))
     if found := in_child(report, "live", folder):
-        why = str(found["planned"])
-        report.hold("plans of an older cuDNN alone: an error that names both versions", text(own) in why and text(found["version"]) in why, why)
-
-
-def text(version):
-    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+        why, both = str(found["planned"]), (version_text(own), version_text(found["version"]))
+        report.hold("plans of an older cuDNN alone: an error that names both versions", all(one in why for one in both), why)
 
 
 def main():

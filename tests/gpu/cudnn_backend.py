@@ -20,6 +20,11 @@ PLAN_HANDLE, PLAN_JSON, PACK_UIDS, PACK_POINTERS, PACK_WORKSPACE = 400, 405, 100
 TYPE_HANDLE, TYPE_INT64, TYPE_POINTER, TYPE_CHAR = 0, 3, 6, 24
 
 
+def version_text(number):
+    """9.19.0 of 91900, as cudnnGetVersion counts."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
 class Blob:
     """An execution plan as the bundle holds it (schemas/FORMAT.md, section 6)."""
 

@@ -27,9 +27,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "build/attention_grid"
 sys.path.insert(0, str(ROOT / "tests"))
 from conformance import modified_attention  # noqa: E402
+from cudnn_backend import version_text  # noqa: E402
 
-MASKS = [("none", -1), ("causal", -1), ("causal", 50), ("causal_bottom_right", -1), ("causal_bottom_right", 50), ("lengths", -1),
-         ("causal lengths", -1)]
+#         mask, window, whether there are lengths
+MASKS = [("none", -1, False), ("causal", -1, False), ("causal", 50, False), ("causal_bottom_right", -1, False),
+         ("causal_bottom_right", 50, False), ("none", -1, True), ("causal", -1, True)]
 HEADS = [(4, 4), (4, 2), (4, 1)]
 MODIFIERS = 5  # of a family
 PROFILE = {"driver": "driverVer", "processors": "multiProcessorCount"}
@@ -47,9 +49,9 @@ def listed_problem(backward, dtype, layout, heads, sizes, depth, **more):
 
 def grid(backward):
     for number, (mask, layout, dtype, heads) in enumerate(itertools.product(MASKS, ("bshd", "bhsd"), ("bf16", "f16"), HEADS)):
-        kind, window = mask
-        more = {"q_lengths": True, "kv_lengths": True} if "lengths" in kind else {}
-        more |= {"mask": "causal" if kind.startswith("causal l") else "none" if kind == "lengths" else kind, "window": window}
+        kind, window, lengths = mask
+        more = {"q_lengths": True, "kv_lengths": True} if lengths else {}
+        more |= {"mask": kind, "window": window}
         yield listed_problem(backward, dtype, layout, heads, (200, 328), (64, 128)[number % 2], **more)
 
 
@@ -89,8 +91,7 @@ def other_profile(name):
 def version_of(library):
     """Asked in a process of its own: a second cuDNN of a process answers for the first."""
     ask = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).cudnnGetVersion())"
-    number = int(subprocess.run([sys.executable, "-c", ask, library], check=True, capture_output=True, text=True).stdout)
-    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return version_text(int(subprocess.run([sys.executable, "-c", ask, library], check=True, capture_output=True, text=True).stdout))
 
 
 def main():

@@ -31,11 +31,7 @@ class Found:
 
 def problems(bundle, op):
     """Listed problems, those that move least first: (capi.Problem, operands, attributes)."""
-    [row] = bundle.describe(op, with_variants=False)["ops"]
-    every = []
-    for problem in row["problems"]:
-        operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in problem["operands"]]
-        every.append((capi.Problem(op, operands, problem["attributes"]), operands, problem["attributes"]))
+    every = [(problem, problem.operands, problem.attributes) for problem in bundle.listed(op)]
     return sorted(every, key=lambda p: sum(math.prod(o[1]) for o in p[1] if o))
 
 

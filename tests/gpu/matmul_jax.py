@@ -33,11 +33,10 @@ PEAK_TFLOPS = 700  # only to guess how many calls make a burst
 
 def problems(bundle):
     """(operands, attributes) of the listed problems of a size that is worth timing, of small ones in both 16-bit dtypes one; FP8 last."""
-    [op] = bundle.describe("matmul.matmul", with_variants=False)["ops"]
     found = {}
-    for given in op["problems"]:
-        operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in given["operands"]]
-        attributes, work = {"out_dtype": "bf16"} | given["attributes"], math.prod(extents(operands, given["attributes"]))
+    for given in bundle.listed("matmul.matmul"):
+        operands, attributes = given.operands, {"out_dtype": "bf16"} | given.attributes
+        work = math.prod(extents(operands, given.attributes))
         dtype = "16-bit" if operands[0][0] in ("bf16", "f16") and work < 1 << 34 else operands[0][0] + operands[1][0]
         if work >= 1 << 22:
             found.setdefault((extents(operands, attributes), dtype, words(operands, attributes)), (operands, attributes))
