@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base64.h"
 #include "files.h"
@@ -130,9 +131,16 @@ std::vector<ListedAlgorithm> MergeAlgorithms(const std::vector<ListedAlgorithm>&
                                              const std::vector<ListedAlgorithm>& fresh) {
   std::set<std::string> answered;
   for (const ListedAlgorithm& listed : fresh) answered.insert(listed.Key());
-  std::vector<ListedAlgorithm> merged = fresh;
+  std::vector<ListedAlgorithm> merged;
+  std::map<std::pair<std::string, AlgorithmConfig>, LtAlgorithm> bytes;
   for (const ListedAlgorithm& listed : old) {
     if (answered.count(listed.Key()) == 0) merged.push_back(listed);
+    bytes.try_emplace({listed.Key(), listed.config}, listed.algorithm);
+  }
+  for (ListedAlgorithm listed : fresh) {
+    const auto known = bytes.find({listed.Key(), listed.config});
+    if (known != bytes.end()) listed.algorithm = known->second;
+    merged.push_back(std::move(listed));
   }
   return merged;
 }

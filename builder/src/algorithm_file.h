@@ -1,5 +1,6 @@
-// Algorithms of cuBLASLt as files: what its heuristic answered on a GPU, one JSON line a problem
-// and candidate, committed beside the manifest as algorithms/<device>.jsonl and read like code.
+// Algorithms of cuBLASLt as files: what its heuristic answered on a GPU and what was found to be
+// faster there, one JSON line a problem and candidate, committed beside the manifest as
+// algorithms/<device>.jsonl and read like code.
 //
 //   {"op": "dense.product", "variant": "cublaslt", "types": ["bf16"], "problem": {..}, "rank": 0,
 //    "target": "sm_90a", "device": {"name": "NVIDIA H200", "sm_count": 132}, "cublas": 130100,
@@ -28,15 +29,16 @@ inline constexpr const char* kConfigNames[] = {"ID",     "TILE",   "SPLITK", "RE
                                                "CUSTOM", "STAGES", "INNER",  "CLUSTER"};
 inline constexpr size_t kConfigs = 9;
 static_assert(std::size(kConfigNames) == kConfigs);
+using AlgorithmConfig = std::array<int32_t, kConfigs>;  // by LtConfig
 
 struct ListedAlgorithm {
   std::string op, variant, target, device;
   std::vector<std::string> types;  // of the problem, by the op's type parameters
   nlohmann::json problem;          // {"operands": {..}, "attributes": {..}}
-  int rank = 0;                    // in the heuristic's order, best first
+  int rank = 0;                    // the heuristic's, best first, then searched ones, fastest first
   int sm_count = 0;
   uint64_t cublas = 0;  // cublasLtGetVersion()
-  std::array<int32_t, kConfigs> config{};
+  AlgorithmConfig config{};
   uint64_t workspace = 0;  // that cuBLASLt says it needs for the problem, bytes
   uint64_t limit = 0;      // of workspace, when the heuristic was asked
   double waves = 0;
@@ -55,7 +57,9 @@ Result<std::vector<ListedAlgorithm>> ParseAlgorithms(std::string_view text,
 // Of every *.jsonl file of the folder, by name; empty when there is no folder.
 Result<std::vector<ListedAlgorithm>> ReadAlgorithms(const std::string& folder);
 std::string AlgorithmsText(const std::vector<ListedAlgorithm>& algorithms);
-// `fresh`, and those of `old` whose Key() no fresh one has.
+// `fresh`, and those of `old` whose Key() no fresh one has. Of an algorithm with the same settings
+// for the same problem the old bytes stay: cuBLASLt fills the rest of them by chance, and what was
+// recorded about them stays true.
 std::vector<ListedAlgorithm> MergeAlgorithms(const std::vector<ListedAlgorithm>& old,
                                              const std::vector<ListedAlgorithm>& fresh);
 

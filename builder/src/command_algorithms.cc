@@ -48,8 +48,8 @@ int AlgorithmsCommand::Run(const Terminal& terminal) const {
     if (!status.ok()) return terminal.Fail(status);
     terminal.Line("wrote " + output);
   }
-  terminal.Note(fmt::format("{} algorithms for {} problems on {}", listed->algorithms,
-                            listed->problems, listed->device));
+  terminal.Note(fmt::format("{} algorithms for {} problems on {}, {} of them found near others",
+                            listed->algorithms, listed->problems, listed->device, listed->near));
   return kExitOk;
 }
 

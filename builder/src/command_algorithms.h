@@ -1,5 +1,5 @@
-// kbundle algorithms: what cuBLASLt's heuristic answers on this machine's GPU, as files beside the
-// manifests.
+// kbundle algorithms: what cuBLASLt's heuristic answers on this machine's GPU and what is faster
+// near that, as files beside the manifests.
 #ifndef KBUNDLE_BUILDER_COMMAND_ALGORITHMS_H_
 #define KBUNDLE_BUILDER_COMMAND_ALGORITHMS_H_
 

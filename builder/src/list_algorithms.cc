@@ -18,6 +18,8 @@
 #include "object_store.h"
 #include "outline.h"
 #include "problem_json.h"
+#include "search_algorithms.h"
+#include "tune_device.h"
 #include "work.h"
 
 namespace kbundle::builder {
@@ -72,6 +74,7 @@ class Gpu {
 
   const Device& device() const { return device_; }
   const CublasLtApi& lt() const { return *lt_; }
+  LtHandle handle() const { return handle_; }
 
   // At most `wanted`, best first. An error of cuBLASLt's is about the problem.
   Result<std::vector<LtHeuristicResult>> Ask(const ProductDescriptors& product, int wanted,
@@ -115,6 +118,9 @@ class Lister {
     KB_RETURN_IF_ERROR(OpenOutline());
     KB_RETURN_IF_ERROR(gpu_.Open(options_));
     KB_RETURN_IF_ERROR(CheckTarget());
+    if (options_.near > 0) {
+      KB_ASSIGN_OR_RETURN(bench_device_, OpenCudaDevice(options_.device));
+    }
     result_.device = gpu_.device().name;
     for (const Work::OpRef& op : work_.ops) KB_RETURN_IF_ERROR(ListOp(op));
     return std::move(result_);
@@ -182,9 +188,10 @@ class Lister {
       return InvalidArgument(fmt::format("{} by {} is {} products, an algorithm is for one",
                                          problem.ToString(), name, products->size()));
     }
-    const auto results = gpu_.Ask(products->front(), options_.candidates, options_.workspace);
+    auto results = gpu_.Ask(products->front(), options_.candidates, options_.workspace);
     if (!results.ok()) return without(results.status().message()), Status();
     if (results->empty()) without("cuBLASLt's heuristic has none");
+    KB_RETURN_IF_ERROR(AddNear(products->front(), &*results));
     const auto declared =
         std::find_if(op.op->templates.begin(), op.op->templates.end(),
                      [&](const Template& variant) { return variant.name == name; });
@@ -198,6 +205,16 @@ class Lister {
       result_.by_folder[folder].push_back(std::move(listed));
       ++result_.algorithms;
     }
+    return Status();
+  }
+
+  Status AddNear(const ProductDescriptors& product, std::vector<LtHeuristicResult>* results) {
+    if (options_.near == 0 || results->empty()) return Status();
+    KB_ASSIGN_OR_RETURN(const std::vector<LtHeuristicResult> near,
+                        SearchNear(gpu_.lt(), gpu_.handle(), product, *results, options_.near,
+                                   options_.workspace, *bench_device_));
+    results->insert(results->end(), near.begin(), near.end());
+    result_.near += static_cast<int>(near.size());
     return Status();
   }
 
@@ -218,13 +235,7 @@ class Lister {
     listed.limit = static_cast<uint64_t>(options_.workspace);
     listed.waves = found.waves;
     listed.algorithm = found.algorithm;
-    for (int i = 0; i < static_cast<int>(kConfigs); ++i) {
-      const size_t size = i >= kLtConfigInner ? sizeof(uint16_t) : sizeof(int32_t);
-      size_t written = 0;
-      KB_RETURN_IF_ERROR(gpu_.lt().Check(
-          gpu_.lt().AlgorithmConfig(&found.algorithm, i, &listed.config[i], size, &written),
-          "reading an algorithm's settings"));
-    }
+    KB_ASSIGN_OR_RETURN(listed.config, ConfigOf(gpu_.lt(), found.algorithm));
     return listed;
   }
 
@@ -233,6 +244,7 @@ class Lister {
   Work work_;
   std::shared_ptr<const Bundle> outline_;
   Gpu gpu_;
+  std::unique_ptr<TuneDevice> bench_device_;  // the same GPU, where launches are timed
   ListedFamilies result_;
 };
 

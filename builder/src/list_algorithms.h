@@ -1,5 +1,5 @@
 // Which algorithms cuBLASLt has for the problems that manifests list: its heuristic's candidates,
-// asked on the GPU that they are for. Nothing of this is in the loader.
+// asked on the GPU that they are for, and faster ones near them. Nothing of this is in the loader.
 #ifndef KBUNDLE_BUILDER_LIST_ALGORITHMS_H_
 #define KBUNDLE_BUILDER_LIST_ALGORITHMS_H_
 
@@ -18,7 +18,8 @@ struct ListOptions {
   std::string target;              // of this machine's GPU
   std::string op;                  // only this one; empty: all
   int device = 0;
-  int candidates = 16;             // a problem and variant, at most
+  int candidates = 16;             // of the heuristic, a problem and variant, at most
+  int near = 4;                    // faster ones near them (search_algorithms.h), at most
   int64_t workspace = 32ll << 20;  // bytes that an algorithm may ask for
 };
 
@@ -26,8 +27,8 @@ struct ListedFamilies {
   // By the folder beside the manifest that the variants name; what is in it already not included.
   std::map<std::string, std::vector<ListedAlgorithm>> by_folder;
   std::string device;
-  int problems = 0, algorithms = 0;
-  std::vector<std::string> without;  // "op(problem) by variant: what cuBLASLt says"
+  int problems = 0, algorithms = 0, near = 0;  // near: of the algorithms, how many were searched
+  std::vector<std::string> without;            // "op(problem) by variant: what cuBLASLt says"
 };
 
 // kUnavailable: no GPU, driver or cuBLAS here; kFailedPrecondition: the GPU is not the target's;

@@ -190,8 +190,12 @@ void AddAlgorithms(CLI::App& app, AlgorithmsCommand& command) {
                   "File to write or merge into; - is standard output [where the variants say]");
   verb.add_option("--op", options.op, "Only this op, family.op");
   verb.add_option("--device", options.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
-  verb.add_option("--candidates", options.candidates, "For one problem, at most [16]")
+  verb.add_option("--candidates", options.candidates,
+                  "Of cuBLASLt's heuristic for one problem, at most [16]")
       ->check(CLI::Range(1, 64));
+  verb.add_option("--near", options.near,
+                  "Faster ones near those, found by timing, at most; 0 asks the heuristic only [4]")
+      ->check(CLI::Range(0, 64));
   verb.add_option("--workspace", options.workspace, "Bytes that an algorithm may ask for [32 MiB]")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
 }

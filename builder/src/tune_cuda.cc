@@ -1,4 +1,4 @@
-// Measuring on a GPU: the primary context of GPU 0, one stream, graphs with event nodes in them.
+// Measuring on a GPU: its primary context, one stream, graphs with event nodes in them.
 //
 // The events are nodes of the graph, so that a sample holds what the GPU did between them and no
 // launch latency of the host. Before the first one stands one launch that is not counted: the
@@ -128,17 +128,17 @@ class GraphLaunches : public TimedLaunches {
 
 class CudaTuneDevice : public TuneDevice {
  public:
-  Status Open() {
+  Status Open(int ordinal) {
     KB_ASSIGN_OR_RETURN(gpu_.driver, DriverApi::Get());
     const DriverApi& driver = *gpu_.driver;
     KB_RETURN_IF_ERROR(driver.Check(driver.Init(0), "starting the NVIDIA driver"));
     KB_ASSIGN_OR_RETURN(gpu_.api, TuneApi::Get());
     CUcontext context = nullptr;
-    KB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&gpu_.device, 0), "opening GPU 0"));
+    KB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&gpu_.device, ordinal), "opening the GPU"));
     KB_RETURN_IF_ERROR(driver.Check(driver.DevicePrimaryCtxRetain(&context, gpu_.device),
-                                    "opening GPU 0's context"));
+                                    "opening the GPU's context"));
     KB_RETURN_IF_ERROR(
-        driver.Check(driver.CtxSetCurrent(context), "making GPU 0's context current"));
+        driver.Check(driver.CtxSetCurrent(context), "making the GPU's context current"));
     KB_RETURN_IF_ERROR(
         gpu_.Check(gpu_.api.StreamCreate(&gpu_.stream, CU_STREAM_NON_BLOCKING), "making a stream"));
     KB_RETURN_IF_ERROR(AllocateStaging(kStagingBytes));
@@ -257,9 +257,9 @@ class CudaTuneDevice : public TuneDevice {
 
 }  // namespace
 
-Result<std::unique_ptr<TuneDevice>> OpenCudaDevice() {
+Result<std::unique_ptr<TuneDevice>> OpenCudaDevice(int ordinal) {
   auto device = std::make_unique<CudaTuneDevice>();
-  KB_RETURN_IF_ERROR(device->Open());
+  KB_RETURN_IF_ERROR(device->Open(ordinal));
   return std::unique_ptr<TuneDevice>(std::move(device));
 }
 

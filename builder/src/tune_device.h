@@ -56,7 +56,7 @@ class TuneDevice {
 };
 
 Result<std::unique_ptr<TuneDevice>> OpenHostDevice();
-Result<std::unique_ptr<TuneDevice>> OpenCudaDevice();
+Result<std::unique_ptr<TuneDevice>> OpenCudaDevice(int ordinal = 0);
 
 }  // namespace kbundle::builder
 

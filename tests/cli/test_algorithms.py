@@ -50,7 +50,7 @@ def lines(path):
 
 
 def test_answers_stand_beside_the_manifest_and_become_variants(kbundle, gpu, dense, tmp_path):
-    done = kbundle("algorithms", dense, "--target", "sm_90a", env=gpu)
+    done = kbundle("algorithms", dense, "--target", "sm_90a", "--near", "0", env=gpu)
     assert done.code == 0, done.err
     listed = lines(dense / "algorithms/stand-in.jsonl")
     assert len(listed) == 6 and {row["rank"] for row in listed} == {0, 1, 2}
@@ -63,13 +63,45 @@ def test_answers_stand_beside_the_manifest_and_become_variants(kbundle, gpu, den
     assert {blob["format"] for blob in whole["blobs"]} == {"algorithm"}
 
 
+def test_faster_settings_near_those_are_listed_behind_them(kbundle, gpu, dense):
+    """The stand-in is fastest with K whole, large clusters and custom options, of which the largest do not go together."""
+    done = kbundle("algorithms", dense, "--target", "sm_90a", "--near", "3", env=gpu)
+    assert done.code == 0, done.err
+    assert "12 algorithms for 2 problems on Stand-in, 6 of them found near others" in done.err
+    for columns in (128, 16):
+        rows = [r for r in lines(dense / "algorithms/stand-in.jsonl") if r["problem"]["operands"]["b"] == f"bf16[32,{columns}]"]
+        rows.sort(key=lambda r: r["rank"])
+        assert [row["rank"] for row in rows] == list(range(6))
+        found = [(r["config"]["SPLITK"], r["config"]["CLUSTER"], r["config"]["CUSTOM"]) for r in rows[3:]]
+        assert found == [(1, 5, 2), (1, 5, 1), (1, 5, 0)]
+
+
+def test_nothing_slower_than_what_the_heuristic_names_is_listed(kbundle, gpu, dense):
+    done = kbundle("algorithms", dense, "--target", "sm_90a", "--near", "64", env=gpu)
+    assert done.code == 0, done.err
+    rows = lines(dense / "algorithms/stand-in.jsonl")
+    assert rows and all(row["rank"] < 3 or row["config"]["CLUSTER"] > 2 and row["config"]["SPLITK"] == 1 for row in rows)
+
+
+def test_an_algorithm_that_is_listed_again_keeps_its_bytes(kbundle, gpu, dense):
+    """The library fills in by chance what no setting says, and records name algorithms by all of their bytes."""
+    assert kbundle("algorithms", dense, "--target", "sm_90a", env=gpu).code == 0
+    file = dense / "algorithms/stand-in.jsonl"
+    rows = lines(file)
+    for row in rows:
+        row["algorithm"] = "AAAA" + row["algorithm"][4:]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert kbundle("algorithms", dense, "--target", "sm_90a", env=gpu).code == 0
+    assert {r["algorithm"] for r in lines(file)} == {r["algorithm"] for r in rows}
+
+
 def test_asking_again_changes_nothing_and_less_workspace_gives_fewer(kbundle, gpu, dense):
     assert kbundle("algorithms", dense, "--target", "sm_90a", env=gpu).code == 0
     file = dense / "algorithms/stand-in.jsonl"
     before = file.read_bytes()
     assert kbundle("algorithms", dense, "--target", "sm_90a", env=gpu).code == 0
     assert file.read_bytes() == before
-    assert kbundle("algorithms", dense, "--target", "sm_90a", "--workspace", "4096", env=gpu).code == 0
+    assert kbundle("algorithms", dense, "--target", "sm_90a", "--workspace", "4096", "--near", "0", env=gpu).code == 0
     assert len(lines(file)) == 4 and all(row["workspace"] == 0 for row in lines(file))
 
 

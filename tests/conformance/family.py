@@ -43,16 +43,18 @@ class Cases:
         key = op["name"], tuple(sorted(types.items()))
         if self._prepared[0] != key:
             self.bundle.clear_policy()
-            self._prepared = key, [self.prepare(op, types, *case) for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
+            cases = [self.prepare(op, types, *case) for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
+            self._prepared = key, [case for case in cases if case]
         return self._prepared[1]
 
     def prepare(self, op, types, name, _, given, attributes):
+        """Nothing where no variant for this device is legal."""
         attributes = attributes | {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
         arrays, described = operands_of(op, types, given)
         problem = capi.Problem(op["name"], described, attributes)
-        candidates = self.bundle.explain(problem, self.device.kind)["candidates"]
-        return (name, problem, self.bundle.infer(problem, self.device.kind), arrays,
-                runner.wanted_results(self.reference, op, problem, arrays), {c["id"] for c in candidates if c["legal"]})
+        legal = {c["id"] for c in self.bundle.explain(problem, self.device.kind)["candidates"] if c["legal"]}
+        return legal and (name, problem, self.bundle.infer(problem, self.device.kind), arrays,
+                          runner.wanted_results(self.reference, op, problem, arrays), legal)
 
     def run(self, op, variant, most=None):
         """An outcome of the variant, on `most` cases at most; cases that it is not legal for are left out."""

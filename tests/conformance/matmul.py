@@ -1,7 +1,7 @@
 """The op matmul on odd shapes with everything it can do, the same on every device, every variant forced.
 
 An error is allowed in proportion to the magnitudes that were summed, so that sums that cancel are no excuse and no trouble:
-`unit` times sum(|a| |b|) and so on, plus half a step of the result's dtype and a little for what the epilogue computes.
+UNIT times sum(|a| |b|) and so on, plus half a step of the result's dtype and a little for what the epilogue computes.
 """
 
 import itertools
@@ -13,9 +13,10 @@ from conformance import capi, compare, devices, runner
 
 # m, n, k: less than a tile, tiles and one more, several tiles; odd depths, one longer than what is summed in one go.
 SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 13), (12, 32, 64), (13, 33, 257), (97, 65, 31), (96, 64, 300), (200, 130, 17)]
-# The same of up to 8 rows: odd ones, rows of whole vectors, depths that several blocks share.
+# The same of up to 8 rows: odd ones, rows of whole vectors, great depths.
 FEW_ROWS = [(1, 1, 1), (1, 264, 2048), (2, 71, 1030), (3, 72, 328), (4, 200, 168), (5, 1, 13), (7, 136, 517), (8, 136, 2056)]
 LEADS = [(), (3,), (2, 2)]
+UNIT = 1e-6
 C, BIAS, AUX, MASK, SCALES = "c", "bias", "aux", "mask", "scales"
 CASES = [  # operands beside a and b, attributes
     ((), {}),
@@ -66,8 +67,8 @@ def magnitudes(arrays, *, trans_a=False, trans_b=False, alpha=1.0, beta=0.0, bia
 
 
 class Cases:
-    def __init__(self, bundle_path, device, roots, unit=1e-6):
-        self.bundle, self.device, self.unit = capi.Bundle(bundle_path), device, unit
+    def __init__(self, bundle_path, device, roots):
+        self.bundle, self.device = capi.Bundle(bundle_path), device
         self.conformance = runner.Conformance(bundle_path, device, roots)
         self.op = next(op for op in self.conformance.ops() if op["name"] == "matmul.matmul")
         self.reference = runner.load_reference("matmul", roots)
@@ -89,8 +90,9 @@ class Cases:
             self.run_one(outcome, variant, arrays, {"trans_a": trans_a, "trans_b": trans_b} | attributes)
         return outcome
 
-    def run_few_rows(self, outcome, variant):
+    def run_few_rows(self, variant):
         """The same of products of few rows; b's layout takes turns, so that variants differ in what they have of it."""
+        outcome = runner.Outcome(variant["id"])
         turn = zlib.crc32(variant["id"].encode())
         for number, (size, (wanted, attributes)) in enumerate(itertools.product(FEW_ROWS, PRODUCTS)):
             trans_a, trans_b, lead = size[0] == 1 and number % 4 > 1, bool((turn + number) % 2), LEADS[number % len(LEADS)]
@@ -148,10 +150,10 @@ class Cases:
                 self.judge(outcome, f"{problem}, {name}", array, exact, allowed)
         if found[2] is not None:
             before = self.reference.matmul(*wide, **attributes | {"epilogue": "none"})[0]
-            self.judge_mask(outcome, f"{problem}, mask_out", found[2], wanted[2], np.abs(before) <= self.unit * size)
+            self.judge_mask(outcome, f"{problem}, mask_out", found[2], wanted[2], np.abs(before) <= UNIT * size)
 
     def judge(self, outcome, where, found, wanted, size):
-        allowed = self.unit * (size + np.abs(wanted)) + 0.501 * compare.spacing(wanted, found.dtype)
+        allowed = UNIT * (size + np.abs(wanted)) + 0.501 * compare.spacing(wanted, found.dtype)
         ratio = np.abs(found.astype(np.float64) - wanted) / allowed
         worst = float(ratio.max())
         outcome.worst = max(outcome.worst, worst)

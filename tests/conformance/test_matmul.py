@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from conformance import capi, devices, matmul, runner
+from conformance import capi, devices, matmul
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -31,7 +31,7 @@ def test_every_variant_is_right_on_every_case(cases, operands, out):
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_products_of_few_rows_are_right(cases, dtype):
-    outcomes = [cases.run_few_rows(runner.Outcome(variant["id"]), variant) for variant in variants(cases, dtype, dtype, dtype)]
+    outcomes = [cases.run_few_rows(variant) for variant in variants(cases, dtype, dtype, dtype)]
     assert outcomes and all(o.launches == len(matmul.FEW_ROWS) * len(matmul.PRODUCTS) for o in outcomes)
     assert not [f"{o.variant}: {o.reason()}" for o in outcomes if not o.passed]
 

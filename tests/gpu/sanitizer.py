@@ -1,5 +1,5 @@
 """compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any bytes;
-as sections sanitizer_attention and sanitizer_matmul memcheck over our kernels of these families. Kernels of libraries are not ours."""
+as sections sanitizer_attention and sanitizer_matmul memcheck over our kernels of these families, with the products in front of them."""
 
 import itertools
 import os
@@ -22,7 +22,8 @@ def main():
     env = {k: v for k, v in os.environ.items() if k not in ("KB_RESULT", "KB_OUT")}
     plain = itertools.product(("memcheck", "racecheck"), (["variants.py", "--few", "softmax", "permutation", "others"],
                                                           ["permutation.py", "--hostile"]))
-    others = {"attention": [("memcheck", ["flash.py", "--few"])], "matmul": [("memcheck", ["variants.py", "--few", "--own", "matmul"])]}
+    others = {"attention": [("memcheck", ["flash.py", "--few"])],
+              "matmul": [("memcheck", ["variants.py", "--libraries", "matmul", "product_then_gradient"])]}
     for check, script in next((runs for family, runs in others.items() if family in sys.argv), plain):
         # A driver call that answers "no" is no finding: the loader asks for parameters until there are no more.
         options = ["--report-api-errors", "no"] if check == "memcheck" else []
@@ -33,9 +34,10 @@ def main():
         findings = [line for line in text.splitlines() if line.startswith("=========")]
         if child.returncode:
             print("\n".join(findings[:40] + child.stdout.splitlines()[-20:]))
-        report.hold(f"{check} of {script[0]}: no finding", child.returncode == 0 and summary,
+        title = f"{check} of {' '.join(script)}"
+        report.hold(f"{title}: no finding", child.returncode == 0 and summary,
                     f"code {child.returncode}: {summary or text[-300:]}")
-        report.fact(f"{check} of {script[0]}", " ".join(summary).strip("= "))
+        report.fact(title, " ".join(summary).strip("= "))
     report.finish()
 
 

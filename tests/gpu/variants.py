@@ -12,7 +12,7 @@ import time
 import flash
 import launch_cost
 import listed
-from conformance import devices, matmul, runner
+from conformance import devices, runner
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -82,9 +82,6 @@ def run_op(conformance, op, parts, few, until, only):
         elif op["name"].startswith("attention."):
             cases = cases or flash_cases(conformance)
             outcomes.append(by_cases_too(conformance, cases.run(op, variant), op, variant))
-        elif op["name"] == "matmul.matmul" and not few:
-            cases = cases or matmul.Cases(KERNELS, conformance.device, conformance.roots, unit=1e-5)
-            outcomes.append(by_cases_too(conformance, cases.run_few_rows(conformance.outcome(variant), variant), op, variant))
         else:
             outcomes.append(conformance.run(op, variant))
     if of_libraries and not few:
