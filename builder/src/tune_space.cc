@@ -301,6 +301,23 @@ Work TuneSpace::OnlyOf(const std::vector<uint32_t>& uses) const {
   return only;
 }
 
+// Execution plans that the library does not make: candidates that failed, for its reason.
+void TuneSpace::LeaveOutRefused(const std::vector<Object>& objects, std::vector<uint32_t>* uses,
+                                Work* only) {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = uses->size(); i-- > 0;) {
+    const std::vector<uint32_t>& units = only->variants[i].units;
+    const auto refused = std::find_if(units.begin(), units.end(), [&](uint32_t unit) {
+      return unit != kNoUnit && objects[unit].code.empty();
+    });
+    if (refused == units.end()) continue;
+    const auto step = static_cast<size_t>(refused - units.begin());
+    failures_[work_.variants[(*uses)[i]].units[step]] = objects[*refused].log;
+    uses->erase(uses->begin() + static_cast<ptrdiff_t>(i));
+    only->variants.erase(only->variants.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
 Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   std::set<uint32_t> units;
   for (uint32_t use : uses) units.merge(UnitsOf(work_.variants[use]));
@@ -310,7 +327,7 @@ Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
     if (FailureOf(use).empty()) there.push_back(use);
   }
   if (there.empty()) return NotFound("none of the variants could be compiled");
-  const Work only = OnlyOf(there);
+  Work only = OnlyOf(there);
   BuildOptions options;
   Silent silent;
   ToolDigests digests(store_->folder());
@@ -319,6 +336,8 @@ Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   if (builder.missing() > 0) {
     return Unavailable("the object store lost what was just compiled: " + store_->folder());
   }
+  LeaveOutRefused(builder.objects(), &there, &only);
+  if (there.empty()) return NotFound("a library refuses all of the variants");
   for (size_t i = 0; i < there.size(); ++i) {
     const VariantUse& use = only.variants[i];
     fingerprints_[there[i]] = Fingerprint(only, use, builder.objects());

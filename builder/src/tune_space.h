@@ -89,6 +89,7 @@ class TuneSpace {
   void CompileUnit(uint32_t unit);
   void WaitFor(const std::set<uint32_t>& units);
   Work OnlyOf(const std::vector<uint32_t>& uses) const;
+  void LeaveOutRefused(const std::vector<Object>& objects, std::vector<uint32_t>* uses, Work* only);
 
   SpaceOptions options_;
   std::vector<Family> families_;

@@ -96,6 +96,7 @@ Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, Cudn
   KB_RETURN_IF_ERROR(CheckDevice(driver, device, blob));
   KB_RETURN_IF_ERROR(NameLiveDriver(driver, blob.plan));
   std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, handles, std::move(blob)));
+  const CudnnHandles::Turn turn(handles);
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles.Take());
   KB_RETURN_IF_ERROR(plan->MakeFinalized(handle->handle).status());
   return plan;
@@ -132,6 +133,7 @@ Result<CudnnDescriptor> CudnnPlan::Finalize(CudnnHandle handle) const {
 Status CudnnPlan::Touch(const int64_t* uids, void* const* addresses, int64_t count,
                         void* workspace) const {
   if (touched_.load(std::memory_order_acquire)) return Status();
+  const CudnnHandles::Turn turn(handles_);
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles_.Take());
   if (auto* item = finalized_.Take()) {
     const Taken<Finalized> finalized(finalized_, item);

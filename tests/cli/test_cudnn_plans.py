@@ -2,9 +2,11 @@
 refuses is left out with its reason."""
 
 import pathlib
+import sys
 
 import pytest
 from cli.command import Command
+from cli.test_gpu_paths import driver  # noqa: F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -115,6 +117,22 @@ def test_a_problem_has_more_plans_where_the_manifest_wants_them(planned, tmp_pat
     manifest.write_text(manifest.read_text().replace("plans    = 3", "max_workspace = 0"))
     done = build(kbundle, manifest, tmp_path / "att.kb")
     assert "over max_workspace, 0" in done.out
+
+
+def test_tuning_counts_a_refused_plan_as_failed_and_goes_on_with_the_others(planned, driver, tmp_path):  # noqa: F811
+    kbundle, _ = planned
+    manifest = write(tmp_path / "att", HALF, REFUSED)
+    manifest.write_text(manifest.read_text().replace("cudnn    =", "plans    = 2\nmax_workspace = 0\ncudnn    =", 1))
+    done = kbundle("tune", manifest, "--target", "sm_90a", "--json", timeout=300,
+                   env=driver | {"KBUNDLE_PYTHON": sys.executable})
+    assert done.code == 0, done.err
+    why = {f["variant"]: (f["kind"], f["message"]) for f in done.json["failures"]}
+    kind, message = why[VARIANT]
+    assert kind == "compile" and "over max_workspace, 0" in message
+    kind, message = why[VARIANT.replace("D=64", "D=4")]
+    assert kind == "compile" and "multiple of 8" in message
+    kind, message = why[VARIANT.replace("PLAN=0", "PLAN=1")]  # takes no workspace, so it went as far as the stand-in
+    assert kind == "refused" and "was made for a device with" in message
 
 
 @pytest.mark.parametrize("written, instead, line, words", [
