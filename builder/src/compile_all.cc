@@ -9,6 +9,14 @@
 #include "schedule.h"
 
 namespace kbundle::builder {
+namespace {
+
+// Execution plans and algorithms have no source: "attention.sdpa_forward/cudnn".
+std::string NameOf(const Unit& unit) {
+  return unit.source.empty() ? unit.label.substr(0, unit.label.find('[')) : unit.source;
+}
+
+}  // namespace
 
 UnitBuilder::UnitBuilder(const BuildOptions& options, const Work* work,
                          const CompileContext* context, const ObjectStore* store,
@@ -120,7 +128,7 @@ Status UnitBuilder::CompileMissing(const std::atomic<bool>& cancel, BuildReport*
     } else {
       ++report->compiled;
     }
-    reporter_.Progress(++finished, all, fmt::format("{} {}", unit.source, unit.target.ToString()));
+    reporter_.Progress(++finished, all, fmt::format("{} {}", NameOf(unit), unit.target.ToString()));
     if (cancel.load()) stop = true;
   };
   if (cancel.load()) stop = true;
