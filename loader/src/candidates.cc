@@ -35,7 +35,7 @@ std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& devi
   return ranked;
 }
 
-const fb::Entry* FindEntry(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
+VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
   const EntryKey wanted{op, target, types};
   const auto* entries = index.entries();
   uint32_t low = 0, high = Count(entries);
@@ -47,9 +47,10 @@ const fb::Entry* FindEntry(const fb::Index& index, uint32_t op, uint16_t target,
     else
       high = middle;
   }
-  if (low == Count(entries)) return nullptr;
+  if (low == Count(entries)) return {};
   const fb::Entry& entry = *entries->Get(low);
-  return EntryKey{entry.op(), entry.target(), entry.types()} == wanted ? &entry : nullptr;
+  if (EntryKey{entry.op(), entry.target(), entry.types()} != wanted) return {};
+  return {entry.first(), entry.first() + entry.count()};
 }
 
 CandidateCheck::CandidateCheck(const Bundle& bundle, const Problem& problem, const Device& device,

@@ -54,7 +54,7 @@ std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Devi
     json.Key("error").Text(chosen.status().message());
   }
   json.Key("tuned");
-  const int64_t row = chosen.ok() ? DecidingRow(bundle, problem, device, *chosen) : -1;
+  const int64_t row = chosen.ok() ? chosen->tuned : -1;
   row < 0 ? void(json.Null()) : WriteTuned(json, bundle, static_cast<uint32_t>(row));
   json.Key("candidates").BeginArray();
   for (const Verdict& verdict : Explain(bundle, problem, device, options)) {
