@@ -5,17 +5,9 @@
 #include <algorithm>
 #include <tuple>
 
-#include "verify.h"
+#include "absent.h"
 
 namespace kbundle {
-namespace {
-
-std::string_view Text(const flatbuffers::String* text) {
-  return text == nullptr ? std::string_view() : text->string_view();
-}
-
-}  // namespace
-
 std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device) {
   std::vector<RankedTarget> ranked;
   ranked.reserve(Count(index.targets()));
@@ -120,7 +112,7 @@ bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
     bool ran = false;
     for (; low < Count(index.ran_on()) && index.ran_on()->Get(low)->blob() == blob && !ran; ++low) {
       const uint32_t device = index.ran_on()->Get(low)->device();
-      ran = device_.name.empty() || Text(index.devices()->Get(device)) == device_.name;
+      ran = device_.name.empty() || View(index.devices()->Get(device)) == device_.name;
     }
     if (!ran) return false;
   }
@@ -134,7 +126,7 @@ std::string CandidateCheck::WhyLetsFailed(uint32_t variant, const EvalContext& c
   for (uint32_t i = 0; i < Count(lets); ++i) {
     if ((context.let_errors >> i & 1) == 0) continue;
     const Slot value = RunProgram(context, *lets->Get(i)->program());
-    return DescribeEvalError(context, value.error, Text(lets->Get(i)->text()));
+    return DescribeEvalError(context, value.error, View(lets->Get(i)->text()));
   }
   return "";
 }
@@ -153,7 +145,7 @@ std::string CandidateCheck::WhyAnotherProblem(uint32_t variant, const fb::Rule& 
   const Slot asked = RunProgram(context, fb::Span(program.first(), 1));
   if (!asked.ok()) return "";
   return fmt::format("its execution plan is for another problem: {0} is {1}, the plan's {2}",
-                     Text(row.tunables()->Get(word >> 8)), asked.value,
+                     View(row.tunables()->Get(word >> 8)), asked.value,
                      context.tunables[word >> 8]);
 }
 
@@ -185,12 +177,12 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
     if (!result->reason.empty()) return false;
     if (value.ok()) {
       result->reason =
-          fmt::format("`{}` is false with {}", Text(rule.text()), SymbolValues(bundle_, problem_));
+          fmt::format("`{}` is false with {}", View(rule.text()), SymbolValues(bundle_, problem_));
       if (!context.tunables.empty()) {
         result->reason += fmt::format(" and {}", TunablesText(index, variant));
       }
     } else {
-      result->reason = DescribeEvalError(context, value.error, Text(rule.text()));
+      result->reason = DescribeEvalError(context, value.error, View(rule.text()));
       if (value.error == SlotError::kLet) {
         result->reason += ": " + WhyLetsFailed(variant, context);
       }

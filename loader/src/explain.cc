@@ -1,4 +1,5 @@
 // What is chosen for a problem and why, as JSON.
+#include "absent.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
 #include "kbundle/format.h"
@@ -6,10 +7,6 @@
 
 namespace kbundle {
 namespace {
-
-std::string_view View(const flatbuffers::String* text) {
-  return text == nullptr ? std::string_view() : text->string_view();
-}
 
 bool Has(uint64_t flags, fb::TunedFlags flag) { return (flags & static_cast<uint64_t>(flag)) != 0; }
 

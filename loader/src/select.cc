@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "absent.h"
 #include "candidates.h"
 #include "kbundle/tuned.h"
-#include "verify.h"
 
 namespace kbundle {
 namespace {

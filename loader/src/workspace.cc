@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <climits>
 
+#include "absent.h"
 #include "candidates.h"
 #include "kbundle/select.h"
 #include "variant_rows.h"
-#include "verify.h"
 
 namespace kbundle {
 namespace {
