@@ -94,12 +94,10 @@ std::string Times(const fb::TunedTime& time) {
 }
 
 // The measurements behind a tuned choice.
-void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
-                   const Device& device, const Selected& chosen) {
-  const int64_t deciding = DecidingRow(bundle, problem, device, chosen);
-  if (deciding < 0) return;
+void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Selected& chosen) {
+  if (chosen.tuned < 0) return;
   const fb::Index& index = bundle.index();
-  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(deciding));
+  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(chosen.tuned));
   const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
   const auto text = [](const flatbuffers::String* t) { return t == nullptr ? "" : t->str(); };
   terminal.Line("tuned      " + text(evidence.problem()) + " on " +
@@ -142,7 +140,7 @@ void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& pr
   } else {
     terminal.Line("chosen     " + terminal.Paint(Terminal::Style::kBad, "none"));
   }
-  if (chosen.ok()) PrintEvidence(terminal, bundle, problem, device, *chosen);
+  if (chosen.ok()) PrintEvidence(terminal, bundle, *chosen);
   terminal.Line("");
   PrintCandidates(terminal, bundle, problem, device, Explain(bundle, problem, device, options),
                   chosen.ok() ? &*chosen : nullptr);

@@ -1,5 +1,6 @@
 // One run of the compiler over one expression: the inside of expression_compile.cc, which has the
-// names and operators, and of expression_calls.cc, which has the functions.
+// operators, of expression_scope.cc, which has the names, and of expression_calls.cc, which has the
+// functions.
 #ifndef KBUNDLE_BUILDER_EXPRESSION_COMPILER_H_
 #define KBUNDLE_BUILDER_EXPRESSION_COMPILER_H_
 
@@ -33,6 +34,11 @@ class ExpressionCompiler {
   void Emit(Opcode opcode, int64_t operand = 0);
   void Want(const Expression& e, ValueType found, ValueType wanted, const std::string& why);
   std::string_view TextOf(const Expression& e) const;
+  ValueType VisitOperator(const Expression& e);
+  ValueType VisitEquality(const Expression& e);
+  void VisitChoice(const Expression& text, const Expression& other, ValueType type);
+
+  // expression_scope.cc
   bool Allowed(const Expression& e, const Entity& entity);
   std::string AllowedKinds() const;
   std::vector<std::string> Known() const;
@@ -47,9 +53,8 @@ class ExpressionCompiler {
 
   // A literal in [0, limit).
   int64_t Literal(const Expression& e, int64_t limit, const std::string& what);
-  ValueType VisitOperator(const Expression& e);
-  ValueType VisitEquality(const Expression& e);
-  void VisitChoice(const Expression& text, const Expression& other, ValueType type);
+
+  // expression_calls.cc
   ValueType VisitCall(const Expression& e);
   bool WantArguments(const Expression& e, size_t least, size_t most);
   ValueType FoldCall(const Expression& e, Opcode opcode);

@@ -7,11 +7,10 @@
 #include <map>
 #include <set>
 
-#include "files.h"
-#include "problem_file.h"
 #include "problem_json.h"
 #include "process.h"
-#include "tune_journal.h"
+#include "tune_family.h"
+#include "tune_problems.h"
 #include "tune_replay.h"
 #include "tuning_journal.h"
 #include "tuning_protocol.h"
@@ -61,20 +60,12 @@ class Tuner {
     KB_RETURN_IF_ERROR(FindProblems());
     KB_RETURN_IF_ERROR(StartMeasuring());
     for (size_t i = 0; i < wanted_.size(); ++i) KB_RETURN_IF_ERROR(MeasureOne(i));
-    for (auto& [family, files] : files_) KB_RETURN_IF_ERROR(Finish(&files));
+    for (auto& [family, tune] : families_) KB_RETURN_IF_ERROR(Finish(tune.get()));
     Summarize();
     return std::move(report_);
   }
 
  private:
-  // Of one family. Without a journal (--only) nothing is written.
-  struct FamilyFiles {
-    std::string records;
-    std::unique_ptr<JournalFile> journal;
-    TuningState state;
-  };
-
-  bool recording() const { return options_.only.empty(); }
   bool replaying() const { return !options_.replay.empty(); }
 
   Status OpenSpace() {
@@ -95,61 +86,14 @@ class Tuner {
   }
 
   Status FindProblems() {
-    if (options_.problem.empty() && options_.problems_file.empty()) {
-      KB_ASSIGN_OR_RETURN(problems_,
-                          options_.held_out ? space_->HeldOutProblems() : space_->ListedProblems());
-    } else {
-      KB_RETURN_IF_ERROR(ReadProblems());
-    }
-    std::set<std::string> keys;
-    for (SpaceProblem& problem : problems_) {
-      ChooseCandidates(&problem);
-      if (problem.candidates.empty() || problem.problem.AllResultsEmpty()) continue;
-      if (problem.family->reference.empty() && !replaying()) {
-        Warn(problem.family->manifest_path + ": no reference, so nothing of it can be tuned");
-        continue;
-      }
-      if (keys.insert(problem.problem.op_name + problem.problem.key).second) {
-        wanted_.push_back(&problem);
-      }
-    }
-    if (options_.budget.count() > 0) SpreadOverOps();
+    KB_ASSIGN_OR_RETURN(problems_, ProblemsToTune(options_, *space_, &report_.warnings));
+    for (const std::string& warning : report_.warnings) reporter_.Warn(warning);
+    for (const SpaceProblem& problem : problems_) wanted_.push_back(&problem);
     report_.problems = static_cast<int>(wanted_.size());
     if (!wanted_.empty()) return Status();
     return InvalidArgument(
         fmt::format("no problem of these manifests has a legal variant{} for {}; nothing to tune",
                     options_.only.empty() ? "" : " of that name", target_));
-  }
-
-  Status ReadProblems() {
-    const Bundle& bundle = space_->outline();
-    KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems,
-                        options_.problem.empty()
-                            ? ReadProblemFile(options_.problems_file, bundle)
-                            : ParseProblems(options_.problem, "--problem", bundle));
-    for (const Problem& problem : problems) {
-      if (!options_.space.op.empty() && problem.op_name != options_.space.op) continue;
-      KB_ASSIGN_OR_RETURN(SpaceProblem made, space_->MakeProblem(problem));
-      problems_.push_back(std::move(made));
-    }
-    return Status();
-  }
-
-  // So that a budget that ends early has had something for every op.
-  void SpreadOverOps() {
-    std::map<std::string, int> seen;
-    std::map<const SpaceProblem*, int> turn;
-    for (const SpaceProblem* problem : wanted_) turn[problem] = seen[problem->problem.op_name]++;
-    std::stable_sort(wanted_.begin(), wanted_.end(),
-                     [&](const auto* a, const auto* b) { return turn[a] < turn[b]; });
-  }
-
-  void ChooseCandidates(SpaceProblem* problem) const {
-    if (options_.only.empty()) return;
-    std::erase_if(problem->candidates, [this](const SpaceCandidate& candidate) {
-      const auto& only = options_.only;
-      return std::find(only.begin(), only.end(), candidate.id) == only.end();
-    });
   }
 
   // Those that are going to be measured: the others are not even compiled.
@@ -207,34 +151,16 @@ class Tuner {
     return Status();
   }
 
-  Result<FamilyFiles*> FilesOf(const Family* family) {
-    const auto found = files_.find(family);
-    if (found != files_.end()) return &found->second;
-    FamilyFiles& files = files_[family];
-    const Json start = StartEvent(target_, facts_, kDefaultSeed);
-    if (recording()) {
-      const std::string folder =
+  Result<FamilyTune*> TuneOf(const Family* family) {
+    std::unique_ptr<FamilyTune>& tune = families_[family];
+    if (tune != nullptr) return tune.get();
+    std::string folder;
+    if (options_.only.empty()) {
+      folder =
           options_.out.empty() ? family->directory + "/tuning" : options_.out + "/" + family->name;
-      KB_RETURN_IF_ERROR(MakeFolders(folder));
-      const std::string stem = folder + "/" + DeviceSlug(facts_.value("name", ""));
-      files.records = stem + ".jsonl";
-      KB_ASSIGN_OR_RETURN(files.journal, JournalFile::Open(stem + ".journal"));
-      if (options_.resume) {
-        KB_ASSIGN_OR_RETURN(files.state, files.journal->Take(target_, facts_.value("name", "")));
-      } else {
-        KB_RETURN_IF_ERROR(files.journal->Empty());
-      }
     }
-    KB_RETURN_IF_ERROR(Enter(start, &files));
-    return &files;
-  }
-
-  // The journal first: what is not in it has not happened.
-  static Status Enter(const Json& event, FamilyFiles* files) {
-    if (files->journal != nullptr) {
-      KB_RETURN_IF_ERROR(files->journal->Append(EventLine(event)));
-    }
-    return files->state.Apply(event);
+    KB_ASSIGN_OR_RETURN(tune, FamilyTune::Open(folder, target_, facts_, options_.resume));
+    return tune.get();
   }
 
   Status MakeBundle(const SpaceProblem& problem) {
@@ -252,7 +178,7 @@ class Tuner {
   }
 
   // Names the candidates, and fails those that have no code.
-  Result<int> EnterProblem(const SpaceProblem& problem, const Json& json, FamilyFiles* files) {
+  Result<int> EnterProblem(const SpaceProblem& problem, const Json& json, FamilyTune* tune) {
     KB_RETURN_IF_ERROR(MakeBundle(problem));
     const std::vector<uint32_t> uses = UsesOf(problem);
     const std::set<uint32_t> measured(uses.begin(), uses.end());
@@ -261,22 +187,18 @@ class Tuner {
       candidates.emplace_back(candidate.id,
                               replaying() ? kNoFingerprint : space_->FingerprintOf(candidate.use));
     }
-    const int number = files->state.NumberOf(json);
-    KB_RETURN_IF_ERROR(Enter(ProblemEvent(number, json, candidates), files));
+    const int number = tune->state().NumberOf(json);
+    KB_RETURN_IF_ERROR(tune->Enter(ProblemEvent(number, json, candidates)));
     for (size_t i = 0; i < problem.candidates.size() && !replaying(); ++i) {
       const SpaceCandidate& candidate = problem.candidates[i];
-      if (!measured.contains(candidate.use) || LogOf(*files, number).candidates[i].failed) continue;
+      if (!measured.contains(candidate.use) || tune->LogOf(number).candidates[i].failed) continue;
       const std::string why = space_->FailureOf(candidate.use);
       if (why.empty()) continue;
-      KB_RETURN_IF_ERROR(Enter(FailedEvent(number, candidate.id, -1,
-                                           {"compile", why, space_->CompileCommand(candidate.use)}),
-                               files));
+      const std::string command = space_->CompileCommand(candidate.use);
+      KB_RETURN_IF_ERROR(
+          tune->Enter(FailedEvent(number, candidate.id, -1, {"compile", why, command})));
     }
     return number;
-  }
-
-  static const ProblemLog& LogOf(const FamilyFiles& files, int number) {
-    return files.state.problems()[static_cast<size_t>(number)].log;
   }
 
   std::string CommandFor(const Json& problem, const std::string& variant) const {
@@ -305,23 +227,23 @@ class Tuner {
       return Status();
     }
     reporter_.Progress(number, wanted_.size(), problem.problem.ToString());
-    KB_ASSIGN_OR_RETURN(FamilyFiles * files, FilesOf(problem.family));
+    KB_ASSIGN_OR_RETURN(FamilyTune * tune, TuneOf(problem.family));
     const Json json = ProblemToJson(space_->outline(), problem.problem);
-    KB_ASSIGN_OR_RETURN(const int entered, EnterProblem(problem, json, files));
-    KB_RETURN_IF_ERROR(MeasureSteps(number, entered, json, files));
+    KB_ASSIGN_OR_RETURN(const int entered, EnterProblem(problem, json, tune));
+    KB_RETURN_IF_ERROR(MeasureSteps(number, entered, json, tune));
     measurer_->Drop(number);
-    if (NextStep(LogOf(*files, entered)).kind == TuningStep::Kind::kDone) {
+    if (NextStep(tune->LogOf(entered)).kind == TuningStep::Kind::kDone) {
       ++report_.measured;
-      return Enter(DoneEvent(entered), files);
+      return tune->Enter(DoneEvent(entered));
     }
     report_.skipped += !cancel_;
     return Status();
   }
 
-  Status MeasureSteps(size_t number, int entered, const Json& json, FamilyFiles* files) {
+  Status MeasureSteps(size_t number, int entered, const Json& json, FamilyTune* tune) {
     bool loaded = false;
     while (!cancel_) {
-      const TuningStep step = NextStep(LogOf(*files, entered));
+      const TuningStep step = NextStep(tune->LogOf(entered));
       if (step.kind == TuningStep::Kind::kDone) return Status();
       if (!loaded) {
         const auto asked = Clock::now();
@@ -335,8 +257,8 @@ class Tuner {
         loaded = true;
       }
       const std::string variant =
-          LogOf(*files, entered).candidates[static_cast<size_t>(step.candidate)].variant;
-      KB_RETURN_IF_ERROR(Enter(Measure(step, entered, json, variant), files));
+          tune->LogOf(entered).candidates[static_cast<size_t>(step.candidate)].variant;
+      KB_RETURN_IF_ERROR(tune->Enter(Measure(step, entered, json, variant)));
     }
     return Status();
   }
@@ -353,25 +275,12 @@ class Tuner {
     return SamplesEvent(entered, variant, step.round, measured.ns, measured.state);
   }
 
-  // What was measured now takes the place of what was there of the same problem and device.
-  Status Finish(FamilyFiles* files) {
-    std::vector<TuningRecord> made = Conclude(files->state);
-    for (const JournalProblem& problem : files->state.problems()) Count(problem);
-    for (const TuningRecord& record : made) records_.push_back(record);
-    if (files->journal == nullptr) return Status();
-    auto before = ReadRecords(files->records);
-    if (!before.ok() && before.status().code() != StatusCode::kNotFound) return before.status();
-    std::set<std::string> keys;
-    for (const TuningRecord& record : made) keys.insert(record.Key());
-    for (TuningRecord& record : before.ok() ? *before : std::vector<TuningRecord>()) {
-      if (!keys.contains(record.Key())) made.push_back(std::move(record));
-    }
-    if (!made.empty()) {
-      KB_RETURN_IF_ERROR(
-          PublishFile(files->records, RecordsText(std::move(made)), Durability::kDisk));
-      report_.files.push_back(files->records);
-    }
-    files->journal->Remove();
+  Status Finish(FamilyTune* tune) {
+    for (const JournalProblem& problem : tune->state().problems()) Count(problem);
+    const std::vector<TuningRecord> made = Conclude(tune->state());
+    records_.insert(records_.end(), made.begin(), made.end());
+    KB_ASSIGN_OR_RETURN(const std::string written, tune->Publish(made));
+    if (!written.empty()) report_.files.push_back(written);
     return Status();
   }
 
@@ -415,7 +324,7 @@ class Tuner {
   std::unique_ptr<Measurer> measurer_;
   ChildMeasurer* child_ = nullptr;
   Json facts_;
-  std::map<const Family*, FamilyFiles> files_;
+  std::map<const Family*, std::unique_ptr<FamilyTune>> families_;
   std::map<std::string, std::string> bundles_;  // paths by op; "" where nothing could be compiled
   std::vector<TuningRecord> records_;
   TuneReport report_;

@@ -10,10 +10,6 @@
 namespace kbundle {
 namespace {
 
-std::string_view Text(const flatbuffers::String* text) {
-  return text == nullptr ? std::string_view() : text->string_view();
-}
-
 std::string AllowedTypes(const fb::TypeParam& param) {
   std::string names;
   for (uint8_t dtype : *param.dtypes()) {
@@ -41,12 +37,12 @@ Status BindType(const fb::Op& op, const fb::Tensor& tensor, DType dtype,
   const fb::TypeParam& param = *op.types()->Get(static_cast<uint32_t>(type.param()));
   DType& slot = (*bound)[static_cast<size_t>(type.param())];
   if (!Allows(param, dtype)) {
-    return InvalidArgument(fmt::format("dtype {}, {} is one of {}", Name(dtype), Text(param.name()),
+    return InvalidArgument(fmt::format("dtype {}, {} is one of {}", Name(dtype), View(param.name()),
                                        AllowedTypes(param)));
   }
   if (slot != DType::kInvalid && slot != dtype) {
     return InvalidArgument(
-        fmt::format("dtype {}, but {} is already {}", Name(dtype), Text(param.name()), Name(slot)));
+        fmt::format("dtype {}, but {} is already {}", Name(dtype), View(param.name()), Name(slot)));
   }
   slot = dtype;
   return Status();
@@ -60,8 +56,8 @@ Status TypesFromAttributes(const fb::Op& op, const Problem& problem, std::vector
     if (!Allows(param, dtype)) {
       return InvalidArgument(
           fmt::format("attribute '{}': dtype {}, {} is one of {}",
-                      Text(op.attributes()->Get(static_cast<uint32_t>(param.attribute()))->name()),
-                      Name(dtype), Text(param.name()), AllowedTypes(param)));
+                      View(op.attributes()->Get(static_cast<uint32_t>(param.attribute()))->name()),
+                      Name(dtype), View(param.name()), AllowedTypes(param)));
     }
     (*bound)[i] = dtype;
   }
@@ -83,7 +79,7 @@ class ShapeBinder {
     const size_t terms = Count(tensor.dims()), fixed = terms - (ellipsis >= 0 ? 1 : 0);
     if (ellipsis >= 0 ? spec.dims.size() < fixed : spec.dims.size() != fixed) {
       return InvalidArgument(fmt::format("rank {}, its shape {} has rank {}{}", spec.dims.size(),
-                                         Text(tensor.text()), fixed,
+                                         View(tensor.text()), fixed,
                                          ellipsis >= 0 ? " or more" : ""));
     }
     size_t axis = 0;
@@ -133,11 +129,11 @@ class ShapeBinder {
       Slot value{dim.symbol() >= 0 ? problem_.symbols[static_cast<size_t>(dim.symbol())] : 0};
       if (dim.symbol() < 0) value = RunProgram(context_, dim.program());
       if (!value.ok()) {
-        return InvalidArgument(DescribeEvalError(context_, value.error, Text(tensor.text())));
+        return InvalidArgument(DescribeEvalError(context_, value.error, View(tensor.text())));
       }
       if (value.value < 0) {
         return InvalidArgument(fmt::format("dim {} of {} would be {} with {}", i,
-                                           Text(tensor.text()), value.value,
+                                           View(tensor.text()), value.value,
                                            SymbolValues(*context_.bundle, problem_)));
       }
       dims->push_back(value.value);
@@ -188,11 +184,11 @@ class ShapeBinder {
   Status MatchDim(const fb::Tensor& tensor, const fb::Dim& dim, int64_t found, size_t axis) const {
     const Slot value = RunProgram(context_, dim.program());
     if (!value.ok()) {
-      return InvalidArgument(DescribeEvalError(context_, value.error, Text(tensor.text())));
+      return InvalidArgument(DescribeEvalError(context_, value.error, View(tensor.text())));
     }
     if (value.value == found) return Status();
     return InvalidArgument(fmt::format("dim {} is {}, its shape {} asks for {} with {}", axis,
-                                       found, Text(tensor.text()), value.value,
+                                       found, View(tensor.text()), value.value,
                                        SymbolValues(*context_.bundle, problem_)));
   }
 
@@ -271,7 +267,7 @@ Status InferResult(const fb::Op& op, const fb::Tensor& tensor, const ShapeBinder
     const Slot value = RunProgram(binder.context(), *tensor.when()->program());
     if (!value.ok()) {
       return InvalidArgument(
-          DescribeEvalError(binder.context(), value.error, Text(tensor.when()->text())));
+          DescribeEvalError(binder.context(), value.error, View(tensor.when()->text())));
     }
     spec->present = value.value != 0;
     if (!spec->present) return Status();
@@ -287,7 +283,7 @@ Status InferResult(const fb::Op& op, const fb::Tensor& tensor, const ShapeBinder
     return Status();
   return InvalidArgument(
       fmt::format("it is written over operand '{}', which is {}, not {}",
-                  Text(op.operands()->Get(static_cast<uint32_t>(tensor.alias()))->name()),
+                  View(op.operands()->Get(static_cast<uint32_t>(tensor.alias()))->name()),
                   operand.ToString(), spec->ToString()));
 }
 
@@ -301,12 +297,12 @@ Status BindTypes(const fb::Op& op, Problem* problem) {
     TensorSpec& spec = problem->operands[i];
     if (spec.present) {
       KB_VERIFY(BindType(op, tensor, spec.dtype, &bound), "operand {} '{}'", i,
-                Text(tensor.name()));
+                View(tensor.name()));
     } else if (tensor.optional()) {
       spec = TensorSpec{.present = false, .dtype = {}, .dims = {}, .strides = {}};
     } else {
       return InvalidArgument(
-          fmt::format("operand {} '{}' is absent and not optional", i, Text(tensor.name())));
+          fmt::format("operand {} '{}' is absent and not optional", i, View(tensor.name())));
     }
   }
   for (uint32_t i = 0; i < bound.size(); ++i) {
@@ -330,7 +326,7 @@ Status BindShapes(const Bundle& bundle, const fb::Op& op, Problem* problem) {
       Status status = first_pass ? CheckSize(spec) : binder.Match(tensor, spec);
       if (first_pass && status.ok()) status = NormalizeStrides(tensor, &spec);
       if (first_pass && status.ok()) status = binder.Bind(tensor, spec);
-      KB_VERIFY(std::move(status), "operand {} '{}'", i, Text(tensor.name()));
+      KB_VERIFY(std::move(status), "operand {} '{}'", i, View(tensor.name()));
     }
   }
   return Status();
@@ -347,7 +343,7 @@ Status InferResults(const Bundle& bundle, const fb::Op& op, Problem* problem) {
   for (uint32_t i = 0; i < results.size(); ++i) {
     const fb::Tensor& tensor = *op.results()->Get(i);
     KB_VERIFY(InferResult(op, tensor, binder, *problem, &results[i]), "result {} '{}'", i,
-              Text(tensor.name()));
+              View(tensor.name()));
   }
   problem->results = std::move(results);
   return Status();

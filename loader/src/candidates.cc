@@ -5,17 +5,9 @@
 #include <algorithm>
 #include <tuple>
 
-#include "verify.h"
+#include "absent.h"
 
 namespace kbundle {
-namespace {
-
-std::string_view Text(const flatbuffers::String* text) {
-  return text == nullptr ? std::string_view() : text->string_view();
-}
-
-}  // namespace
-
 std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device) {
   std::vector<RankedTarget> ranked;
   ranked.reserve(Count(index.targets()));
@@ -35,7 +27,7 @@ std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& devi
   return ranked;
 }
 
-const fb::Entry* FindEntry(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
+VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
   const EntryKey wanted{op, target, types};
   const auto* entries = index.entries();
   uint32_t low = 0, high = Count(entries);
@@ -47,9 +39,10 @@ const fb::Entry* FindEntry(const fb::Index& index, uint32_t op, uint16_t target,
     else
       high = middle;
   }
-  if (low == Count(entries)) return nullptr;
+  if (low == Count(entries)) return {};
   const fb::Entry& entry = *entries->Get(low);
-  return EntryKey{entry.op(), entry.target(), entry.types()} == wanted ? &entry : nullptr;
+  if (EntryKey{entry.op(), entry.target(), entry.types()} != wanted) return {};
+  return {entry.first(), entry.first() + entry.count()};
 }
 
 CandidateCheck::CandidateCheck(const Bundle& bundle, const Problem& problem, const Device& device,
@@ -119,7 +112,7 @@ bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
     bool ran = false;
     for (; low < Count(index.ran_on()) && index.ran_on()->Get(low)->blob() == blob && !ran; ++low) {
       const uint32_t device = index.ran_on()->Get(low)->device();
-      ran = device_.name.empty() || Text(index.devices()->Get(device)) == device_.name;
+      ran = device_.name.empty() || View(index.devices()->Get(device)) == device_.name;
     }
     if (!ran) return false;
   }
@@ -133,7 +126,7 @@ std::string CandidateCheck::WhyLetsFailed(uint32_t variant, const EvalContext& c
   for (uint32_t i = 0; i < Count(lets); ++i) {
     if ((context.let_errors >> i & 1) == 0) continue;
     const Slot value = RunProgram(context, *lets->Get(i)->program());
-    return DescribeEvalError(context, value.error, Text(lets->Get(i)->text()));
+    return DescribeEvalError(context, value.error, View(lets->Get(i)->text()));
   }
   return "";
 }
@@ -152,7 +145,7 @@ std::string CandidateCheck::WhyAnotherProblem(uint32_t variant, const fb::Rule& 
   const Slot asked = RunProgram(context, fb::Span(program.first(), 1));
   if (!asked.ok()) return "";
   return fmt::format("its execution plan is for another problem: {0} is {1}, the plan's {2}",
-                     Text(row.tunables()->Get(word >> 8)), asked.value,
+                     View(row.tunables()->Get(word >> 8)), asked.value,
                      context.tunables[word >> 8]);
 }
 
@@ -184,12 +177,12 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
     if (!result->reason.empty()) return false;
     if (value.ok()) {
       result->reason =
-          fmt::format("`{}` is false with {}", Text(rule.text()), SymbolValues(bundle_, problem_));
+          fmt::format("`{}` is false with {}", View(rule.text()), SymbolValues(bundle_, problem_));
       if (!context.tunables.empty()) {
         result->reason += fmt::format(" and {}", TunablesText(index, variant));
       }
     } else {
-      result->reason = DescribeEvalError(context, value.error, Text(rule.text()));
+      result->reason = DescribeEvalError(context, value.error, View(rule.text()));
       if (value.error == SlotError::kLet) {
         result->reason += ": " + WhyLetsFailed(variant, context);
       }

@@ -23,8 +23,14 @@ struct RankedTarget {
 // Those that run on the device, best first.
 std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device);
 
-// Null when the bundle has nothing for these.
-const fb::Entry* FindEntry(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types);
+// Of an op for one target and these dtypes, in manifest order; none where the bundle has no code.
+VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types);
+
+// The head of Select's list that a plan on such a device may come to be of: up to the first variant
+// that needs no library of the process to agree. Forced ones do not end it, for a wish may be taken
+// back after the workspace was reserved. Empty where nothing is legal.
+std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& problem,
+                                      const Device& device, const SelectOptions& options);
 
 struct Legality {
   bool legal = true;

@@ -117,10 +117,10 @@ class Chooser {
  private:
   // ", softmax.forward(x=bf16[4,2048])": the tuned problem that decided.
   std::string TunedProblem() const {
-    const int64_t row = DecidingRow(bundle_, problem_, device_, selected_);
-    if (row < 0) return "";
+    if (selected_.tuned < 0) return "";
     const fb::Index& index = bundle_.index();
-    const uint32_t evidence = index.tuned()->Get(static_cast<uint32_t>(row))->evidence();
+    const auto row = static_cast<uint32_t>(selected_.tuned);
+    const uint32_t evidence = index.tuned()->Get(row)->evidence();
     const auto* problem = index.evidence()->Get(evidence)->problem();
     return problem == nullptr ? "" : fmt::format(", {}", problem->string_view());
   }

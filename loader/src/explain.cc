@@ -1,4 +1,5 @@
 // What is chosen for a problem and why, as JSON.
+#include "absent.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
 #include "kbundle/format.h"
@@ -6,10 +7,6 @@
 
 namespace kbundle {
 namespace {
-
-std::string_view View(const flatbuffers::String* text) {
-  return text == nullptr ? std::string_view() : text->string_view();
-}
 
 bool Has(uint64_t flags, fb::TunedFlags flag) { return (flags & static_cast<uint64_t>(flag)) != 0; }
 
@@ -54,7 +51,7 @@ std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Devi
     json.Key("error").Text(chosen.status().message());
   }
   json.Key("tuned");
-  const int64_t row = chosen.ok() ? DecidingRow(bundle, problem, device, *chosen) : -1;
+  const int64_t row = chosen.ok() ? chosen->tuned : -1;
   row < 0 ? void(json.Null()) : WriteTuned(json, bundle, static_cast<uint32_t>(row));
   json.Key("candidates").BeginArray();
   for (const Verdict& verdict : Explain(bundle, problem, device, options)) {

@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
+#include "absent.h"
 #include "candidates.h"
 #include "kbundle/tuned.h"
-#include "verify.h"
 
 namespace kbundle {
 namespace {
@@ -102,139 +101,163 @@ Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& 
                   asked, TargetsOf(bundle.index(), problem.op), device.ToString()));
 }
 
-// Among the first `count`: the forced ones, which were placed already.
-bool Contains(const std::vector<Selected>& order, size_t count, uint32_t variant) {
-  return std::any_of(order.begin(), order.begin() + static_cast<ptrdiff_t>(count),
-                     [variant](const Selected& row) { return row.variant == variant; });
-}
+// How much of the order somebody will look at.
+enum class Extent { kFirst, kReachable, kAll };
 
-// The forced variants that this problem and device can mean, legal ones first in `order`.
-Status AddForced(const Bundle& bundle, const Problem& problem, const Device& device,
-                 const SelectOptions& options, const std::vector<RankedTarget>& targets,
-                 std::vector<Selected>* order) {
-  CandidateCheck check(bundle, problem, device, options);
-  for (const std::string& id : options.policy.forced) {
-    const std::vector<uint32_t> wanted = check.MeantBy(id);
-    if (wanted.empty()) continue;  // for another op, dtype or kind of device
-    std::string reason = fmt::format("no target of it runs on {}", device.ToString());
-    bool any = false;
-    for (const RankedTarget& target : targets) {
-      for (uint32_t variant : wanted) {
-        if (bundle.index().variants()->Get(variant)->target() != target.target) continue;
-        const Legality legality = check.Check(variant, target, true);
-        if (legality.legal)
-          order->push_back({variant, Choice::kForced});
-        else
-          reason = legality.reason;
-        any |= legality.legal;
+// Puts the legal variants in order, each once, as far as they are asked for. Borrows everything.
+class Order {
+ public:
+  Order(const Bundle& bundle, const Problem& problem, const Device& device,
+        const SelectOptions& options, Extent extent)
+      : bundle_(bundle),
+        index_(bundle.index()),
+        problem_(problem),
+        device_(device),
+        options_(options),
+        extent_(extent),
+        targets_(RankTargets(index_, device)),
+        check_(bundle, problem, device, options) {}
+
+  // The forced variants that this problem and device can mean.
+  Status AddForced() {
+    for (const std::string& id : options_.policy.forced) {
+      const std::vector<uint32_t> wanted = check_.MeantBy(id);
+      if (wanted.empty()) continue;  // for another op, dtype or kind of device
+      std::string reason = fmt::format("no target of it runs on {}", device_.ToString());
+      bool any = false;
+      for (const RankedTarget& target : targets_) {
+        for (uint32_t variant : wanted) {
+          if (index_.variants()->Get(variant)->target() != target.target) continue;
+          const Legality legality = check_.Check(variant, target, true);
+          if (legality.legal)
+            order_.push_back({variant, Choice::kForced});
+          else
+            reason = legality.reason;
+          any |= legality.legal;
+        }
+      }
+      if (any) continue;
+      return FailedPrecondition(
+          fmt::format("variant '{}' is forced but not legal for {} on {}: {}; "
+                      "clear the policy or force another",
+                      id, problem_.ToString(), device_.ToString(), reason));
+    }
+    return Status();
+  }
+
+  // Those and all others. Empty: nothing is legal.
+  std::vector<Selected> Finish() {
+    if (!Done()) AddTuned();
+    if (!Done()) AddByManifest();
+    return std::move(order_);
+  }
+
+  // Why nothing is legal: a second walk, now with sentences.
+  Status WhyEmpty() {
+    Rejected rejected;
+    for (const RankedTarget& target : targets_) {
+      const VariantRange range = VariantsOn(target);
+      for (uint32_t i = range.first; i < range.end; ++i) {
+        rejected.Add(bundle_, i, check_.Check(i, target, true));
       }
     }
-    if (any) continue;
-    return FailedPrecondition(
-        fmt::format("variant '{}' is forced but not legal for {} on {}: {}; "
-                    "clear the policy or force another",
-                    id, problem.ToString(), device.ToString(), reason));
+    return NothingLegal(bundle_, problem_, device_, targets_, rejected);
   }
-  return Status();
-}
 
-// The first legal variant in manifest order on this target.
-std::optional<uint32_t> DefaultOn(const Bundle& bundle, const Problem& problem,
-                                  const RankedTarget& target, CandidateCheck* check) {
-  const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
-  for (uint32_t i = 0; entry != nullptr && i < entry->count(); ++i) {
-    if (check->Check(entry->first() + i, target, false).legal) return entry->first() + i;
+ private:
+  bool Done() const {
+    if (order_.empty() || extent_ == Extent::kAll) return false;
+    return extent_ == Extent::kFirst ||
+           (order_.back().choice != Choice::kForced && !LastMayNotLoad());
   }
-  return std::nullopt;
-}
 
-// What a tuned row means for this problem: its winner. Where the default won on a neighbour, this
-// problem's own default, which may be another variant: manifest order knows the sizes, a
-// neighbour's winner only its own.
-std::optional<uint32_t> MeantBy(const Bundle& bundle, const Problem& problem,
-                                const RankedTarget& target, const NearestTuned& nearest,
-                                CandidateCheck* check) {
-  const fb::Index& index = bundle.index();
-  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(nearest.row));
-  if (nearest.distance > 0 && index.evidence()->Get(row.evidence())->base() == row.winner()) {
-    return DefaultOn(bundle, problem, target, check);
+  // That a library is missing, is another version or disagrees shows only when a plan is made.
+  bool LastMayNotLoad() const {
+    const fb::Variant& last = *index_.variants()->Get(order_.back().variant);
+    const auto provider =
+        static_cast<Provider>(index_.templates()->Get(last.template_index())->provider());
+    return provider == Provider::kCudnn || provider == Provider::kCublasLt;
   }
-  if (index.variants()->Get(row.winner())->types() != problem.types) return std::nullopt;
-  if (!check->Check(row.winner(), target, false).legal) return std::nullopt;
-  return row.winner();
-}
 
-// The choice of the tuned problem that is this one or the nearest, on the best target that has any.
-// False when there is none, or it is not legal here.
-bool AddTuned(const Bundle& bundle, const Problem& problem, const Device& device,
-              const std::vector<RankedTarget>& targets, CandidateCheck* check,
-              std::vector<Selected>* order) {
-  for (const RankedTarget& target : targets) {
-    const NearestTuned nearest = FindTuned(bundle, problem, target.target, device);
-    if (nearest.row < 0) continue;
-    const std::optional<uint32_t> variant = MeantBy(bundle, problem, target, nearest, check);
-    if (!variant || Contains(*order, order->size(), *variant)) return false;
-    order->push_back({*variant, nearest.distance == 0 ? Choice::kTuned : Choice::kNearest});
+  // In manifest order.
+  VariantRange VariantsOn(const RankedTarget& target) const {
+    return VariantsOf(index_, problem_.op, target.target, problem_.types);
+  }
+
+  bool Contains(uint32_t variant, size_t among) const {
+    return std::any_of(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(among),
+                       [variant](const Selected& row) { return row.variant == variant; });
+  }
+
+  // The choice of the tuned problem that is this one or the nearest, on the best target that has
+  // any, where it is legal; while a choice may not load, those of the next nearest.
+  void AddTuned() {
+    for (const RankedTarget& target : targets_) {
+      const NearestTuned nearest = FindTuned(bundle_, problem_, target.target, device_);
+      if (nearest.row < 0) continue;
+      if (AddMeant(target, nearest) && !Done() && LastMayNotLoad()) AddNextNearest();
+      return;
+    }
+  }
+
+  void AddNextNearest() {
+    for (const RankedTarget& target : targets_) {
+      for (const NearestTuned& row : TunedByDistance(bundle_, problem_, target.target, device_)) {
+        if (AddMeant(target, row) && !LastMayNotLoad()) return;
+      }
+    }
+  }
+
+  // What a tuned row means for this problem: its winner. Where the default won on a neighbour, this
+  // problem's own default, which may be another variant: manifest order knows the sizes, a
+  // neighbour's winner only its own. False: not legal here, or placed already.
+  bool AddMeant(const RankedTarget& target, const NearestTuned& nearest) {
+    const fb::Tuned& row = *index_.tuned()->Get(static_cast<uint32_t>(nearest.row));
+    VariantRange among{row.winner(), row.winner() + 1};
+    if (index_.variants()->Get(row.winner())->types() != problem_.types) return false;
+    if (nearest.distance > 0 && index_.evidence()->Get(row.evidence())->base() == row.winner()) {
+      among = VariantsOn(target);
+    }
+    while (among.first < among.end && !check_.Check(among.first, target, false).legal) {
+      ++among.first;
+    }
+    if (among.first == among.end || Contains(among.first, order_.size())) return false;
+    const Choice choice = nearest.distance == 0 ? Choice::kTuned : Choice::kNearest;
+    order_.push_back({among.first, choice, nearest.row});
     return true;
   }
-  return false;
-}
 
-// Whether the variant may turn out not to load although it is legal: cuBLASLt has the last word
-// about its algorithms.
-bool MayNotLoad(const fb::Index& index, uint32_t variant) {
-  const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
-  return static_cast<Provider>(row.provider()) == Provider::kCublasLt;
-}
-
-// Where the nearest tuned problem's choice may not load: those of the next nearest.
-void AddFurtherTuned(const Bundle& bundle, const Problem& problem, const Device& device,
-                     const std::vector<RankedTarget>& targets, CandidateCheck* check,
-                     std::vector<Selected>* order) {
-  for (const RankedTarget& target : targets) {
-    for (const NearestTuned& row : TunedByDistance(bundle, problem, target.target, device)) {
-      const std::optional<uint32_t> variant = MeantBy(bundle, problem, target, row, check);
-      if (!variant || Contains(*order, order->size(), *variant)) continue;
-      order->push_back({*variant, Choice::kNearest});
+  void AddByManifest() {
+    const size_t placed = order_.size();
+    for (const RankedTarget& target : targets_) {
+      const VariantRange range = VariantsOn(target);
+      for (uint32_t i = range.first; i < range.end; ++i) {
+        if (!check_.Check(i, target, false).legal || Contains(i, placed)) continue;
+        order_.push_back({i, target.portable ? Choice::kPortable : Choice::kManifestOrder});
+        if (Done()) return;
+      }
     }
   }
-}
 
-// All of the list, or only its head.
+  const Bundle& bundle_;
+  const fb::Index& index_;
+  const Problem& problem_;
+  const Device& device_;
+  const SelectOptions& options_;
+  const Extent extent_;
+  const std::vector<RankedTarget> targets_;
+  CandidateCheck check_;
+  std::vector<Selected> order_;
+};
+
 Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
                                   const Device& device, const SelectOptions& options,
-                                  bool first_only) {
-  const std::vector<RankedTarget> targets = RankTargets(bundle.index(), device);
-  std::vector<Selected> order;
-  if (!options.policy.forced.empty()) {
-    KB_RETURN_IF_ERROR(AddForced(bundle, problem, device, options, targets, &order));
-    if (first_only && !order.empty()) return order;
-  }
-  CandidateCheck check(bundle, problem, device, options);
-  const auto tuned = AddTuned(bundle, problem, device, targets, &check, &order);
-  if (first_only && tuned) return order;
-  if (tuned && MayNotLoad(bundle.index(), order.back().variant)) {
-    AddFurtherTuned(bundle, problem, device, targets, &check, &order);
-  }
-  const size_t placed = order.size();
-  for (const RankedTarget& target : targets) {
-    const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
-    if (entry == nullptr) continue;
-    for (uint32_t i = entry->first(); i < entry->first() + entry->count(); ++i) {
-      if (!check.Check(i, target, false).legal || Contains(order, placed, i)) continue;
-      order.push_back({i, target.portable ? Choice::kPortable : Choice::kManifestOrder});
-      if (first_only) return order;
-    }
-  }
-  if (!order.empty()) return order;
-  Rejected rejected;  // a second walk, now with sentences
-  for (const RankedTarget& target : targets) {
-    const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
-    for (uint32_t i = 0; entry != nullptr && i < entry->count(); ++i) {
-      rejected.Add(bundle, entry->first() + i, check.Check(entry->first() + i, target, true));
-    }
-  }
-  return NothingLegal(bundle, problem, device, targets, rejected);
+                                  Extent extent) {
+  Order order(bundle, problem, device, options, extent);
+  KB_RETURN_IF_ERROR(order.AddForced());
+  std::vector<Selected> selected = order.Finish();
+  if (selected.empty()) return order.WhyEmpty();
+  return selected;
 }
 
 }  // namespace
@@ -257,29 +280,21 @@ const char* ChoiceName(Choice choice) {
 
 Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& problem,
                                      const Device& device, const SelectOptions& options) {
-  return Run(bundle, problem, device, options, false);
+  return Run(bundle, problem, device, options, Extent::kAll);
 }
 
 Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options) {
   KB_ASSIGN_OR_RETURN(const std::vector<Selected> order,
-                      Run(bundle, problem, device, options, true));
+                      Run(bundle, problem, device, options, Extent::kFirst));
   return order.front();
 }
 
-int64_t DecidingRow(const Bundle& bundle, const Problem& problem, const Device& device,
-                    const Selected& selected) {
-  if (selected.choice != Choice::kTuned && selected.choice != Choice::kNearest) return -1;
-  const fb::Index& index = bundle.index();
-  const uint16_t target = index.variants()->Get(selected.variant)->target();
-  const NearestTuned nearest = FindTuned(bundle, problem, target, device);
-  if (!MayNotLoad(index, selected.variant)) return nearest.row;
-  for (const NearestTuned& row : TunedByDistance(bundle, problem, target, device)) {
-    if (index.tuned()->Get(static_cast<uint32_t>(row.row))->winner() == selected.variant) {
-      return row.row;
-    }
-  }
-  return nearest.row;
+std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& problem,
+                                      const Device& device, const SelectOptions& options) {
+  Order order(bundle, problem, device, options, Extent::kReachable);
+  static_cast<void>(order.AddForced());  // a wish that is not legal here may be taken back
+  return order.Finish();
 }
 
 std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,

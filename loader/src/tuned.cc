@@ -7,9 +7,9 @@
 #include <optional>
 #include <tuple>
 
+#include "absent.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/key.h"
-#include "verify.h"
 
 namespace kbundle {
 namespace {

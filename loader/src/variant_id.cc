@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
+#include "absent.h"
 #include "bundle_rep.h"
 #include "kbundle/key.h"
 #include "kbundle/nearest.h"
 #include "variant_rows.h"
-#include "verify.h"
 
 namespace kbundle {
 namespace {

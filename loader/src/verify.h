@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "absent.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/format.h"
 #include "kbundle/status.h"
@@ -50,12 +51,6 @@ Status VerifyProduct(const ProgramScope& scope, const fb::Product* product);
     ::kbundle::Status kb_verify_ = (expression);                                           \
     if (!kb_verify_.ok()) return std::move(kb_verify_).Annotate(fmt::format(__VA_ARGS__)); \
   } while (0)
-
-template <typename Vector>
-uint32_t Count(const Vector* vector) {
-  return vector == nullptr ? 0 : vector->size();
-}
-inline bool Absent(const fb::Span* span) { return span == nullptr || span->count() == 0; }
 
 // kResourceExhausted: more than format.h allows.
 Status CheckCount(uint64_t found, uint64_t limit, std::string_view what);

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 
+#include "absent.h"
 #include "candidates.h"
 #include "kbundle/select.h"
-#include "kbundle/tuned.h"
 #include "variant_rows.h"
-#include "verify.h"
 
 namespace kbundle {
 namespace {
@@ -15,58 +15,31 @@ namespace {
 // Every class a plan may be asked for: bytes that all addresses are a multiple of.
 constexpr int64_t kAlignments[] = {16, 8, 4, 2, 1};
 
-bool MayBePassedOver(const fb::Index& index, uint32_t variant) {
-  const uint32_t row = index.variants()->Get(variant)->template_index();
-  const auto provider = static_cast<Provider>(index.templates()->Get(row)->provider());
-  return provider == Provider::kCudnn || provider == Provider::kCublasLt;
+// The names by which Select may answer differently: of each device that problems were tuned on, and
+// of none, for which the rows of a single device stand in the same order.
+std::vector<std::string> TunedNames(const fb::Index& index) {
+  std::vector<std::string> names = {""};
+  for (uint32_t i = 0; Count(index.tuned_devices()) > 1 && i < Count(index.tuned_devices()); ++i) {
+    names.push_back(index.tuned_devices()->Get(i)->str());
+  }
+  return names;
 }
 
-// The winners of tuned problems that may decide, whatever the device is called: of those of each
-// device's name the nearest, and the next ones while a winner may be passed over.
-std::vector<uint32_t> TunedWinners(const Bundle& bundle, const Problem& problem,
-                                   const RankedTarget& target, CandidateCheck& check) {
-  const fb::Index& index = bundle.index();
-  std::vector<uint32_t> winners, settled;  // devices
-  for (const NearestTuned& nearest : TunedByDistance(bundle, problem, target.target, Device())) {
-    const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(nearest.row));
-    if (std::find(settled.begin(), settled.end(), row.device()) != settled.end()) continue;
-    const bool may_win = index.variants()->Get(row.winner())->types() == problem.types &&
-                         check.Check(row.winner(), target, false).legal;
-    if (may_win) winners.push_back(row.winner());
-    if (!MayBePassedOver(index, row.winner())) settled.push_back(row.device());
+// A device for every way in which the bundle's targets may fit one, by each of these names.
+std::vector<Device> DevicesOf(const fb::Index& index, Device::Kind kind) {
+  std::vector<Device> devices;
+  const auto add = [&, names = TunedNames(index)](int major, int minor) {
+    for (const std::string& name : names) devices.push_back({kind, major, minor, 1, name});
+  };
+  for (uint32_t i = 0; i < Count(index.targets()); ++i) {
+    const fb::Target& row = *index.targets()->Get(i);
+    const auto of = static_cast<TargetKind>(row.kind());
+    if ((of == TargetKind::kHost) != (kind == Device::Kind::kHost)) continue;
+    add(of == TargetKind::kCudaPortable ? INT_MAX : row.major(), row.minor());
+    // The next minor runs code for a family or for all 8.x, but no code for this minor alone.
+    if (of == TargetKind::kCuda && row.feature() != 'a') add(row.major(), row.minor() + 1);
   }
-  return winners;
-}
-
-// Of the variants that may be chosen where `target` is the one that fits best: winners of tuned
-// problems, the first legal one in manifest order that needs no library, those before it, and
-// forced ones.
-Result<int64_t> LargestOfTarget(const Bundle& bundle, const Problem& problem,
-                                const RankedTarget& target, const Device& device,
-                                const SelectOptions& options, bool* any) {
-  const fb::Entry* entry = FindEntry(bundle.index(), problem.op, target.target, problem.types);
-  CandidateCheck check(bundle, problem, device, options);
-  std::vector<uint32_t> chosen = TunedWinners(bundle, problem, target, check);
-  for (const std::string& id : options.policy.forced) {
-    for (uint32_t variant : check.MeantBy(id)) {
-      const bool here = bundle.index().variants()->Get(variant)->target() == target.target;
-      if (here && check.Check(variant, target, false).legal) chosen.push_back(variant);
-    }
-  }
-  for (uint32_t i = 0; entry != nullptr && i < entry->count(); ++i) {
-    if (!check.Check(entry->first() + i, target, false).legal) continue;
-    chosen.push_back(entry->first() + i);
-    // That a library is missing, or has another version, shows only where the plan is made.
-    if (!MayBePassedOver(bundle.index(), entry->first() + i)) break;
-  }
-  int64_t largest = 0;
-  for (uint32_t variant : chosen) {
-    KB_ASSIGN_OR_RETURN(const int64_t bytes,
-                        WorkspaceBytes(bundle, problem, variant, options.alignment));
-    largest = std::max(largest, bytes);
-    *any = true;
-  }
-  return largest;
+  return devices;
 }
 
 }  // namespace
@@ -112,30 +85,21 @@ Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uin
 }
 
 Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
-  const fb::Index& index = bundle.index();
   SelectOptions options;
   options.policy = Policy::Global().snapshot();
   options.policy.strict = false;  // which devices conformance ran on does not change sizes
-  int64_t largest = 0;
-  bool any = false;
-  for (uint32_t i = 0; i < Count(index.targets()); ++i) {
-    const fb::Target& row = *index.targets()->Get(i);
-    const auto target_kind = static_cast<TargetKind>(row.kind());
-    if ((target_kind == TargetKind::kHost) != (kind == Device::Kind::kHost)) continue;
-    Device device;
-    device.kind = kind;
-    device.major = row.major();
-    device.minor = row.minor();
-    const RankedTarget target{static_cast<uint16_t>(i), 1, 0,
-                              target_kind == TargetKind::kCudaPortable};
+  int64_t largest = -1;
+  for (const Device& device : DevicesOf(bundle.index(), kind)) {
     for (int64_t alignment : kAlignments) {
       options.alignment = alignment;
-      KB_ASSIGN_OR_RETURN(const int64_t bytes,
-                          LargestOfTarget(bundle, problem, target, device, options, &any));
-      largest = std::max(largest, bytes);
+      for (const Selected& one : SelectReachable(bundle, problem, device, options)) {
+        KB_ASSIGN_OR_RETURN(const int64_t bytes,
+                            WorkspaceBytes(bundle, problem, one.variant, alignment));
+        largest = std::max(largest, bytes);
+      }
     }
   }
-  if (any) return largest;
+  if (largest >= 0) return largest;
   return NotFound(fmt::format(
       "sizing the workspace of {}: bundle '{}' has no legal variant of it for any {} target",
       problem.ToString(), bundle.path(), kind == Device::Kind::kHost ? "host" : "CUDA"));

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 import subprocess
 
 HOST_TARGETS = "x86-64-v2,x86-64-v3"
@@ -24,7 +25,10 @@ class Command:
 
     def __init__(self, path, cache, home):
         self.path = path
-        self.environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KBUNDLE_CACHE": str(cache), "TERM": "xterm"}
+        temporary = pathlib.Path(home) / "tmp"  # what a killed command leaves goes when the test's folder goes
+        temporary.mkdir(parents=True, exist_ok=True)
+        self.environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(temporary), "KBUNDLE_CACHE": str(cache),
+                            "TERM": "xterm"}
 
     def __call__(self, *arguments, env=None, cwd=None, timeout=120, **more):
         done = subprocess.run([self.path, *map(str, arguments)], env=self.environment | (env or {}), cwd=cwd,

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import itertools
 import pathlib
+import sys
 
 import numpy as np
 
@@ -39,6 +40,8 @@ def load_reference(family, roots):
     path = next((p for p in paths if p.exists()), None)
     if path is None:
         raise FileNotFoundError(f"no reference.py of family {family!r} among {list(map(str, paths))}")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # last: a family's jax.py is not jax
     spec = importlib.util.spec_from_file_location(f"{family}_reference", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -31,8 +31,8 @@ std::string InterfaceOf(const Bundle& bundle, const std::string& op) {
 
 // A bundle in a file, open under its own name for the rest of the process.
 std::shared_ptr<const Bundle> OpenOnce(BundleMaker maker) {
-  static TempDir* folder = new TempDir;
-  const std::string path = *folder / (maker.index.name + ".kb");
+  static const TempDir folder;
+  const std::string path = folder / (maker.index.name + ".kb");
   WriteFile(path, maker.Bytes());
   auto bundle = OpenShared(path);
   KB_CHECK(bundle.ok());

@@ -2,8 +2,9 @@
 //
 // Order: the tuned winner of the exact problem, or else what the nearest tuned one says (its winner
 // where that beat its default; where its default won, this problem's own), when the bundle holds
-// tuning records; then legal variants by target fit (exact, SM family, plain, portable) and
-// manifest order. The list is made lazily: First() stops at the first legal variant.
+// tuning records, and while that is of a library that may be missing or disagree, what the next
+// nearest say; then legal variants by target fit (exact, SM family, plain, portable) and manifest
+// order. The list is made lazily: SelectFirst() stops at the first legal variant.
 #ifndef KBUNDLE_SELECT_H_
 #define KBUNDLE_SELECT_H_
 
@@ -28,6 +29,7 @@ const char* ChoiceName(
 struct Selected {
   uint32_t variant;  // index in Index.variants
   Choice choice;
+  int64_t tuned = -1;  // the row of Index.tuned that decided a kTuned or kNearest choice, else -1
 };
 
 // Process-wide wishes, by variant id (with or without "@target"); thread-safe. Read by Select
@@ -67,10 +69,6 @@ Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& proble
 Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options = {});
 
-// The row of Index.tuned that decided a kTuned or kNearest choice; -1 of another choice.
-int64_t DecidingRow(const Bundle& bundle, const Problem& problem, const Device& device,
-                    const Selected& selected);
-
 // Every variant of the op that any target of this device kind has, chosen or not, and why.
 struct Verdict {
   uint32_t variant;
@@ -84,8 +82,8 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
 // Workspace bytes of the variant for this problem (regions summed, each aligned to 256).
 Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uint32_t variant,
                                int64_t alignment);
-// What a caller must provide so that any reachable device's choice fits: maximum over the bundle's
-// targets of this kind, over the alignment classes.
+// What a caller must provide so that the first of Select's list fits on every device of this kind,
+// and those behind it up to the first that needs no library: maximum over devices and alignments.
 Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem, Device::Kind kind);
 
 }  // namespace kbundle

@@ -1,0 +1,55 @@
+#include "tune_family.h"
+
+#include <set>
+#include <utility>
+
+#include "files.h"
+#include "tuning_protocol.h"
+
+namespace kbundle::builder {
+
+Result<std::unique_ptr<FamilyTune>> FamilyTune::Open(const std::string& folder,
+                                                     const std::string& target,
+                                                     const nlohmann::json& facts, bool resume) {
+  std::unique_ptr<FamilyTune> made(new FamilyTune());
+  if (!folder.empty()) {
+    KB_RETURN_IF_ERROR(MakeFolders(folder));
+    const std::string device = facts.value("name", ""), stem = folder + "/" + DeviceSlug(device);
+    made->records_ = stem + ".jsonl";
+    KB_ASSIGN_OR_RETURN(made->journal_, JournalFile::Open(stem + ".journal"));
+    if (resume) {
+      KB_ASSIGN_OR_RETURN(made->state_, made->journal_->Take(target, device));
+    } else {
+      KB_RETURN_IF_ERROR(made->journal_->Empty());
+    }
+  }
+  KB_RETURN_IF_ERROR(made->Enter(StartEvent(target, facts, kDefaultSeed)));
+  return made;
+}
+
+Status FamilyTune::Enter(const nlohmann::json& event) {
+  if (journal_ != nullptr) {
+    KB_RETURN_IF_ERROR(journal_->Append(EventLine(event)));
+  }
+  return state_.Apply(event);
+}
+
+Result<std::string> FamilyTune::Publish(std::vector<TuningRecord> records) {
+  if (journal_ == nullptr) return std::string();
+  auto before = ReadRecords(records_);
+  if (!before.ok() && before.status().code() != StatusCode::kNotFound) return before.status();
+  std::string written;
+  std::set<std::string> keys;
+  for (const TuningRecord& record : records) keys.insert(record.Key());
+  for (TuningRecord& record : before.ok() ? *before : std::vector<TuningRecord>()) {
+    if (!keys.contains(record.Key())) records.push_back(std::move(record));
+  }
+  if (!records.empty()) {
+    KB_RETURN_IF_ERROR(PublishFile(records_, RecordsText(std::move(records)), Durability::kDisk));
+    written = records_;
+  }
+  journal_->Remove();
+  return written;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,144 @@
+// Promise: the workspace that is reserved before the device is known suffices for whatever Select
+// puts first there, and for what follows while libraries may be missing.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kbundle/runtime.h"
+#include "kbundle/tuned.h"
+#include "support/bundle_maker.h"
+#include "support/files.h"
+#include "support/run_sample.h"
+
+namespace kbundle {
+namespace {
+
+using testing::BundleMaker;
+using testing::FakeImage;
+using testing::ProblemOf;
+
+// The variants of plans.one: "planned" for 4 rows of 8, "own" (100,000 bytes for each of K), and
+// besides "tall" (no workspace; more than 4 rows) and "roomy" (200,000).
+constexpr int64_t kPlanned = 5120, kOwn = 800000, kRoomy = 1600000;
+
+struct TunedRow {
+  int64_t rows;  // a power of two; K is 8
+  std::string winner, device;
+};
+
+class Workspace : public ::testing::Test {
+ protected:
+  void AddTemplates(const std::string& target) {
+    const fb::OpT& op = *maker_.index.ops.back();
+    fb::TemplateT& tall = maker_.AddTemplate("tall", Provider::kCuda);
+    tall.when.push_back(maker_.Rule(op, &tall, "rows 4 >", "rows > 4"));
+    fb::TemplateT& roomy = maker_.AddTemplate("roomy", Provider::kCuda);
+    auto region = std::make_unique<fb::RegionT>(*maker_.index.templates[1]->regions[0]);
+    region->bytes = std::make_unique<fb::Span>(maker_.Program(op, &roomy, "200000 K *"));
+    roomy.regions.push_back(std::move(region));
+    for (fb::TemplateT* row : {&tall, &roomy}) {
+      fb::StepT& step = maker_.AddKernelStep(*row, "own");
+      for (const char* arg : {"y", "x"}) maker_.AddArg(*row, step, arg);
+      maker_.AddVariant(*row, target, {}, {}, {Code({8, 8})}, {"own"});
+    }
+  }
+  uint32_t Code(std::vector<uint32_t> sizes) {
+    return maker_.AddBlob(FakeImage({{"own", std::move(sizes)}}), fb::BlobFormat::Cubin);
+  }
+
+  // On sm_90a, with these tuned problems.
+  void Tune(const std::vector<TunedRow>& rows) {
+    AddTemplates("sm_90a");
+    const auto plain = maker_.Open(dir_ / "plain.kb");
+    const uint64_t match = TunedMatch(*plain, ProblemOf(*plain, "plans.one", {"f32[4,8]"}));
+    maker_.change_index = [&, match](fb::IndexT& index) {
+      index.tuned_devices = {"GPU A", "GPU B"};
+      for (const TunedRow& row : rows) {
+        const uint32_t winner = plain->FindVariants("plans.one/" + row.winner)->at(0);
+        const auto number = static_cast<uint32_t>(index.tuned.size());
+        index.tuned.emplace_back(match, 0, winner, number, 2 * number,
+                                 plain->index().variants()->Get(winner)->target(), 0,
+                                 row.device == "GPU B");
+        index.coordinates.push_back(std::log2(static_cast<double>(row.rows)));
+        index.coordinates.push_back(3);
+        index.evidence.push_back(std::make_unique<fb::EvidenceT>());
+        index.evidence.back()->base = winner == 0 ? 1 : 0;  // the winner is no default
+      }
+    };
+    bundle_ = maker_.Open(dir_ / "tuned.kb");
+  }
+
+  std::string Order(const Problem& problem, int major, int minor, const std::string& name = "") {
+    std::string order;
+    const Device device{Device::Kind::kCuda, major, minor, 1, name};
+    const auto selected = Select(*bundle_, problem, device);
+    for (const Selected& one : *selected) {
+      const std::string id = bundle_->VariantId(one.variant);
+      order += id.substr(id.find('/') + 1, id.find_first_of("[@") - id.find('/') - 1) + " ";
+    }
+    return order;
+  }
+  int64_t Reserved(const Problem& problem) {
+    return MaxWorkspaceBytes(*bundle_, problem, Device::Kind::kCuda).value();
+  }
+
+  testing::TempDir dir_;
+  BundleMaker maker_ = testing::PlansMaker();
+  std::shared_ptr<const Bundle> bundle_;
+};
+
+TEST_F(Workspace, SufficesForTheNextNearestWinnerBehindOneThatIsNotLegal) {
+  Tune({{4, "planned", "GPU A"}, {8, "tall", "GPU A"}, {16, "roomy", "GPU A"}});
+  const Problem problem = ProblemOf(*bundle_, "plans.one", {"f32[4,8]"});
+  EXPECT_EQ(Order(problem, 9, 0), "planned roomy own ");
+  EXPECT_EQ(Reserved(problem), kRoomy);
+  testing::FakeDriver driver;
+  Runtime runtime(driver.api());
+  const auto plan =
+      runtime.MakePlan(bundle_, problem, Device::Kind::kCuda, {.workspace_limit = kRoomy});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(bundle_->VariantId((*plan)->variants().at(0)), "plans.one/roomy@sm_90a");
+}
+
+TEST_F(Workspace, HoldsNothingForWhatIsBehindAVariantThatNeedsNoLibrary) {
+  Tune({{4, "planned", "GPU A"}, {8, "own", "GPU A"}, {16, "roomy", "GPU A"}});
+  const Problem problem = ProblemOf(*bundle_, "plans.one", {"f32[4,8]"});
+  EXPECT_EQ(Order(problem, 9, 0), "planned own roomy ");
+  EXPECT_EQ(Reserved(problem), kOwn);
+}
+
+TEST_F(Workspace, SufficesForEveryDeviceThatProblemsWereTunedOn) {
+  Tune({{32, "tall", "GPU A"}, {64, "roomy", "GPU B"}});
+  const Problem problem = ProblemOf(*bundle_, "plans.one", {"f32[32,8]"});
+  EXPECT_EQ(Order(problem, 9, 0, "GPU A"), "tall own roomy ");
+  EXPECT_EQ(Order(problem, 9, 0, "GPU B"), "roomy own tall ");
+  EXPECT_EQ(Reserved(problem), kRoomy);
+}
+
+TEST_F(Workspace, SufficesForTheRestOfAFamilyBesideItsExactTarget) {
+  AddTemplates("sm_100a");
+  maker_.AddVariant(*maker_.index.templates[1], "sm_100f", {}, {}, {Code({8, 8, 4, 8})}, {"own"});
+  bundle_ = maker_.Open(dir_ / "family.kb");
+  const Problem problem = ProblemOf(*bundle_, "plans.one", {"f32[5,8]"});
+  EXPECT_EQ(Order(problem, 10, 0), "tall roomy own ");
+  EXPECT_EQ(Order(problem, 10, 3), "own ");
+  EXPECT_EQ(Reserved(problem), kOwn);
+}
+
+TEST_F(Workspace, SufficesWhenAWishIsTakenBack) {
+  Tune({});
+  const Problem problem = ProblemOf(*bundle_, "plans.one", {"f32[4,8]"});
+  ASSERT_TRUE(Policy::Global().Deny(*bundle_, "plans.one/own").ok());
+  EXPECT_EQ(Reserved(problem), kRoomy);
+  ASSERT_TRUE(Policy::Global().Deny(*bundle_, "plans.one/roomy").ok());
+  EXPECT_EQ(Reserved(problem), kPlanned);
+  Policy::Global().Clear();
+  for (const char* forced : {"plans.one/planned", "plans.one/tall"}) {  // tall is not legal here
+    ASSERT_TRUE(Policy::Global().Force(*bundle_, forced).ok());
+    EXPECT_EQ(Reserved(problem), kOwn) << forced;
+    Policy::Global().Clear();
+  }
+}
+
+}  // namespace
+}  // namespace kbundle
