@@ -104,8 +104,8 @@ class Check {
     KB_ASSIGN_OR_RETURN(const std::vector<SpaceProblem> listed, space_.ListedProblems());
     std::set<std::string> seen;
     for (const SpaceProblem& one : listed) {
-      // Those that a tune would leave out too.
-      const bool idle = one.candidates.empty() || one.problem.AllResultsEmpty();
+      // Nothing to measure, or nothing to choose from.
+      const bool idle = one.candidates.size() < 2 || one.problem.AllResultsEmpty();
       if (idle || one.family->reference.empty() || !seen.insert(KeyOf(one)).second) continue;
       ++result_.problems;
       if (!recorded.contains(KeyOf(one))) result_.missing.push_back(one.problem.ToString());
