@@ -271,7 +271,7 @@ class Tuner {
       return FailedEvent(entered, variant, check ? -1 : step.round,
                          {measured.kind, measured.message, CommandFor(json, variant)});
     }
-    if (check) return CheckedEvent(entered, variant);
+    if (check) return CheckedEvent(entered, variant, measured.workspace);
     return SamplesEvent(entered, variant, step.round, measured.ns, measured.state);
   }
 

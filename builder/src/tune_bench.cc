@@ -339,7 +339,8 @@ Result<TuneBench::Checked> TuneBench::Check(const std::string& variant, Failure*
   const auto ns = Time(variant, 1, 2, failure);
   if (!ns.ok()) return ns.status();
   (*candidate)->timed.reset();
-  return Checked{*worst, *std::min_element(ns->begin(), ns->end())};
+  return Checked{*worst, *std::min_element(ns->begin(), ns->end()),
+                 (*candidate)->plan->workspace_bytes()};
 }
 
 int TuneBench::MaxLaunches() const {

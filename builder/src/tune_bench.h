@@ -47,8 +47,9 @@ class TuneBench {
   ~TuneBench();
 
   struct Checked {
-    double worst = 0;  // of the tolerances
-    double ns = 0;     // of one launch, about
+    double worst = 0;       // of the tolerances
+    double ns = 0;          // of one launch, about
+    int64_t workspace = 0;  // bytes that its plan asks for
   };
   // Poisons, launches once, compares everything. The variant's id, "@target" included.
   Result<Checked> Check(const std::string& variant, Failure* failure);

@@ -151,6 +151,7 @@ Measured ChildMeasurer::Check(const std::string& variant) {
   Measured measured = Ask(variant, {{"do", "check"}, {"variant", variant}}, &answer);
   if (!measured.ok()) return measured;
   measured.worst = answer.value("worst", 0.0);
+  measured.workspace = answer.value("workspace", int64_t{0});
   const double ns = answer.value("ns", 0.0);
   // The first candidate that is right decides for all of the problem, so that they are comparable.
   if (launches_ == 0 && ns > 0) {

@@ -33,6 +33,7 @@ struct Measured {
   std::string kind, message;
   int signal = 0;
   double worst = 0;        // of a check: the largest error as a multiple of the tolerance
+  int64_t workspace = 0;   // of a check: bytes
   std::vector<double> ns;  // of a round: per launch
   nlohmann::json state;    // clocks, temperature, ... after the round
 

@@ -88,7 +88,10 @@ class Worker {
     Failure failure;
     const auto checked = bench_->Check(request.at("variant"), &failure);
     if (!checked.ok()) return Failed(failure);
-    return {{"ok", true}, {"worst", checked->worst}, {"ns", checked->ns}};
+    return {{"ok", true},
+            {"worst", checked->worst},
+            {"ns", checked->ns},
+            {"workspace", checked->workspace}};
   }
 
   Json Time(const Json& request) {

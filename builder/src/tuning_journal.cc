@@ -69,7 +69,10 @@ TuningRecord RecordOf(const TuningState& state, const JournalProblem& problem,
   const RoundTimes base = TimesOf(log.candidates[verdict.base].samples);
   for (int i : MeasuredCandidates(log.candidates.size(), log.seed)) {
     const CandidateLog& candidate = log.candidates[i];
-    RecordCandidate row{candidate.variant, candidate.fingerprint, {}, 1, 0, 0, false, {}};
+    RecordCandidate row;
+    row.variant = candidate.variant;
+    row.fingerprint = candidate.fingerprint;
+    row.workspace = candidate.workspace;
     row.failed = candidate.failed;
     if (!row.failed && candidate.samples.empty()) continue;
     if (row.failed && row.failed->kind == "refused") continue;  // it is for other problems
@@ -109,8 +112,8 @@ Json ProblemEvent(int number, const Json& problem,
   return {{"event", "problem"}, {"number", number}, {"problem", problem}, {"candidates", list}};
 }
 
-Json CheckedEvent(int number, const std::string& variant) {
-  return {{"event", "checked"}, {"number", number}, {"variant", variant}};
+Json CheckedEvent(int number, const std::string& variant, int64_t workspace) {
+  return {{"event", "checked"}, {"number", number}, {"variant", variant}, {"workspace", workspace}};
 }
 
 Json FailedEvent(int number, const std::string& variant, int round,
@@ -236,6 +239,7 @@ Status TuningState::ApplyMeasurement(const std::string& kind, const Json& event)
   const int round = NumberIn(event, "round", -1);
   if (kind == "checked") {
     found->checked = true;
+    found->workspace = event.value("workspace", int64_t{0});
   } else if (kind == "failed") {
     found->failed = CandidateFailure{TextOf(event, "kind"), TextOf(event, "detail"),
                                      TextOf(event, "reproduce")};

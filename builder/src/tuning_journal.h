@@ -34,7 +34,7 @@ nlohmann::json StartEvent(const std::string& target, const nlohmann::json& devic
 // changes nothing, with others (code or manifest changed) everything known about it is forgotten.
 nlohmann::json ProblemEvent(int number, const nlohmann::json& problem,
                             const std::vector<std::pair<std::string, std::string>>& candidates);
-nlohmann::json CheckedEvent(int number, const std::string& variant);
+nlohmann::json CheckedEvent(int number, const std::string& variant, int64_t workspace);
 nlohmann::json FailedEvent(int number, const std::string& variant, int round,
                            const CandidateFailure& failure);
 nlohmann::json SamplesEvent(int number, const std::string& variant, int round,

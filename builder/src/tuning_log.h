@@ -25,6 +25,7 @@ struct CandidateLog {
   RoundSamples samples;
   std::optional<CandidateFailure> failed;
   int failed_round = -1;  // -1: before the first round
+  int64_t workspace = 0;  // bytes, once it is checked
 };
 
 struct ProblemLog {

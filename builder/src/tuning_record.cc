@@ -32,6 +32,7 @@ Ordered CandidateJson(const RecordCandidate& candidate) {
   json["versus_default"] = {Rounded(candidate.ratio), Rounded(candidate.band)};
   json["samples"] = candidate.samples;
   json["dropped"] = candidate.dropped;
+  if (candidate.workspace > 0) json["workspace"] = candidate.workspace;
   return json;
 }
 
@@ -51,14 +52,16 @@ class Reader {
   void Text(const char* key, std::string* out) {
     if (const Json* json = Take(key, &Json::is_string, "a text")) *out = json->get<std::string>();
   }
-  void Count(const char* key, int least, int* out) {
+  template <typename Number>
+  void Count(const char* key, int least, Number* out) {
     const Json* json = Take(key, &Json::is_number_integer, "a whole number");
     if (json == nullptr) return;
     const auto number = json->get<int64_t>();
-    if (number < least || number > 1'000'000'000) {
+    constexpr int64_t kMost = sizeof(Number) > sizeof(int) ? int64_t{1} << 50 : 1'000'000'000;
+    if (number < least || number > kMost) {
       return Fail(fmt::format("\"{}\" is {}, at least {} is wanted", key, number, least));
     }
-    *out = static_cast<int>(number);
+    *out = static_cast<Number>(number);
   }
   // `count` finite numbers not below `least`.
   std::vector<double> Numbers(const char* key, size_t count, double least) {
@@ -118,6 +121,7 @@ Status ReadCandidate(const Json& json, const std::string& where, RecordCandidate
   if (const Json* dropped = reader.Take("dropped", &Json::is_boolean, "true or false")) {
     candidate->dropped = dropped->get<bool>();
   }
+  if (reader.Has("workspace")) reader.Count("workspace", 1, &candidate->workspace);
   if (!(us[0] > 0 && us[0] <= us[1] && us[1] <= us[2] && versus[0] > 0)) {
     reader.Fail("times are above zero and grow: quarter, median, three quarters; tune again");
   }

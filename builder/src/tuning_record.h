@@ -7,13 +7,15 @@
 //    "protocol": 1,
 //    "winner": ID, "default": ID, "verdict": "faster", "reason": "12.3 % faster than ...",
 //    "candidates": [{"variant": ID, "fingerprint": "0a1b..", "us": [q25, median, q75],
-//                    "versus_default": [ratio, band], "samples": 60, "dropped": false},
+//                    "versus_default": [ratio, band], "samples": 60, "dropped": false,
+//                    "workspace": 65536},
 //                   {"variant": ID, "fingerprint": "..", "failed":
 //                    {"kind": "wrong", "detail": "..", "reproduce": "kbundle tune .."}}]}
 //
-// "state" is how the device was while the samples were taken: the least and the greatest of a
-// number, the texts seen. Candidates stand in manifest order, keys as above, lines sorted; numbers
-// have five digits. Equal records are equal bytes.
+// "workspace" is what the candidate asks for, in bytes; left out where that is none, and in records
+// of before it was kept. "state" is how the device was while the samples were taken: the least and
+// the greatest of a number, the texts seen. Candidates stand in manifest order, keys as above,
+// lines sorted; numbers have five digits. Equal records are equal bytes.
 #ifndef KBUNDLE_BUILDER_TUNING_RECORD_H_
 #define KBUNDLE_BUILDER_TUNING_RECORD_H_
 
@@ -38,6 +40,7 @@ struct RecordCandidate {
   double ratio = 1, band = 0;  // against the default, paired by round; of the default: 1 and 0
   int samples = 0;
   bool dropped = false;
+  int64_t workspace = 0;  // bytes
   std::optional<CandidateFailure> failed;
 };
 

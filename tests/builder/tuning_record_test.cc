@@ -29,24 +29,33 @@ TuningRecord Record(const std::string& x = "f32[16]", int samples = 60, double t
   record.winner = "demo.scale/fast@sm_90a";
   record.verdict = "faster";
   record.reason = "20.0 % faster than the default, noise band 0.1 %";
-  record.candidates = {
-      {record.base,
-       "00aa",
-       Quartiles{2 * time, 2 * time + 1, 2 * time + 2},
-       1,
-       0,
-       samples,
-       false,
-       {}},
-      {record.winner, "00bb", Quartiles{time, time, time}, 0.8, 0.001, samples, false, {}},
-      {"demo.scale/bad@sm_90a",
-       "00cc",
-       {},
-       1,
-       0,
-       0,
-       false,
-       CandidateFailure{"wrong", "y[3]", "run it"}}};
+  record.candidates = {{record.base,
+                        "00aa",
+                        Quartiles{2 * time, 2 * time + 1, 2 * time + 2},
+                        1,
+                        0,
+                        samples,
+                        false,
+                        0,
+                        {}},
+                       {record.winner,
+                        "00bb",
+                        Quartiles{time, time, time},
+                        0.8,
+                        0.001,
+                        samples,
+                        false,
+                        3ll << 30,
+                        {}},
+                       {"demo.scale/bad@sm_90a",
+                        "00cc",
+                        {},
+                        1,
+                        0,
+                        0,
+                        false,
+                        0,
+                        CandidateFailure{"wrong", "y[3]", "run it"}}};
   return record;
 }
 
@@ -57,6 +66,8 @@ TEST(TuningRecord, ReadsWhatItWrites) {
   EXPECT_EQ(read->size(), 2u);
   EXPECT_EQ(RecordsText(*read), text);
   EXPECT_EQ(RecordsText({(*read)[1], (*read)[0]}), text);
+  EXPECT_EQ((*read)[0].Find("demo.scale/fast@sm_90a")->workspace, 3ll << 30);
+  EXPECT_EQ((*read)[0].Find("demo.scale/any@sm_90a")->workspace, 0);
 }
 
 void ExpectRefused(const std::string& text, const std::string& part,
@@ -94,6 +105,7 @@ TEST(TuningRecord, RefusesWhatNoTuneWrote) {
   ExpectRefused(With("\"verdict\"", "\"verdikt\""), "verdict");
   ExpectRefused(With("\"samples\":60", "\"samples\":60,\"mood\":1"), "unknown key \"mood\"");
   ExpectRefused(With("\"samples\":60", "\"samples\":-1"), "at least 1");
+  ExpectRefused(With("\"workspace\":3221225472", "\"workspace\":-1"), "at least 1");
   ExpectRefused(With("\"protocol\":1", "\"protocol\":9"), "upgrade");
   ExpectRefused(With("\"name\":\"NVIDIA H200\"", "\"name\":7"), "\"name\"");
   ExpectRefused(line + "\n" + line + "\n", "line 1 again");
@@ -184,7 +196,7 @@ std::string Resume(std::string text, size_t events) {
                               state)))
           return text;
       } else if (!add(bad ? FailedEvent(number, variant, -1, {"fault", "signal 11", "again"})
-                          : CheckedEvent(number, variant))) {
+                          : CheckedEvent(number, variant, 1024 * step.candidate))) {
         return text;
       }
     }
@@ -208,6 +220,7 @@ TEST(TuningJournal, EndsInTheSameRecordsHoweverOftenItWasKilled) {
   EXPECT_EQ(Concluded(undisturbed), records);
   EXPECT_NE(records.find(R"("state":{"power_state":["P0"],"temperature_c":[40,44]})"), records.npos)
       << records;
+  EXPECT_NE(records.find(R"("workspace":1024})"), records.npos) << records;
   std::mt19937_64 random(11);
   for (int tune = 0; tune < 12; ++tune) {
     std::string text;
@@ -230,7 +243,7 @@ TEST(TuningJournal, ForgetsAProblemWhoseCandidatesChanged) {
   ASSERT_TRUE(state.Apply(StartEvent("sm_90a", {{"name", "GPU"}}, 1)).ok());
   const Json problem = {{"op", "demo.scale"}};
   ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "1"}})).ok());
-  ASSERT_TRUE(state.Apply(CheckedEvent(0, "a")).ok());
+  ASSERT_TRUE(state.Apply(CheckedEvent(0, "a", 0)).ok());
   ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "1"}})).ok());
   EXPECT_TRUE(state.problems()[0].log.candidates[0].checked);
   ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "2"}})).ok());
