@@ -31,6 +31,9 @@ int AlgorithmsCommand::Run(const Terminal& terminal) const {
                       "are made once and committed"));
   }
   for (const std::string& problem : listed->without) terminal.Warn("no algorithm: " + problem);
+  for (const std::string& problem : listed->unsearched) {
+    terminal.Warn("the heuristic's algorithms only: " + problem);
+  }
   std::vector<ListedAlgorithm> all;
   for (const auto& [folder, algorithms] : listed->by_folder) {
     all.insert(all.end(), algorithms.begin(), algorithms.end());

@@ -191,7 +191,12 @@ class Lister {
     auto results = gpu_.Ask(products->front(), options_.candidates, options_.workspace);
     if (!results.ok()) return without(results.status().message()), Status();
     if (results->empty()) without("cuBLASLt's heuristic has none");
-    KB_RETURN_IF_ERROR(AddNear(products->front(), &*results));
+    const Status near = AddNear(products->front(), &*results);
+    if (near.code() == StatusCode::kResourceExhausted) {
+      result_.unsearched.push_back(problem.ToString() + ": " + near.message());
+    } else if (!near.ok()) {
+      return near;
+    }
     const auto declared =
         std::find_if(op.op->templates.begin(), op.op->templates.end(),
                      [&](const Template& variant) { return variant.name == name; });

@@ -29,6 +29,7 @@ struct ListedFamilies {
   std::string device;
   int problems = 0, algorithms = 0, near = 0;  // near: of the algorithms, how many were searched
   std::vector<std::string> without;            // "op(problem) by variant: what cuBLASLt says"
+  std::vector<std::string> unsearched;         // "op(problem): why nothing near was timed"
 };
 
 // kUnavailable: no GPU, driver or cuBLAS here; kFailedPrecondition: the GPU is not the target's;

@@ -145,9 +145,9 @@ Status ProductBench::FillRandom(void* to, const Matrix& matrix) {
   return Status();
 }
 
-// Real memory in place of the placeholders: bias and aux have at most 8 bytes an element of D.
+// Real memory in place of the placeholders: bias and aux have at most 4 bytes an element of D.
 Status ProductBench::SetAddresses(const Matrix& d) {
-  const int64_t wide = 8 * std::max<int64_t>(d.bytes, 4096);
+  const int64_t wide = 4 * std::max<int64_t>(d.bytes, 4096);
   for (const auto attribute : {kLtDescBias, kLtDescAux, kLtDescAScale, kLtDescBScale, kLtDescCScale,
                                kLtDescDScale, kLtDescAmaxD}) {
     KB_ASSIGN_OR_RETURN(const auto placeholder, OfDesc<void*>(lt_, product_.desc, attribute));

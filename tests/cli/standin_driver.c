@@ -105,8 +105,12 @@ FINE(cuGraphKernelNodeGetParams_v2, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* 
      (void)node; (void)parameters)
 FINE(cuGraphDestroy, (CUgraph graph), (void)graph)
 FINE(cuStreamSynchronize, (CUstream stream), (void)stream)
-FINE(cuMemAlloc_v2, (CUdeviceptr* address, size_t size),
-     *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256))
+CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* address, size_t size) {
+  const char* most = getenv("STANDIN_MEMORY");
+  if (most != NULL && size > strtoul(most, NULL, 10)) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = (CUdeviceptr)aligned_alloc(256, (size + 255) / 256 * 256);
+  return CUDA_SUCCESS;
+}
 FINE(cuMemsetD8_v2, (CUdeviceptr address, unsigned char value, size_t size), (void)address;
      (void)value; (void)size)
 

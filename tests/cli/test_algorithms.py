@@ -83,6 +83,12 @@ def test_nothing_slower_than_what_the_heuristic_names_is_listed(kbundle, gpu, de
     assert rows and all(row["rank"] < 3 or row["config"]["CLUSTER"] > 2 and row["config"]["SPLITK"] == 1 for row in rows)
 
 
+def test_a_gpu_with_too_little_memory_to_time_launches_gets_what_the_heuristic_names(kbundle, gpu, dense):
+    done = kbundle("algorithms", dense, "--target", "sm_90a", env=gpu | {"STANDIN_MEMORY": "1000000"})
+    assert done.code == 0 and "the heuristic's algorithms only: dense.product" in done.err and "device memory" in done.err, done.err
+    assert {row["rank"] for row in lines(dense / "algorithms/stand-in.jsonl")} == {0, 1, 2}
+
+
 def test_an_algorithm_that_is_listed_again_keeps_its_bytes(kbundle, gpu, dense):
     """The library fills in by chance what no setting says, and records name algorithms by all of their bytes."""
     assert kbundle("algorithms", dense, "--target", "sm_90a", env=gpu).code == 0
