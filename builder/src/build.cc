@@ -186,12 +186,11 @@ class BundleBuild {
   // Variants whose execution plan the library does not make; others take their problems.
   void LeaveOutRefused(const std::vector<Object>& objects) {
     std::erase_if(work_.variants, [&](const VariantUse& use) {
-      for (const uint32_t unit : use.units) {
-        if (unit == kNoUnit || !objects[unit].code.empty()) continue;
-        reporter_.Note(fmt::format("leave out {}: {}", work_.units[unit].label, objects[unit].log));
-        return true;
-      }
-      return false;
+      const std::optional<size_t> step = RefusedStep(use, objects);
+      if (!step) return false;
+      const uint32_t unit = use.units[*step];
+      reporter_.Note(fmt::format("leave out {}: {}", work_.units[unit].label, objects[unit].log));
+      return true;
     });
     report_.variants = static_cast<int>(work_.variants.size());
   }

@@ -39,4 +39,12 @@ Status CheckVariant(const Work& work, const VariantUse& use, const std::vector<O
   return Status();
 }
 
+std::optional<size_t> RefusedStep(const VariantUse& use, const std::vector<Object>& objects) {
+  for (size_t step = 0; step < use.units.size(); ++step) {
+    const uint32_t unit = use.units[step];
+    if (unit != kNoUnit && objects[unit].code.empty()) return step;
+  }
+  return std::nullopt;
+}
+
 }  // namespace kbundle::builder

@@ -1,11 +1,11 @@
 #include "list_algorithms.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "cublaslt_function.h"
 #include "files.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/driver_api.h"
@@ -36,13 +36,6 @@ struct Heuristic {
              LtHeuristicResult*, int* found) = nullptr;
 };
 
-template <typename Function>
-Status Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr ? Status()
-                              : FailedPrecondition(fmt::format("cuBLASLt lacks {}", name));
-}
-
 // This machine's GPU with its context current, and cuBLASLt on it.
 class Gpu {
  public:
@@ -65,10 +58,10 @@ class Gpu {
     KB_ASSIGN_OR_RETURN(device_, Runtime::Global().CurrentDevice(Device::Kind::kCuda));
     KB_ASSIGN_OR_RETURN(lt_, CublasLtApi::Get());
     KB_RETURN_IF_ERROR(
-        Find(lt_->library, "cublasLtMatmulPreferenceInit_internal", &heuristic_.preference_init));
+        FindFunction(*lt_, "cublasLtMatmulPreferenceInit_internal", &heuristic_.preference_init));
     KB_RETURN_IF_ERROR(
-        Find(lt_->library, "cublasLtMatmulPreferenceSetAttribute", &heuristic_.preference_set));
-    KB_RETURN_IF_ERROR(Find(lt_->library, "cublasLtMatmulAlgoGetHeuristic", &heuristic_.ask));
+        FindFunction(*lt_, "cublasLtMatmulPreferenceSetAttribute", &heuristic_.preference_set));
+    KB_RETURN_IF_ERROR(FindFunction(*lt_, "cublasLtMatmulAlgoGetHeuristic", &heuristic_.ask));
     return lt_->Check(lt_->Create(&handle_), "making a cuBLASLt handle");
   }
 

@@ -1,10 +1,9 @@
 #include "product_bench.h"
 
-#include <dlfcn.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <random>
+
+#include "cublaslt_function.h"
 
 namespace kbundle::builder {
 namespace {
@@ -20,8 +19,8 @@ constexpr int64_t kPatternBytes = 8 << 20;
 template <typename Value>
 Result<Value> Ask(const CublasLtApi& lt, const char* function, const void* of, int attribute) {
   using Getter = int (*)(const void*, int, void*, size_t, size_t*);
-  const auto get = reinterpret_cast<Getter>(dlsym(lt.library, function));
-  if (get == nullptr) return FailedPrecondition(fmt::format("cuBLASLt lacks {}", function));
+  Getter get = nullptr;
+  KB_RETURN_IF_ERROR(FindFunction(lt, function, &get));
   Value value{};
   size_t written = 0;
   KB_RETURN_IF_ERROR(lt.Check(get(of, attribute, &value, sizeof value, &written), function));

@@ -1,13 +1,11 @@
 #include "search_algorithms.h"
 
-#include <dlfcn.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "cublaslt_function.h"
 #include "product_bench.h"
 
 namespace kbundle::builder {
@@ -41,10 +39,7 @@ class Neighbourhood {
       : lt_(lt), handle_(handle), product_(product), workspace_(static_cast<size_t>(workspace)) {}
 
   Status Find(const std::vector<LtHeuristicResult>& named) {
-    using Setter = int (*)(LtAlgorithm*, int, const void*, size_t);
-    constexpr char kName[] = "cublasLtMatmulAlgoConfigSetAttribute";
-    set_ = reinterpret_cast<Setter>(dlsym(lt_.library, kName));
-    if (set_ == nullptr) return FailedPrecondition(fmt::format("cuBLASLt lacks {}", kName));
+    KB_RETURN_IF_ERROR(FindFunction(lt_, "cublasLtMatmulAlgoConfigSetAttribute", &set_));
     for (const LtHeuristicResult& one : named) {
       KB_ASSIGN_OR_RETURN(const AlgorithmConfig config, ConfigOf(lt_, one.algorithm));
       tried_.insert(config);

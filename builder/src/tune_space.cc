@@ -306,13 +306,10 @@ void TuneSpace::LeaveOutRefused(const std::vector<Object>& objects, std::vector<
                                 Work* only) {
   const std::lock_guard lock(mutex_);
   for (size_t i = uses->size(); i-- > 0;) {
-    const std::vector<uint32_t>& units = only->variants[i].units;
-    const auto refused = std::find_if(units.begin(), units.end(), [&](uint32_t unit) {
-      return unit != kNoUnit && objects[unit].code.empty();
-    });
-    if (refused == units.end()) continue;
-    const auto step = static_cast<size_t>(refused - units.begin());
-    failures_[work_.variants[(*uses)[i]].units[step]] = objects[*refused].log;
+    const VariantUse& use = only->variants[i];
+    const std::optional<size_t> step = RefusedStep(use, objects);
+    if (!step) continue;
+    failures_[work_.variants[(*uses)[i]].units[*step]] = objects[use.units[*step]].log;
     uses->erase(uses->begin() + static_cast<ptrdiff_t>(i));
     only->variants.erase(only->variants.begin() + static_cast<ptrdiff_t>(i));
   }
