@@ -1,11 +1,10 @@
-"""Runs the six softmax ops from JAX on the CPU and prints, per op and shape: the variant chosen,
-the error against float64, the time, the time of the plain formula under jax.jit, and the ratio.
+"""Runs a bundle's ops from JAX on the CPU and prints for each: the variants chosen, the error against float64, the time, the time
+of the plain formula under jax.jit and the ratio; then what GPUs did with such a bundle, from committed results.
 
 Times are medians of interleaved calls, each with freshly allocated outputs, in one process.
 """
 
 import argparse
-import importlib.util
 import os
 import pathlib
 import statistics
@@ -15,40 +14,34 @@ import time
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import kbundle
-import kbundle.jax as kbj
-from formulas import OPS, SCALE, inputs
+from demo_gpus import RESULTS, of_h100, of_results
+from demo_rows import by_jax, in_float64, rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS = 7
-SECONDS_PER_LINE = 0.5
-SHAPES = [("float32", (2, 8, 128, 128)), ("bfloat16", (2, 8, 256, 256)),
-          ("float32", (1, 1, 4096, 4096))]
+NEXT = """\
+Next, in {root}:
+  build/release/kbundle explain {bundle} softmax.scaled_forward --operand x=bf16[4096,4096] --target sm_90a
+  build/release/kbundle inspect {bundle}
+  build/release/kbundle verify {bundle}
+"Writing your own op" in README.md is a whole library on one page."""
 
 
-def load_reference():
-    path = ROOT / "kernels/softmax/reference.py"
-    spec = importlib.util.spec_from_file_location("softmax_reference", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def row_error(y, wanted):
+def error_of(y, wanted):
     """The largest error, relative to the largest value of its row."""
     row_max = np.maximum(np.max(np.abs(wanted), axis=-1, keepdims=True), 1e-30)
     return float(np.max(np.abs(np.asarray(y, np.float64) - wanted) / row_max))
 
 
-def interleaved_ms(functions, operands):
+def interleaved_ms(functions, operands, seconds):
     """Median milliseconds of each function, called in turn so that drift hits all alike."""
     for f in functions:
         jax.block_until_ready(f(*operands))
     samples = [[] for _ in functions]
-    deadline = time.perf_counter() + SECONDS_PER_LINE
+    deadline = time.perf_counter() + seconds
     while len(samples[0]) < ROUNDS or (time.perf_counter() < deadline and len(samples[0]) < 500):
         for f, times in zip(functions, samples):
             start = time.perf_counter()
@@ -57,30 +50,54 @@ def interleaved_ms(functions, operands):
     return [statistics.median(times) for times in samples]
 
 
+def chosen(bundle, before):
+    """Ids of the variants that plans were made of since `before`, without op and target."""
+    ids = [row["variant"] for row in bundle.stats()["chosen"] if row not in before]
+    return [variant.split("/", 1)[1].split("@")[0] for variant in ids]
+
+
+def run(bundle, row, seconds):
+    """Prints the row; its error as a part of what it may be."""
+    before = bundle.stats()["chosen"]
+    ours = jax.jit(row.ours)
+    error = error_of(ours(*row.operands), in_float64(row))
+    variants = ", ".join(chosen(bundle, before))
+    mine, theirs = interleaved_ms([ours, by_jax(row)], row.operands, seconds)
+    print(f"{row.work:<24}{row.shape:<26}{error:>9.1e}{mine:>12.3f}{theirs:>12.3f}{theirs / mine:>7.2f}  {variants}", flush=True)
+    return error / row.bound
+
+
+def print_gpus(works):
+    measured = [RESULTS / "nvidia_h200.json", *sorted(RESULTS.glob("nvidia_h100*.json"))]
+    for path in measured:
+        told, where = of_results(path)
+        print(f"\nThe same ops on a GPU ({where}; {path.relative_to(ROOT)}), microseconds, the peer's, their ratio:")
+        for work in works:
+            if work in told:
+                print(f"  {work:<24}{told[work]}")
+    if len(measured) > 1:
+        return
+    figures, where = of_h100()
+    print(f"No such results of an H100 are committed; what was built for that H200 on another GPU ({where}; tests/gpu/results/nvidia_h100.md):")
+    for what, figure in figures:
+        print(f"  {what}: {figure}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bundle", default=str(ROOT / "build/kernels.kb"))
+    parser.add_argument("--bundle", default="build/kernels.kb", help="the bundle [build/kernels.kb]")
+    parser.add_argument("--seconds", type=float, default=1.0, help="to measure each row for [1]")
     args = parser.parse_args()
-    bundle = kbundle.open(args.bundle)
-    reference = load_reference()
+    bundle = kbundle.use(str(ROOT / args.bundle))
     print(f"JAX {jax.__version__} on {jax.devices()[0].platform}, {os.cpu_count()} cores; "
           "error: largest, relative to the row's largest value; ratio: jax.jit / kbundle")
-    print(f"{'op':<32}{'shape':<24}{'variant':<44}{'error':>9}{'kbundle ms':>12}"
-          f"{'jax.jit ms':>12}{'ratio':>7}")
-    worst = 0.0
-    for op, (formula, kind) in OPS.items():
-        for dtype, shape in SHAPES:
-            operands = inputs(kind, dtype, shape)
-            ours = jax.jit(lambda *a, op=op: kbj.call(bundle, op, *a, scale=SCALE))
-            wanted = getattr(reference, op.split(".")[1])(
-                *(np.asarray(a, np.float64) for a in operands), scale=SCALE)
-            error = row_error(ours(*operands), wanted)
-            mine, theirs = interleaved_ms([ours, jax.jit(formula)], operands)
-            variant = bundle.explain(op, *operands, scale=SCALE)["chosen"].split("/", 1)[1]
-            label = f"{jnp.dtype(dtype).name}{list(shape)}".replace(" ", "")
-            print(f"{op:<32}{label:<24}{variant:<44}{error:>9.1e}{mine:>12.3f}{theirs:>12.3f}"
-                  f"{theirs / mine:>7.2f}", flush=True)
-            worst = max(worst, error / (2e-6 if dtype == "float32" else 4e-3))
+    print(f"{'work':<24}{'operand':<26}{'error':>9}{'kbundle ms':>12}{'jax.jit ms':>12}{'ratio':>7}  variants")
+    works, worst = [], 0.0
+    for row in rows():
+        works.append(row.gpu)
+        worst = max(worst, run(bundle, row, args.seconds))
+    print_gpus(works)
+    print("\n" + NEXT.format(root=ROOT, bundle=args.bundle))
     if worst > 1:
         sys.exit(f"demo: an error exceeds its bound by {worst:.2f} times")
 

@@ -1,10 +1,12 @@
 """Runs clang-tidy over the sources of build/release, skipping files that passed unchanged.
 
-A file passed unchanged when it, its compile command, .clang-tidy and every header of the tree are
-what they were: coarser than tracking includes, and never wrong.
+A file passed unchanged when its compile command, .clang-tidy, clang-tidy itself and every file that its compilation read are
+what they were. What was read is what the compiler said, in ninja's log: so build/release must have been built. What passed is
+remembered in kbundle's cache, under names in which the checkout's folder does not matter.
 """
 
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
@@ -13,8 +15,14 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/release"
 ROOMS = ("schemas", "loader", "builder", "ffi")
-STAMPS = ROOT / "build/tidy"
+
+
+def stamps():
+    """Where passed files are remembered: $KBUNDLE_CACHE, else the user's cache folder, as of the command."""
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(os.environ.get("KBUNDLE_CACHE") or pathlib.Path(cache) / "kbundle") / "tidy"
 
 
 def digest(*parts):
@@ -25,29 +33,56 @@ def digest(*parts):
     return h.hexdigest()
 
 
+@functools.cache
+def content(path):
+    return digest(pathlib.Path(path).read_bytes())
+
+
+def files_read():
+    """Of each object of the build, the files that its compilation read, as `ninja -t deps` prints them."""
+    text = subprocess.run(["ninja", "-C", str(BUILD), "-t", "deps"], check=True, capture_output=True, text=True).stdout
+    read, current = {}, None
+    for line in text.splitlines():
+        if line.startswith("    "):
+            current.append(line.strip())
+        elif ": #deps" in line:
+            current = read[line.split(": #deps")[0]] = []
+    return read
+
+
+def key(entry, read, common):
+    """None where the build has not compiled it: then nothing is known of what it reads."""
+    files = read.get(entry["command"].partition(" -o ")[2].partition(" ")[0])
+    if not files:
+        return None
+    here = os.path.join(str(ROOT), "")
+    absolute = sorted({os.path.normpath(BUILD / name) for name in files} | {entry["file"]})
+    named = [part for path in absolute for part in (path.removeprefix(here), content(path))]
+    return digest(common, entry["command"].replace(here, ""), *named)
+
+
 def run(path, stamp):
-    result = subprocess.run(
-        ["clang-tidy", "--quiet", "-p", str(ROOT / "build/release"), "--extra-arg=-Wno-everything",
-         str(path)], capture_output=True, text=True)
-    if result.returncode == 0:
+    result = subprocess.run(["clang-tidy-14", "--quiet", "-p", str(BUILD), "--extra-arg=-Wno-everything", path],
+                            capture_output=True, text=True)
+    if result.returncode:
+        return result.stdout + result.stderr
+    if stamp:
         stamp.write_text("")
-        return ""
-    return result.stdout + result.stderr
+    return ""
 
 
 def main():
-    commands = json.loads((ROOT / "build/release/compile_commands.json").read_text())
-    headers = sorted(p for room in ROOMS + ("tests",) for p in (ROOT / room).rglob("*.h"))
-    common = digest((ROOT / ".clang-tidy").read_bytes(), *(p.read_bytes() for p in headers))
-    STAMPS.mkdir(parents=True, exist_ok=True)
+    commands = json.loads((BUILD / "compile_commands.json").read_text())
+    version = subprocess.run(["clang-tidy-14", "--version"], check=True, capture_output=True).stdout
+    common, read, folder = digest((ROOT / ".clang-tidy").read_bytes(), version), files_read(), stamps()
+    folder.mkdir(parents=True, exist_ok=True)
     work = []
     for entry in commands:
-        path = pathlib.Path(entry["file"])
-        if not any(path.is_relative_to(ROOT / room) for room in ROOMS):
+        if not any(pathlib.Path(entry["file"]).is_relative_to(ROOT / room) for room in ROOMS):
             continue
-        stamp = STAMPS / digest(common, path, path.read_bytes(), entry["command"])
-        if not stamp.exists():
-            work.append((path, stamp))
+        name = key(entry, read, common)
+        if not name or not (folder / name).exists():
+            work.append((entry["file"], folder / name if name else None))
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for output in pool.map(lambda item: run(*item), work):

@@ -50,8 +50,11 @@ OpProblem Listed(const Problem& problem, const fb::Op& op) {
 
 }  // namespace
 
-Status AddProblems(const std::string& path, const Bundle& bundle, std::vector<Family>* families) {
-  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ReadProblemFile(path, bundle));
+Result<int> AddProblems(const std::string& path, const Bundle& bundle,
+                        std::vector<Family>* families) {
+  int passed_over = 0;
+  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems,
+                      ReadProblemFile(path, bundle, &passed_over));
   std::map<std::pair<std::string, std::string>, const Problem*> sorted;
   for (const Problem& problem : problems) sorted[{problem.op_name, problem.key}] = &problem;
   for (Family& family : *families) {
@@ -67,7 +70,7 @@ Status AddProblems(const std::string& path, const Bundle& bundle, std::vector<Fa
       }
     }
   }
-  return Status();
+  return passed_over;
 }
 
 }  // namespace kbundle::builder

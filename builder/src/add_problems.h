@@ -12,8 +12,9 @@ namespace kbundle::builder {
 
 // Appends to Op::problems what is not listed there yet, each once, sorted by what the problem is,
 // so that the order of the file's lines does not matter. `bundle` has these families' interfaces.
-// Errors name file and line.
-Status AddProblems(const std::string& path, const Bundle& bundle, std::vector<Family>* families);
+// How many problems are of other families, and were passed over. Errors name file and line.
+Result<int> AddProblems(const std::string& path, const Bundle& bundle,
+                        std::vector<Family>* families);
 
 }  // namespace kbundle::builder
 

@@ -4,6 +4,7 @@
 
 #include "child_compile.h"
 #include "files.h"
+#include "temporary_folder.h"
 
 namespace kbundle::builder {
 namespace {

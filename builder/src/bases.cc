@@ -103,7 +103,7 @@ Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
   bases = Search(costs);
   KeyWriter text;
   for (uint32_t base : bases) text.U32(base);
-  KB_RETURN_IF_ERROR(store.Put("bases", key, text.bytes()));
+  store.Put("bases", key, text.bytes());
   return bases;
 }
 

@@ -2,6 +2,7 @@
 #include "build.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,18 +10,24 @@
 #include <nlohmann/json.hpp>
 
 #include "add_problems.h"
+#include "build_output.h"
 #include "check_variants.h"
 #include "compile_all.h"
 #include "embed_records.h"
+#include "expand_targets.h"
 #include "files.h"
 #include "find_tools.h"
 #include "kbundle/bundle.h"
 #include "kbundle/nearest.h"
 #include "manifest.h"
+#include "manifest_find.h"
 #include "outline.h"
 #include "pack.h"
+#include "problem_file.h"
 #include "problem_points.h"
 #include "provenance.h"
+#include "ran_on_file.h"
+#include "temporary_folder.h"
 
 namespace kbundle::builder {
 namespace {
@@ -37,31 +44,11 @@ std::chrono::seconds CompileLimit() {
   return std::chrono::seconds(seconds > 0 ? seconds : 600);
 }
 
-// {"device": "NVIDIA H200", "sha256": "..."} a line, written by conformance runs.
-Result<std::vector<RanOnFact>> ReadRanOn(const std::vector<Family>& families) {
-  std::vector<RanOnFact> facts;
-  for (const Family& family : families) {
-    const std::string path = family.directory + "/ran_on.jsonl";
-    const Result<std::string> text = ReadFile(path);
-    if (!text.ok() && text.status().code() == StatusCode::kNotFound) continue;
-    if (!text.ok()) return text.status();
-    std::istringstream lines(*text);
-    int number = 0;
-    for (std::string line; std::getline(lines, line);) {
-      ++number;
-      if (line.empty()) continue;
-      const Json row = Json::parse(line, nullptr, false);
-      if (!row.is_object() || !row.contains("device") || !row["device"].is_string() ||
-          !row.contains("sha256") || !row["sha256"].is_string()) {
-        return InvalidArgument(
-            fmt::format("{}:{}: not a line like {{\"device\": \"NVIDIA H200\", "
-                        "\"sha256\": \"...\"}}",
-                        path, number));
-      }
-      facts.push_back({row["device"], row["sha256"]});
-    }
-  }
-  return facts;
+// As `kbundle extract` takes ids: the grid point and the target may be left out.
+bool IsNamedBy(const std::string& label, const std::string& name) {
+  const std::string local = label.substr(0, label.rfind('@')), target = label.substr(local.size());
+  const std::string bare = local.substr(0, local.find('['));
+  return name == label || name == local || name == bare || name == bare + target;
 }
 
 class BundleBuild {
@@ -80,6 +67,7 @@ class BundleBuild {
     report_.variants = static_cast<int>(work_.variants.size());
     report_.objects = static_cast<int>(work_.units.size());
     report_.reused = report_.objects - units.missing();
+    if (options_.dry_run) report_.units = units.Units();
     if (options_.explain || options_.dry_run) {
       for (const std::string& note : work_.notes) reporter_.Note(note);
       units.Explain();
@@ -87,8 +75,12 @@ class BundleBuild {
     if (!options_.dry_run) {
       KB_RETURN_IF_ERROR(units.CompileMissing(cancel_, &report_));
       LeaveOutRefused(units.objects());
-      KB_RETURN_IF_ERROR(Check(units.objects()));
+      KB_RETURN_IF_ERROR(Check(units.objects(), units.ReadTypes()));
       if (options_.only.empty()) KB_RETURN_IF_ERROR(WriteBundle(units.objects(), store, &digests));
+    }
+    if (const Status refused = store.refusal(); !refused.ok()) {
+      Warn("nothing new is kept in the cache, the next build compiles it again: " +
+           refused.message() + "; --cache names another");
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     report_.seconds = elapsed.count();
@@ -100,13 +92,20 @@ class BundleBuild {
     if (options_.output.empty() && !options_.dry_run && options_.only.empty()) {
       return InvalidArgument("no output file: say where to write the bundle, -o OUT.kb");
     }
-    KB_ASSIGN_OR_RETURN(const std::vector<std::string> manifests, FindManifests(options_.paths));
-    for (const std::string& manifest : manifests) {
+    KB_ASSIGN_OR_RETURN(const FoundManifests found, SearchManifests(options_.paths));
+    for (const std::string& path : found.foreign) {
+      reporter_.Note("note: " + path + " has no [family] and is passed over");
+    }
+    for (const std::string& manifest : found.families) {
       KB_ASSIGN_OR_RETURN(Family family, ReadManifest(manifest));
       families_.push_back(std::move(family));
     }
+    if (!options_.output.empty() && !options_.dry_run && options_.only.empty()) {
+      KB_RETURN_IF_ERROR(CheckBundleOutput(options_.output, families_, options_.force));
+    }
     std::vector<Target> targets;
-    for (const std::string& name : options_.targets.empty() ? DefaultTargets() : options_.targets) {
+    for (const std::string& name :
+         options_.targets.empty() ? DefaultTargets() : ExpandTargets(options_.targets)) {
       Result<Target> target = Target::Parse(name);
       if (!target.ok()) return std::move(target).status().Annotate("--target");
       targets.push_back(*target);
@@ -119,9 +118,31 @@ class BundleBuild {
     }
     if (!options_.only.empty()) return KeepOnly();
     if (!work_.variants.empty()) return Status();
-    return InvalidArgument(
-        "no variant of these manifests is for the targets asked for; nothing to "
-        "build");
+    return NothingFor(targets, providers);
+  }
+
+  Status NothingFor(const std::vector<Target>& asked, const std::vector<Provider>& providers) {
+    std::vector<std::string> names = DefaultTargets(), there, wanted;
+    for (const Family& family : families_) {
+      for (const Op& op : family.ops) {
+        for (const Template& variant : op.templates) {
+          names.insert(names.end(), variant.targets.begin(), variant.targets.end());
+        }
+      }
+    }
+    std::vector<Target> targets;
+    for (const std::string& name : names) {
+      if (const Result<Target> target = Target::Parse(name); target.ok())
+        targets.push_back(*target);
+    }
+    KB_ASSIGN_OR_RETURN(const Work all, PlanWork(families_, targets, providers));
+    for (const Target& target : all.targets) there.push_back(target.ToString());
+    for (const Target& target : asked) wanted.push_back(target.ToString());
+    return InvalidArgument(fmt::format(
+        "no variant of these manifests is for --target {}; nothing to build; they have variants "
+        "for {}",
+        fmt::join(wanted, ","),
+        there.empty() ? "no target" : fmt::format("{}", fmt::join(there, ", "))));
   }
 
   Result<std::vector<Provider>> Providers() const {
@@ -154,10 +175,11 @@ class BundleBuild {
     std::vector<VariantUse> kept;
     for (const VariantUse& use : work_.variants) {
       labels.push_back(label_of(use));
+      const bool named = IsNamedBy(labels.back(), options_.only);
       const bool own = std::any_of(use.units.begin(), use.units.end(), [&](uint32_t unit) {
         return unit != kNoUnit && work_.units[unit].label == options_.only;
       });
-      if (labels.back() == options_.only || own) kept.push_back(use);
+      if (named || own) kept.push_back(use);
     }
     if (kept.empty()) {
       return NotFound(fmt::format("--only: no variant '{}'{}", options_.only,
@@ -195,17 +217,14 @@ class BundleBuild {
     report_.variants = static_cast<int>(work_.variants.size());
   }
 
-  Status Check(const std::vector<Object>& objects) {
-    Status first;
-    for (const VariantUse& use : work_.variants) {
-      Status status = CheckVariant(work_, use, objects);
-      if (status.ok()) continue;
-      ++report_.failed;
-      reporter_.Failure(status.message());
-      if (first.ok()) first = std::move(status);
-      if (!options_.keep_going) break;
+  Status Check(const std::vector<Object>& objects, const std::vector<HostTypes>& host_types) {
+    for (const Misfit& misfit : CheckVariants(work_, objects, host_types)) {
+      report_.failed += 1 + misfit.others;
+      reporter_.Failure(
+          fmt::format("{}\nnote: in variant {}{}", misfit.text, misfit.variant,
+                      misfit.others > 0 ? fmt::format(" and {} more", misfit.others) : ""));
     }
-    if (first.ok()) return Status();
+    if (report_.failed == 0) return Status();
     return InvalidArgument(fmt::format(
         "{} variants do not fit their manifest; no bundle was written", report_.failed));
   }
@@ -226,6 +245,7 @@ class BundleBuild {
     if (!records.empty()) {
       KB_ASSIGN_OR_RETURN(const EmbeddedRecords tuned, Embed(records, bytes, objects));
       input.tuned = &tuned;
+      ReportStale(tuned.left_out, &input.provenance);
       KB_ASSIGN_OR_RETURN(bytes, Pack(input));
     }
     report_.bundle_bytes = bytes.size();
@@ -238,7 +258,8 @@ class BundleBuild {
     KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
     KB_ASSIGN_OR_RETURN(const auto bundle,
                         OutlineBundle(work_, store, "outline", folder.path() + "/outline.kb"));
-    KB_RETURN_IF_ERROR(AddProblems(options_.problems, *bundle, &families_));
+    KB_ASSIGN_OR_RETURN(const int passed_over, AddProblems(options_.problems, *bundle, &families_));
+    if (passed_over > 0) reporter_.Note("note: " + PassedOver(passed_over, options_.problems));
     for (Family& family : families_) {
       for (Op& op : family.ops) SetProblemPoints(&op);
     }
@@ -253,10 +274,28 @@ class BundleBuild {
     KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));
     KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path));
     KB_ASSIGN_OR_RETURN(EmbeddedRecords tuned, EmbedRecords(records, *bundle, work_, objects));
-    if (options_.explain) {
-      for (const std::string& note : tuned.notes) reporter_.Note(note);
-    }
     return tuned;
+  }
+
+  // Said here, and in the bundle for `kbundle verify --strict`.
+  void ReportStale(const std::vector<std::string>& left_out,
+                   std::vector<std::pair<std::string, std::string>>* provenance) {
+    report_.stale_records = static_cast<int>(left_out.size());
+    if (left_out.empty()) return;
+    provenance->emplace_back(kStaleRecords, std::to_string(left_out.size()));
+    if (options_.explain) {
+      for (const std::string& note : left_out) reporter_.Note(note);
+    }
+    Warn(
+        fmt::format("{} tuning records were left out: their code is another by now, so that their "
+                    "problems get what the manifest or a neighbour says{}; `kbundle tune "
+                    "--revalidate` measures them again, winner and default only",
+                    left_out.size(), options_.explain ? "" : " (--explain lists them)"));
+  }
+
+  void Warn(const std::string& text) {
+    report_.warnings.push_back(text);
+    reporter_.Warn(text);
   }
 
   // Read through the loader as users will before it gets its name. An output that is the same
@@ -268,19 +307,14 @@ class BundleBuild {
     }
     const std::filesystem::path folder = std::filesystem::path(options_.output).parent_path();
     if (!folder.empty()) KB_RETURN_IF_ERROR(MakeFolders(folder.string()));
-    const std::string draft = TemporaryName(options_.output);
-    Status status = PublishFile(draft, bytes, Durability::kDisk);
-    if (status.ok()) status = Reopen(draft);
-    if (status.ok() && std::rename(draft.c_str(), options_.output.c_str()) != 0) {
-      status = Unavailable("renaming the finished bundle to " + options_.output + " failed");
-    }
-    std::error_code ignored;
-    if (!status.ok()) std::filesystem::remove(draft, ignored);
-    return std::move(status).Annotate("writing " + options_.output);
+    KB_ASSIGN_OR_RETURN(NewFile draft, NewFile::Write(options_.output, bytes, Durability::kDisk));
+    Status status = Reopen(draft.neighbour());
+    if (!status.ok()) return std::move(status).Annotate("writing " + options_.output);
+    return draft.Publish();
   }
 
   static Status Reopen(const std::string& path) {
-    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path, {.check_sha256 = true}));
+    KB_ASSIGN_OR_RETURN(const auto bundle, Bundle::Open(path));
     return bundle->VerifyAll();
   }
 
@@ -296,10 +330,16 @@ class BundleBuild {
 }  // namespace
 
 std::string BuildReport::ToJson() const {
-  return Json{{"variants", variants}, {"objects", objects}, {"compiled", compiled},
-              {"reused", reused},     {"failed", failed},   {"bundle_bytes", bundle_bytes},
-              {"seconds", seconds}}
-      .dump();
+  Json json{{"variants", variants}, {"objects", objects},   {"compiled", compiled},
+            {"reused", reused},     {"failed", failed},     {"bundle_bytes", bundle_bytes},
+            {"seconds", seconds},   {"warnings", warnings}, {"stale_records", stale_records}};
+  if (!units.empty()) {
+    Json& rows = json["units"] = Json::array();
+    for (const BuildUnit& unit : units) {
+      rows.push_back({{"unit", unit.label}, {"compile", unit.compile}});
+    }
+  }
+  return json.dump();
 }
 
 Result<BuildReport> Build(const BuildOptions& options, Reporter& reporter,

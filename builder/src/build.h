@@ -16,7 +16,7 @@ struct BuildOptions {
   std::string output;
   std::string name;  // of the bundle; default: the output's file name without ".kb"
   std::vector<std::string>
-      targets;   // default: sm_80, sm_90a, sm_100f, portable, x86-64-v2, -v3, -v4
+      targets;   // "host": x86-64-v2, -v3, -v4; default: those, sm_80, sm_90a, sm_100f, portable
   int jobs = 0;  // 0: one per CPU
   std::string
       cache_dir;  // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
@@ -25,12 +25,22 @@ struct BuildOptions {
   std::string only;                    // a variant's id: compile just its code, write no bundle
   std::string problems;                // a file of problems to list beside those of the manifests
   bool keep_going = false, dry_run = false, explain = false;
+  bool force = false;  // replace an output that is no bundle
+};
+
+// One code object of a build, for --dry-run --json.
+struct BuildUnit {
+  std::string label;    // "mylib.normalize/warp_row[T=bf16]@sm_90a"
+  std::string compile;  // why it has to be compiled; "" when the cache has it
 };
 
 struct BuildReport {
   int variants = 0, objects = 0, compiled = 0, reused = 0, failed = 0;
   uint64_t bundle_bytes = 0;
   double seconds = 0;
+  int stale_records = 0;              // tuning records left out: they speak of other code
+  std::vector<std::string> warnings;  // as they were reported
+  std::vector<BuildUnit> units;       // of a dry run
   std::string ToJson() const;
 };
 
@@ -40,6 +50,7 @@ class Reporter {
   virtual ~Reporter() = default;
   virtual void Progress(int finished, int total, const std::string& what) = 0;
   virtual void Note(const std::string& line) = 0;     // --explain and --dry-run lines
+  virtual void Warn(const std::string& text) = 0;     // worth knowing, and no failure
   virtual void Failure(const std::string& text) = 0;  // one compile's log and how to reproduce it
 };
 

@@ -3,16 +3,26 @@
 #define KBUNDLE_BUILDER_CHECK_VARIANTS_H_
 
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "host_types.h"
 #include "object.h"
 #include "work.h"
 
 namespace kbundle::builder {
 
-// Kernels present, parameters as the steps pass them, no more spill than the manifest allows.
-// objects: by unit. kInvalidArgument names manifest, line, variant, kernel and figures.
-Status CheckVariant(const Work& work, const VariantUse& use, const std::vector<Object>& objects);
+// What keeps a variant out of a bundle, told once for all grid points that share its place.
+struct Misfit {
+  std::string text;  // "file:line:col: error: ..", with the line and a caret
+  std::string variant;
+  int others = 0;
+};
+
+// Kernels present, parameters as the steps pass them (check_arguments.h), no more spill than the
+// manifest allows. objects, host_types: by unit.
+std::vector<Misfit> CheckVariants(const Work& work, const std::vector<Object>& objects,
+                                  const std::vector<HostTypes>& host_types);
 
 // The first step whose execution plan the library does not make; its object's log says why. Such a
 // variant is left out. objects: by unit.

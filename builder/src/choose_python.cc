@@ -1,21 +1,19 @@
 #include "choose_python.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "process.h"
+#include "python_environments.h"
 
 namespace kbundle::builder {
 
 std::string ChoosePython(const std::string& asked) {
-  constexpr char kLocal[] = ".venv/bin/python";
-  std::string found = asked;
-  const char* set = getenv("KBUNDLE_PYTHON");
-  if (found.empty() && set != nullptr) found = set;
-  if (found.empty() && access(kLocal, X_OK) == 0) found = kLocal;
-  found = FindProgram(found.empty() ? "python3" : found);
+  if (asked.empty()) {
+    const std::vector<std::string> all = Pythons();
+    return all.empty() ? "" : all[0];
+  }
+  const std::string found = FindProgram(asked);
   // Children start in folders of their own. Links stay: a venv's python is one.
   return found.empty() ? asked : std::filesystem::absolute(found).lexically_normal().string();
 }

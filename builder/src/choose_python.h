@@ -6,8 +6,8 @@
 
 namespace kbundle::builder {
 
-// The absolute path of `asked` (--python), or else of KBUNDLE_PYTHON, .venv/bin/python here,
-// python3 in PATH. Where that is not found, `asked` as it is.
+// The absolute path of `asked` (--python), or else of the first of Pythons(). Where `asked` is not
+// found, it comes back as it is; "" when nothing was asked and there is none.
 std::string ChoosePython(const std::string& asked);
 
 }  // namespace kbundle::builder

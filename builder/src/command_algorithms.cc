@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "files.h"
+#include "problem_file.h"
 #include "tuning_record.h"
 
 namespace kbundle::builder {
@@ -10,6 +11,7 @@ namespace {
 
 // Answers of other machines and versions stay; those of this one are replaced.
 Status MergeInto(const std::string& path, const std::vector<ListedAlgorithm>& fresh) {
+  KB_RETURN_IF_ERROR(CheckReplaceable(path));
   std::vector<ListedAlgorithm> old;
   const Result<std::string> text = ReadFile(path);
   if (text.ok()) {
@@ -30,6 +32,7 @@ int AlgorithmsCommand::Run(const Terminal& terminal) const {
             .Annotate("listing algorithms: cuBLASLt answers on a GPU machine only, where its files "
                       "are made once and committed"));
   }
+  if (listed->passed_over > 0) terminal.Note(PassedOver(listed->passed_over, options.problems));
   for (const std::string& problem : listed->without) terminal.Warn("no algorithm: " + problem);
   for (const std::string& problem : listed->unsearched) {
     terminal.Warn("the heuristic's algorithms only: " + problem);

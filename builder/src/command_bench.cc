@@ -15,6 +15,7 @@
 #include "kbundle/bundle_generated.h"
 #include "kbundle/json.h"
 #include "synthetic_bundle.h"
+#include "temporary_folder.h"
 
 namespace kbundle::builder {
 namespace {

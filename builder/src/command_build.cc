@@ -1,5 +1,6 @@
 #include "command_build.h"
 
+#include "expand_targets.h"
 #include "kbundle/target.h"
 
 namespace kbundle::builder {
@@ -29,7 +30,7 @@ void PrintSummary(const Terminal& terminal, const BuildOptions& options,
 }  // namespace
 
 int BuildCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) const {
-  for (const std::string& target : options.targets) {
+  for (const std::string& target : ExpandTargets(options.targets)) {
     const auto parsed = Target::Parse(target);
     if (!parsed.ok()) return terminal.Usage("build", "--target: " + parsed.status().message());
   }

@@ -1,16 +1,21 @@
-// kbundle doctor: what this machine has for building and running bundles, and what to do about the
-// rest.
+// kbundle doctor: what this machine has for building and running bundles, whether it works, and
+// what to do about the rest.
 #ifndef KBUNDLE_BUILDER_COMMAND_DOCTOR_H_
 #define KBUNDLE_BUILDER_COMMAND_DOCTOR_H_
+
+#include <string>
+#include <vector>
 
 #include "terminal.h"
 
 namespace kbundle::builder {
 
 struct DoctorCommand {
+  std::vector<std::string> paths;  // manifests that are to be built here
   bool json = false;
 
-  // kExitEnvironment when something that `kbundle build` needs is missing.
+  // kExitNo when something that a build needs is missing, or is there and does not work. What only
+  // some providers need may be missing unless a manifest of `paths` has variants of theirs.
   int Run(const Terminal& terminal) const;
 };
 

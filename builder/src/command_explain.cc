@@ -5,6 +5,7 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
+#include "print_launch.h"
 
 namespace kbundle::builder {
 namespace {
@@ -124,8 +125,8 @@ void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Selecte
 }
 
 void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
-               const Device& device, const SelectOptions& options) {
-  const Result<Selected> chosen = SelectFirst(bundle, problem, device, options);
+               const Device& device, const SelectOptions& options, const std::string& sm_count) {
+  const Result<Selected> chosen = SelectFirstLaunchable(bundle, problem, device, options);
   terminal.Line("problem    " + problem.ToString());
   terminal.Line("target     " + device.ToString());
   if (chosen.ok()) {
@@ -141,6 +142,7 @@ void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& pr
     terminal.Line("chosen     " + terminal.Paint(Terminal::Style::kBad, "none"));
   }
   if (chosen.ok()) PrintEvidence(terminal, bundle, *chosen);
+  PrintLaunch(terminal, ExplainJson(bundle, problem, device, options), sm_count);
   terminal.Line("");
   PrintCandidates(terminal, bundle, problem, device, Explain(bundle, problem, device, options),
                   chosen.ok() ? &*chosen : nullptr);
@@ -152,6 +154,10 @@ int ExplainCommand::Run(const Terminal& terminal) const {
   Result<Device> device =
       target.empty() ? Result<Device>(HostDevice()) : DeviceFromTargetName(target);
   if (!device.ok()) return terminal.Usage("explain", "--target: " + device.status().message());
+  const bool gpu = device->kind == Device::Kind::kCuda;
+  if (sm_count > 0 && !gpu)
+    return terminal.Usage("explain", "--sm-count: " + device->ToString() + " is no GPU");
+  if (sm_count > 0) device->sm_count = sm_count;
   const auto opened = Bundle::Open(file);
   if (!opened.ok()) return terminal.Fail(opened.status());
   const Bundle& bundle = **opened;
@@ -165,11 +171,12 @@ int ExplainCommand::Run(const Terminal& terminal) const {
   SelectOptions options;
   options.alignment = alignment;
   options.policy.strict = strict;
-  const Result<Selected> chosen = SelectFirst(bundle, *problem, *device, options);
+  const Result<Selected> chosen = SelectFirstLaunchable(bundle, *problem, *device, options);
   if (json) {
     terminal.Line(ExplainJson(bundle, *problem, *device, options));
   } else {
-    PrintText(terminal, bundle, *problem, *device, options);
+    const char* source = !gpu ? "" : sm_count > 0 ? "given" : "as on an H200 (--sm-count)";
+    PrintText(terminal, bundle, *problem, *device, options, source);
   }
   if (chosen.ok()) return kExitOk;
   terminal.Error(chosen.status().message());

@@ -14,6 +14,7 @@ struct ExplainCommand {
   std::vector<std::string> operands;    // "x=bf16[4,2048]"; optional ones may be left out
   std::vector<std::string> attributes;  // "scale=0.125"
   std::string target;                   // empty: this machine's CPU
+  int64_t sm_count = 0;                 // multiprocessors of the GPU; 0: as on an H200
   int64_t alignment = 16;               // bytes that every address is known to be a multiple of
   bool strict = false, json = false;
 

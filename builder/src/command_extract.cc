@@ -81,7 +81,8 @@ int ExtractCommand::Run(const Terminal& terminal) const {
     terminal.Out(code);
     return kExitOk;
   }
-  const Status written = PublishFile(output, code, Durability::kCrashOnly);
+  Status written = force ? Status() : CheckOutput(output, code.substr(0, 4), "code object like it");
+  if (written.ok()) written = PublishFile(output, code, Durability::kCrashOnly);
   if (!written.ok()) return terminal.Fail(written);
   terminal.Line(view.VariantId(*number) + ": " + Grouped(bytes->size()) + " bytes, " +
                 ReadWith(view.index().blobs()->Get(*blob)->format()) + output);

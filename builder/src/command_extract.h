@@ -13,6 +13,7 @@ struct ExtractCommand {
   std::string
       variant;         // an id as `inspect` prints it; "@target" may be left out where it is unique
   std::string output;  // "-": standard output
+  bool force = false;  // replace a file that is no code object
   int step = 0;        // 1-based; 0: the variant's only code object
 
   int Run(const Terminal& terminal) const;

@@ -17,7 +17,9 @@ int ProfileCommand::Run(const Terminal& terminal) const {
     terminal.Out(*profile);
     return kExitOk;
   }
-  const Status written = PublishFile(output, *profile, Durability::kCrashOnly);
+  Status written =
+      force ? Status() : CheckOutput(output, std::string_view(*profile).substr(0, 8), "profile");
+  if (written.ok()) written = PublishFile(output, *profile, Durability::kCrashOnly);
   if (!written.ok()) return terminal.Fail(written);
   terminal.Line("wrote " + output + "; profiles that ship are in builder/profiles");
   return kExitOk;

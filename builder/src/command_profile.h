@@ -10,6 +10,7 @@ namespace kbundle::builder {
 
 struct ProfileCommand {
   std::string output;  // "-": standard output
+  bool force = false;  // replace a file that is no profile
   int device = 0;
 
   // kExitEnvironment without a GPU, a driver or cuDNN.

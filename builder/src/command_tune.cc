@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tune_progress.h"
+
 namespace kbundle::builder {
 namespace {
 
@@ -23,27 +25,6 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
   return std::chrono::milliseconds(static_cast<int64_t>(number * seconds * 1000));
 }
 
-class TuneProgress : public TuneReporter {
- public:
-  TuneProgress(const Terminal& terminal, bool json) : terminal_(terminal), line_(terminal, json) {}
-  void Progress(size_t finished, size_t total, const std::string& what) override {
-    line_.Progress(static_cast<int>(finished), static_cast<int>(total), what);
-  }
-  void Warn(const std::string& text) override {
-    line_.Clear();
-    terminal_.Warn(text);
-  }
-  void Note(const std::string& text) override {
-    line_.Clear();
-    terminal_.Note(text);
-  }
-  void Clear() { line_.Clear(); }
-
- private:
-  const Terminal& terminal_;
-  ProgressLine line_;
-};
-
 Json ToJson(const TuneReport& report) {
   Json failures = Json::array();
   for (const TuneFailure& failure : report.failures) {
@@ -57,6 +38,7 @@ Json ToJson(const TuneReport& report) {
           {"problems", report.problems},
           {"measured", report.measured},
           {"skipped", report.skipped},
+          {"revalidated", report.revalidated},
           {"candidates", report.candidates},
           {"winners_other_than_default", report.changed},
           {"geometric_mean_gain", report.geometric_gain},
@@ -68,8 +50,19 @@ Json ToJson(const TuneReport& report) {
           {"load_seconds", report.load_seconds},
           {"out_of_budget", report.out_of_budget},
           {"failures", std::move(failures)},
+          {"unanswered", report.unanswered},
           {"files", report.files},
           {"warnings", report.warnings}};
+}
+
+void PrintRevalidated(const Terminal& terminal, const TuneReport& report) {
+  terminal.Line(report.problems == 0
+                    ? "no record is stale: winners and defaults have the code that was measured"
+                    : std::to_string(report.revalidated) + " of " +
+                          std::to_string(report.problems) +
+                          " stale records hold for today's code: winner and default were measured "
+                          "again, and nothing else");
+  for (const std::string& file : report.files) terminal.Line("written: " + file);
 }
 
 void PrintSummary(const Terminal& terminal, const TuneReport& report) {
@@ -86,6 +79,9 @@ void PrintSummary(const Terminal& terminal, const TuneReport& report) {
   for (const TuneFailure& failure : report.failures) {
     terminal.Line(terminal.Paint(Terminal::Style::kBad, failure.kind) + " " + failure.variant +
                   ": " + failure.message + "\n  to see it again: " + failure.command);
+  }
+  for (const std::string& problem : report.unanswered) {
+    terminal.Line(terminal.Paint(Terminal::Style::kBad, "no record") + " of " + problem);
   }
   for (const std::string& file : report.files) terminal.Line("written: " + file);
 }
@@ -115,10 +111,12 @@ int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
   if (json) {
     terminal.Line(ToJson(*report).dump());
   } else {
-    PrintSummary(terminal, *report);
+    wanted.revalidate ? PrintRevalidated(terminal, *report) : PrintSummary(terminal, *report);
   }
+  if (wanted.revalidate) return report->revalidated == report->problems ? kExitOk : kExitNo;
   const bool asked = !wanted.only.empty() && !report->failures.empty();
-  return asked || report->measured == 0 ? kExitNo : kExitOk;
+  const bool none = report->measured == 0 || !report->unanswered.empty();
+  return asked || none ? kExitNo : kExitOk;
 }
 
 }  // namespace kbundle::builder

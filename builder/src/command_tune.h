@@ -19,7 +19,7 @@ struct TuneCommand {
   int memory_mib = 0;
   bool json = false;
 
-  // Exit 1: with --only, a candidate failed; else no problem could be measured.
+  // Exit 1: with --only, a candidate failed; else a problem that ends without a right candidate.
   int Run(const Terminal& terminal, const std::atomic<bool>& cancel) const;
 };
 

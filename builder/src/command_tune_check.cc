@@ -24,6 +24,7 @@ Json ToJson(const std::vector<TargetCheck>& checks, bool ok) {
                        {"problems", check.problems},
                        {"records", check.records},
                        {"missing", check.missing},
+                       {"untuned", check.untuned},
                        {"stale", ToJson(check.stale)},
                        {"refused", ToJson(check.refused)},
                        {"notes", check.notes}});
@@ -45,6 +46,10 @@ void Print(const Terminal& terminal, const TargetCheck& check) {
   }
   PrintRecords(terminal, "stale  ", check.stale);
   PrintRecords(terminal, "refused", check.refused);
+  for (const auto& [family, problems] : check.untuned) {
+    terminal.Line("untuned  " + family + ": no record at all; its " + std::to_string(problems) +
+                  " problems with a choice take the manifest's order and are left out here");
+  }
   for (const std::string& note : check.notes) terminal.Line("note: " + note);
   terminal.Line(terminal.Paint(Terminal::Style::kBold, check.target) + ": " +
                 std::to_string(check.problems) + " problems, " + std::to_string(check.records) +
@@ -68,7 +73,11 @@ int TuneCheckCommand::Run(const Terminal& terminal) const {
     terminal.Line(ToJson(*checks, ok).dump());
   } else {
     for (const TargetCheck& check : *checks) Print(terminal, check);
-    if (!ok) terminal.Line("to tune what is missing or stale: kbundle tune PATH --target TARGET");
+    if (!ok) {
+      terminal.Line(
+          "to tune what is missing: kbundle tune PATH --target TARGET; for stale records whose "
+          "winner has other code by now, --revalidate first");
+    }
   }
   return ok ? kExitOk : kExitNo;
 }

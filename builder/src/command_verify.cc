@@ -1,19 +1,25 @@
 #include "command_verify.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kbundle/bundle_generated.h"
+#include "kbundle/check_plan.h"
 #include "kbundle/describe.h"
 #include "kbundle/json.h"
 #include "listed_problems.h"
 #include "problem_file.h"
+#include "provenance.h"
+#include "served_gpus.h"
 
 namespace kbundle::builder {
 namespace {
 
-// Something that a user of the target would miss.
+// Something that a user of the target would miss. what: "missing", "broken" (a variant that would
+// be chosen and cannot be launched), "stale".
 struct Gap {
   std::string op, problem, reason;
+  const char* what = "missing";
 };
 
 struct Coverage {
@@ -46,9 +52,18 @@ SelectOptions ExactOnly(bool strict) {
 void CheckProblem(const Bundle& bundle, const Problem& problem, const Device& device,
                   const SelectOptions& options, Coverage* coverage) {
   ++coverage->problems;
-  const auto selected = SelectFirst(bundle, problem, device, options);
-  if (selected.ok()) return;
-  coverage->gaps.push_back({problem.op_name, problem.ToString(), selected.status().message()});
+  const auto selected = Select(bundle, problem, device, options);
+  if (!selected.ok()) {
+    coverage->gaps.push_back({problem.op_name, problem.ToString(), selected.status().message()});
+    return;
+  }
+  if (problem.AllResultsEmpty()) return;  // nothing is launched
+  // Any of them may be asked for, by a policy or because one before it does not load.
+  for (const Selected& one : *selected) {
+    const Status plan = CheckPlan(bundle, problem, device, one.variant, options.alignment);
+    if (plan.ok()) continue;
+    coverage->gaps.push_back({problem.op_name, problem.ToString(), plan.message(), "broken"});
+  }
 }
 
 Result<Coverage> CheckTarget(const Bundle& bundle, const Device& device, bool strict) {
@@ -94,6 +109,21 @@ Coverage CheckRan(const Bundle& bundle) {
   return coverage;
 }
 
+// Strict: a build that left tuning records out has winners that are not in use.
+void CheckRecords(const Bundle& bundle, Coverage* coverage) {
+  const auto* provenance = bundle.index().provenance();
+  for (uint32_t i = 0; provenance != nullptr && i < provenance->size(); ++i) {
+    const fb::KeyValue& row = *provenance->Get(i);
+    if (row.key()->string_view() != kStaleRecords) continue;
+    coverage->gaps.push_back(
+        {"", "tuning",
+         row.value()->str() +
+             " tuning records were left out when it was built: their "
+             "code is another by now; `kbundle tune --revalidate`, then build again",
+         "stale"});
+  }
+}
+
 void PrintJson(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
                const Coverage& coverage) {
   JsonWriter json;
@@ -105,7 +135,7 @@ void PrintJson(const Terminal& terminal, const VerifyCommand& command, const Bun
   json.Key("missing").BeginArray();
   for (const Gap& gap : coverage.gaps) {
     json.BeginObject().Key("op").Text(gap.op).Key("problem").Text(gap.problem);
-    json.Key("reason").Text(gap.reason).EndObject();
+    json.Key("reason").Text(gap.reason).Key("what").Text(gap.what).EndObject();
   }
   json.EndArray().Key("ops_without_problems").BeginArray();
   for (const std::string& op : coverage.silent_ops) json.Text(op);
@@ -124,24 +154,27 @@ void PrintText(const Terminal& terminal, const VerifyCommand& command, const Bun
     terminal.Line("note: " + op + " lists no problems; only the presence of code is checked");
   }
   for (const Gap& gap : coverage.gaps) {
-    terminal.Line(terminal.Paint(Terminal::Style::kBad, "missing") + "  " + gap.op + "  " +
+    terminal.Line(terminal.Paint(Terminal::Style::kBad, gap.what) + "  " + gap.op + "  " +
                   gap.problem + "\n         " + gap.reason);
   }
+  if (command.strict && !coverage.gaps.empty()) {
+    terminal.Line("to run what never ran: kbundle test PATH --target " +
+                  (command.target.empty() ? "TARGET" : command.target) +
+                  " on such a device; then build again");
+  }
   if (command.target.empty()) return;
+  const auto count = [&](std::string_view what) {
+    return std::to_string(std::count_if(coverage.gaps.begin(), coverage.gaps.end(),
+                                        [&](const Gap& gap) { return gap.what == what; }));
+  };
   terminal.Line(command.target + ": " + std::to_string(coverage.problems) + " problems checked, " +
                 (coverage.gaps.empty()
-                     ? "each has an exact variant"
-                     : std::to_string(coverage.gaps.size()) + " without an exact variant"));
-}
-
-int Refuse(const Terminal& terminal, const VerifyCommand& command, const Status& status) {
-  if (command.json) {
-    JsonWriter json;
-    json.BeginObject().Key("file").Text(command.file).Key("ok").Bool(false);
-    json.Key("code").Text(StatusCodeName(status.code())).Key("error").Text(status.message());
-    terminal.Line(json.EndObject().text());
-  }
-  return terminal.Fail(status);
+                     ? "each has an exact variant that can be launched"
+                     : count("missing") + " without an exact variant, " + count("broken") +
+                           " variants that cannot be launched"));
+  const auto device = DeviceFromTargetName(command.target);
+  if (device.ok() && IsServedBySm90a(*device))
+    terminal.Line(std::string("note: ") + kServedBySm90a);
 }
 
 }  // namespace
@@ -156,11 +189,11 @@ int VerifyCommand::Run(const Terminal& terminal) const {
     if (!parsed.ok()) return terminal.Usage("verify", "--target: " + parsed.status().message());
     device = *parsed;
   }
-  const auto opened = Bundle::Open(file, {.check_sha256 = true});
-  if (!opened.ok()) return Refuse(terminal, *this, opened.status());
+  const auto opened = Bundle::Open(file);
+  if (!opened.ok()) return terminal.Fail(opened.status());
   const Bundle& bundle = **opened;
   const Status bytes = bundle.VerifyAll();
-  if (!bytes.ok()) return Refuse(terminal, *this, bytes);
+  if (!bytes.ok()) return terminal.Fail(bytes);
   Result<Coverage> coverage = Coverage();
   if (!problems.empty()) {
     coverage = CheckFile(bundle, device, strict, problems);
@@ -169,7 +202,8 @@ int VerifyCommand::Run(const Terminal& terminal) const {
   } else if (strict) {
     coverage = CheckRan(bundle);
   }
-  if (!coverage.ok()) return Refuse(terminal, *this, coverage.status());
+  if (!coverage.ok()) return terminal.Fail(coverage.status());
+  if (strict) CheckRecords(bundle, &*coverage);
   json ? PrintJson(terminal, *this, bundle, *coverage)
        : PrintText(terminal, *this, bundle, *coverage);
   return coverage->gaps.empty() ? kExitOk : kExitNo;

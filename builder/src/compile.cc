@@ -1,12 +1,15 @@
 #include "compile.h"
 
+#include "compile_errors.h"
 #include "kbundle/execution_plan.h"
 #include "process.h"
 
 namespace kbundle::builder {
 
-Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                           const std::string& key, const CompileContext& context) {
+namespace {
+
+Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                       const std::string& key, const CompileContext& context) {
   switch (unit.compiler) {
     case Unit::Compiler::kNvrtc:
       return CompileWithNvrtc(unit, *tree, context);
@@ -22,6 +25,17 @@ Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceT
       return ObjectOfAlgorithm(unit);
   }
   return Internal("unknown compiler");
+}
+
+}  // namespace
+
+Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                           const std::string& key, const CompileContext& context) {
+  Result<Object> object = Compile(unit, tree, key, context);
+  // Triton is told by its own child, in terms of the manifest.
+  if (object.ok() || unit.compiler == Unit::Compiler::kTriton) return object;
+  const Status& status = object.status();
+  return Status(status.code(), InAuthorsFiles(*tree, status.message()));
 }
 
 Object ObjectOfAlgorithm(const Unit& unit) {

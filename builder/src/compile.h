@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cudnn_libraries.h"
+#include "nvrtc_worker.h"
 #include "object.h"
 #include "source_tree.h"
 #include "toolchain.h"
@@ -20,7 +21,7 @@ namespace kbundle::builder {
 // Shared by all compilations of a build; immutable while they run.
 struct CompileContext {
   Toolchain tools;
-  std::shared_ptr<const Nvrtc> nvrtc;           // null when no unit needs it
+  std::shared_ptr<NvrtcWorkers> nvrtc;          // null when no unit needs it
   std::shared_ptr<TritonWorkers> triton;        // likewise; thread-safe in itself
   std::shared_ptr<const CudnnLibraries> cudnn;  // likewise
   std::chrono::seconds limit{600};              // of one child process; $KBUNDLE_COMPILE_TIMEOUT

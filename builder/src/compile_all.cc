@@ -3,17 +3,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <mutex>
+#include <sstream>
+#include <tuple>
 
+#include "compile_errors.h"
+#include "diagnostic.h"
+#include "files.h"
+#include "kbundle/key.h"
 #include "process.h"
 #include "schedule.h"
 
 namespace kbundle::builder {
 namespace {
 
-// Execution plans and algorithms have no source: "attention.sdpa_forward/cudnn".
-std::string NameOf(const Unit& unit) {
-  return unit.source.empty() ? unit.label.substr(0, unit.label.find('[')) : unit.source;
+using Clock = std::chrono::steady_clock;
+
+// What two grid points say of the same mistake: without the notes on who instantiates what.
+std::string ErrorsIn(const std::string& log) {
+  std::string errors;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(": error") != std::string::npos) errors += line + "\n";
+  }
+  return errors.empty() ? log : errors;
+}
+
+// Everything that decides what ReadHostTypes finds but the level of x86-64.
+std::string TypesKey(const Unit& unit, const UnitInputs& inputs, const Object& object) {
+  KeyWriter key;
+  key.U32(1);  // grows when what is stored changes its meaning
+  for (const auto& [name, digest] : inputs.named) {
+    if (name != "flags") key.Text(name).Text(digest);
+  }
+  for (const std::string& flag : unit.flags) key.Text(flag);
+  for (const Object::Read& read : object.reads) key.Text(read.path).Text(read.sha256);
+  const std::string bytes = key.bytes();
+  return ToHex(Sha256Of(bytes.data(), bytes.size()));
 }
 
 }  // namespace
@@ -59,7 +87,7 @@ bool UnitBuilder::Take(int unit) {
   std::string why;
   if (const auto bytes = store_.Get("objects", inputs_[unit].key)) {
     Result<Object> object = ParseObject(*bytes);
-    why = object.ok() ? keys_.ChangedRead(*object) : "its object is damaged";
+    why = object.ok() ? keys_.ChangedRead(inputs_[unit], *object) : "its object is damaged";
     if (object.ok() && why.empty()) {
       Keep(unit, std::move(*object));
       return true;
@@ -84,25 +112,79 @@ void UnitBuilder::Explain() const {
   }
 }
 
+std::vector<BuildUnit> UnitBuilder::Units() const {
+  std::vector<BuildUnit> units;
+  for (const Unit& unit : work_.units) units.push_back({unit.label, ""});
+  for (const Missing& missing : missing_) {
+    units[static_cast<size_t>(missing.unit)].compile = missing.why;
+  }
+  return units;
+}
+
+// The levels of one source share an answer: types do not depend on them.
+std::vector<HostTypes> UnitBuilder::ReadTypes() const {
+  std::vector<HostTypes> types(work_.units.size());
+  for (size_t i = 0; i < work_.units.size(); ++i) {
+    const Unit& unit = work_.units[i];
+    if (unit.compiler != Unit::Compiler::kHost) continue;
+    const std::string key = TypesKey(unit, inputs_[i], objects_[i]);
+    if (const auto known = store_.Get("types", key)) {
+      types[i] = ParseHostTypes(*known);
+      continue;
+    }
+    Result<HostTypes> read = ReadHostTypes(unit, *inputs_[i].tree, context_);
+    if (!read.ok()) continue;  // sizes are compared all the same
+    types[i] = std::move(*read);
+    store_.Put("types", key, Serialize(types[i]));
+  }
+  return types;
+}
+
 Status UnitBuilder::Compile(int unit) {
   const UnitInputs& inputs = inputs_[unit];
   KB_ASSIGN_OR_RETURN(Object object,
                       CompileUnit(work_.units[unit], inputs.tree, inputs.key, context_));
+  if (!inputs.toolkit.empty()) object.reads.push_back({kToolkitHeaders, inputs.toolkit});
   Keep(unit, std::move(object));
-  KB_RETURN_IF_ERROR(store_.Put("objects", inputs.key, Serialize(objects_[unit])));
-  return store_.Put("last", NoteKey(work_.units[unit]), inputs.Note());
+  // The note first: a kill in between compiles again, and what it left is swept when it is
+  // put again.
+  store_.Put("last", NoteKey(work_.units[unit]), inputs.Note());
+  store_.Put("objects", inputs.key, Serialize(objects_[unit]));
+  return Status();
 }
 
-std::string UnitBuilder::FailureText(const Unit& unit, const Status& status) const {
-  std::string command = ReproduceCommand(unit, context_.tools);
+std::string UnitBuilder::Explained(int unit, const Status& status) const {
+  if (status.code() != StatusCode::kNotFound) return status.message();
+  const Family& family = *work_.units[unit].family;
+  const Result<std::string> text = ReadFile(family.manifest_path);
+  if (!text.ok()) return status.message();
+  for (const VariantUse& use : work_.variants) {
+    const Template& variant = work_.ops[use.op].op->templates[use.template_index];
+    for (size_t i = 0; i < use.units.size(); ++i) {
+      if (use.units[i] != static_cast<uint32_t>(unit)) continue;
+      if (status.message().find("'" + use.kernels[i] + "'") == std::string::npos) continue;
+      Diagnostics diagnostics(family.manifest_path, *text);
+      diagnostics.Error(PlaceOf(variant.steps[i].kernel, *text, variant.steps[i].where),
+                        status.message());
+      return diagnostics.ToStatus().message();
+    }
+  }
+  return status.message();
+}
+
+std::string UnitBuilder::FailureText(int number, const Status& status) const {
+  const Unit& unit = work_.units[number];
+  // The compiler's own command shows what the compiler refuses, not what is compared behind it.
+  std::string command =
+      status.code() == StatusCode::kInvalidArgument ? ReproduceCommand(unit, context_.tools) : "";
   if (command.empty()) {
-    std::vector<std::string> words = {"kbundle",   "build",    unit.family->manifest_path, "-o",
-                                      "/dev/null", "--target", unit.target.ToString(),     "--only",
-                                      unit.label};
+    std::vector<std::string> words = {
+        "kbundle", "build",   unit.family->manifest_path, "--target", unit.target.ToString(),
+        "--only",  unit.label};
     if (!options_.python.empty()) words.insert(words.end(), {"--python", options_.python});
     command = ShellCommand(words);
   }
-  const std::string& log = status.message();
+  const std::string log = Explained(number, status);
   return fmt::format("{}: {} failed\n{}{}to see it again: {}", unit.label,
                      unit.source.empty() ? "planning" : unit.source, log,
                      log.ends_with('\n') ? "" : "\n", command);
@@ -114,25 +196,40 @@ Status UnitBuilder::CompileMissing(const std::atomic<bool>& cancel, BuildReport*
   Status first;
   const int total = missing(), all = static_cast<int>(work_.units.size());
   int finished = all - total;
+  // Failures by folder, source and message: many grid points fail alike.
+  std::map<std::tuple<std::string, std::string, std::string>, int> told;
   const auto run = [&](int i) {
     const Unit& unit = work_.units[missing_[i].unit];
+    const auto start = Clock::now();
     Status status = Compile(missing_[i].unit);
+    const bool failed = !status.ok();
     const std::lock_guard<std::mutex> lock(mutex);
     // Not the source's fault: nothing else will go better.
     const bool hopeless = status.code() == StatusCode::kResourceExhausted;
     if (!status.ok()) {
       ++report->failed;
-      reporter_.Failure(FailureText(unit, status));
+      if (int& same = told[{unit.family->directory, unit.source, ErrorsIn(status.message())}];
+          same++ == 0) {
+        reporter_.Failure(FailureText(missing_[i].unit, status));
+      }
       if (first.ok()) first = std::move(status);
       if (!options_.keep_going || hopeless) stop = true;
     } else {
       ++report->compiled;
     }
-    reporter_.Progress(++finished, all, fmt::format("{} {}", NameOf(unit), unit.target.ToString()));
+    const std::chrono::duration<double> took = Clock::now() - start;
+    reporter_.Progress(
+        ++finished, all,
+        fmt::format("{}{} {:.1f} s", failed ? "failed: " : "", unit.label, took.count()));
     if (cancel.load()) stop = true;
   };
   if (cancel.load()) stop = true;
   const int ran = RunJobs(total, options_.jobs, stop, run);
+  for (const auto& [what, times] : told) {
+    if (times == 1) continue;
+    reporter_.Failure(
+        fmt::format("{}: the same in {} more of its compilations", std::get<1>(what), times - 1));
+  }
   if (cancel.load() && ran < total) {
     return Cancelled(
         fmt::format("stopped with {} of {} objects to go; what is compiled is kept, and "

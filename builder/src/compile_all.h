@@ -8,6 +8,7 @@
 
 #include "build.h"
 #include "compile.h"
+#include "host_types.h"
 #include "object_store.h"
 #include "unit_key.h"
 
@@ -28,6 +29,11 @@ class UnitBuilder {
   // `cancel` was set.
   Status CompileMissing(const std::atomic<bool>& cancel, BuildReport* report);
 
+  // All units, and why those that are missing are.
+  std::vector<BuildUnit> Units() const;
+  // Once every object is there: what host kernels take, by unit.
+  std::vector<HostTypes> ReadTypes() const;
+
   const std::vector<Object>& objects() const { return objects_; }  // by unit
   int missing() const { return static_cast<int>(missing_.size()); }
 
@@ -39,7 +45,9 @@ class UnitBuilder {
   bool Take(int unit);  // from the store; false: it must be compiled
   void Keep(int unit, Object object);
   Status Compile(int unit);
-  std::string FailureText(const Unit& unit, const Status& status) const;
+  std::string FailureText(int unit, const Status& status) const;
+  // The status's message, and where the manifest names a kernel that the source does not have.
+  std::string Explained(int unit, const Status& status) const;
 
   const BuildOptions& options_;
   const Work& work_;

@@ -5,6 +5,7 @@
 #include "child_compile.h"
 #include "files.h"
 #include "process.h"
+#include "temporary_folder.h"
 
 namespace kbundle::builder {
 

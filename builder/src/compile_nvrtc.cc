@@ -1,10 +1,12 @@
-// CUDA by NVRTC, in a thread of this process: cubins, and PTX in a fatbin for the portable target.
+// CUDA by NVRTC, in a child: cubins, and PTX in a fatbin for the portable target.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "assemble.h"
 #include "compile.h"
+#include "compile_errors.h"
 #include "nvfatbin.h"
 
 namespace kbundle::builder {
@@ -48,6 +50,15 @@ Result<KernelInfo> Describe(const Unit& unit, const std::string& kernel, const s
   return info;
 }
 
+// A name that the source does not have is better told by what it has than by the compiler's log.
+Status Refusal(const Unit& unit, const SourceTree& tree, const std::string& log) {
+  const std::string missing = KernelNotWritten(tree, unit.kernels);
+  if (missing.empty()) return InvalidArgument(WithoutPtxasInfo(log));
+  const std::vector<std::string> names = DeclaredKernels(tree);
+  return NotFound(fmt::format("{} has no kernel '{}'; it has: {}", unit.source, missing,
+                              names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+}
+
 }  // namespace
 
 std::vector<std::string> NvrtcOptions(const Unit& unit) {
@@ -67,8 +78,8 @@ std::vector<std::string> NvrtcOptions(const Unit& unit) {
 Result<Object> CompileWithNvrtc(const Unit& unit, const SourceTree& tree,
                                 const CompileContext& context) {
   KB_ASSIGN_OR_RETURN(NvrtcOutput output,
-                      context.nvrtc->Compile(MakeInput(unit, tree, context.tools)));
-  if (!output.ok) return InvalidArgument(WithoutPtxasInfo(output.log));
+                      context.nvrtc->Compile(MakeInput(unit, tree, context.tools), context.limit));
+  if (!output.ok) return Refusal(unit, tree, output.log);
   if (Assembles(unit, context.tools)) {
     std::string log;
     KB_ASSIGN_OR_RETURN(output.code, Assemble(unit, output.code, context, &log));

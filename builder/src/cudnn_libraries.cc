@@ -27,6 +27,7 @@ std::vector<std::string> PartsIn(const CudnnPlannerOptions& planner) {
   }
   std::sort(parts.begin(), parts.end());
   parts.insert(parts.end(), {planner.program, planner.null_driver});
+  // cuDNN loads cuBLASLt too, but nothing of it goes into a plan.
   if (!planner.nvrtc.empty()) parts.push_back(planner.nvrtc);
   return parts;
 }

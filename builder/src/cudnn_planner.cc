@@ -1,12 +1,14 @@
 #include "cudnn_planner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <limits>
 #include <optional>
 
 #include "base64.h"
+#include "files.h"
 
 namespace kbundle::builder {
 namespace {
@@ -18,7 +20,8 @@ using Json = nlohmann::json;
 // is: it would move the child's heap or stack. A relative name would be made absolute by the
 // dynamic linker.
 constexpr char kProgram[] = "planner", kProfile[] = "profile.json";
-constexpr char kDriver[] = "driver", kCudnn[] = "cudnn", kNvrtc[] = "nvrtc";
+constexpr char kDriver[] = "driver", kCudnn[] = "cudnn", kOthers[] = "nvrtc";
+constexpr char kCublasLt[] = "libcublasLt.so.13";
 constexpr char kHere[] = "/proc/self/cwd";
 
 Status Link(const std::string& folder, const char* name, const fs::path& to) {
@@ -30,12 +33,49 @@ Status Link(const std::string& folder, const char* name, const fs::path& to) {
                                  to.string(), error.message()));
 }
 
+// Where cuBLASLt may be: beside NVRTC, so that both are of one release, or beside cuDNN, whose
+// wheel has the other wheels for neighbours.
+std::vector<std::string> CublasLtFolders(const CudnnPlannerOptions& options) {
+  const fs::path cudnn = fs::path(options.cudnn).parent_path();
+  std::vector<std::string> folders;
+  if (!options.nvrtc.empty()) folders.push_back(fs::path(options.nvrtc).parent_path().string());
+  folders.push_back(cudnn.string());
+  folders.push_back((cudnn / "../../cu13/lib").lexically_normal().string());
+  folders.insert(folders.end(), {"/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"});
+  return folders;
+}
+
+fs::path CublasLt(const CudnnPlannerOptions& options) {
+  std::error_code error;
+  for (const fs::path folder : CublasLtFolders(options)) {
+    if (fs::exists(folder / kCublasLt, error)) return folder / kCublasLt;
+  }
+  return {};
+}
+
+// All that cuDNN asks the dynamic linker for by name: NVRTC, its built-in headers, cuBLASLt.
+std::vector<fs::path> LibrariesOfCudnn(const CudnnPlannerOptions& options) {
+  std::vector<fs::path> libraries;
+  if (const fs::path found = CublasLt(options); !found.empty()) libraries.push_back(found);
+  if (options.nvrtc.empty()) return libraries;
+  libraries.emplace_back(options.nvrtc);
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(libraries.back().parent_path(), error)) {
+    if (entry.path().filename().string().starts_with("libnvrtc-builtins.so.")) {
+      libraries.push_back(entry.path());
+    }
+  }
+  return libraries;
+}
+
 Status FillFolder(const CudnnPlannerOptions& options, const std::string& folder) {
   KB_RETURN_IF_ERROR(Link(folder, kProgram, options.program));
   KB_RETURN_IF_ERROR(Link(folder, kDriver, fs::path(options.null_driver).parent_path()));
   KB_RETURN_IF_ERROR(Link(folder, kCudnn, fs::path(options.cudnn).parent_path()));
-  if (!options.nvrtc.empty()) {
-    KB_RETURN_IF_ERROR(Link(folder, kNvrtc, fs::path(options.nvrtc).parent_path()));
+  const std::string others = folder + "/" + kOthers;
+  KB_RETURN_IF_ERROR(MakeFolders(others));
+  for (const fs::path& library : LibrariesOfCudnn(options)) {
+    KB_RETURN_IF_ERROR(Link(others, library.filename().c_str(), library));
   }
   return PublishFile(folder + "/" + kProfile, options.profile, Durability::kCrashOnly);
 }
@@ -47,7 +87,7 @@ ChildStart StartIn(const std::string& folder, const CudnnPlannerOptions& options
                      fmt::format("{}/{}/{}", kHere, kCudnn, library)};
   start.folder = folder;
   start.environment = {
-      fmt::format("LD_LIBRARY_PATH={0}/{1}:{0}/{2}:{0}/{3}", kHere, kDriver, kCudnn, kNvrtc),
+      fmt::format("LD_LIBRARY_PATH={0}/{1}:{0}/{2}:{0}/{3}", kHere, kDriver, kCudnn, kOthers),
       fmt::format("KBUNDLE_PROFILE={}", kProfile)};
   start.fixed_addresses = options.try_fixed_addresses;
   return start;
@@ -146,7 +186,11 @@ Result<CudnnPlannerOptions> CudnnPlanner::Find(const Toolchain& tools, std::stri
   options.cudnn = tools.cudnn;
   options.nvrtc = tools.nvrtc;
   options.profile = std::move(profile);
-  return options;
+  if (!CublasLt(options).empty()) return options;
+  return Unavailable(
+      fmt::format("cuDNN's plans need {}, which cuDNN loads, and it is in no folder of: {}; run "
+                  "scripts/setup or pip install nvidia-cublas==13.1.0.3",
+                  kCublasLt, fmt::join(CublasLtFolders(options), ", ")));
 }
 
 // Starts the child and hears what it is.

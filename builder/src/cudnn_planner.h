@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "files.h"
 #include "kbundle/status.h"
+#include "temporary_folder.h"
 #include "toolchain.h"
 #include "tune_child.h"
 

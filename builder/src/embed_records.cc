@@ -33,7 +33,7 @@ class Embedder {
     Result<Problem> problem = ProblemOf(record, bundle_);
     if (stale.empty() && !problem.ok()) stale = problem.status().message();
     if (!stale.empty()) {
-      result_.notes.push_back(fmt::format("{}: left out: {}", where, stale));
+      result_.left_out.push_back(fmt::format("{}: left out: {}", where, stale));
       return Status();
     }
     Row row{TunedMatch(bundle_, *problem), *problem, &record, {}};
@@ -92,6 +92,7 @@ class Embedder {
     for (const RecordCandidate& candidate : record.candidates) {
       const auto found = variants_.find(candidate.variant);
       if (found == variants_.end()) continue;  // gone since: a loser, so the answer holds
+      if (candidate.earlier) continue;         // times of other code
       const Quartiles us = candidate.us.value_or(Quartiles());
       uint64_t flags = 0;
       if (candidate.dropped) flags |= static_cast<uint64_t>(fb::TunedFlags::Dropped);
@@ -122,8 +123,17 @@ Result<std::vector<FoundRecords>> FindRecords(const std::vector<Family>& familie
     }
   }
   std::vector<FoundRecords> found;
+  std::map<std::string, std::string> places;  // of records, by key
   for (const std::string& path : paths) {
     KB_ASSIGN_OR_RETURN(std::vector<TuningRecord> records, ReadRecords(path));
+    for (const TuningRecord& record : records) {
+      const auto [place, fresh] = places.try_emplace(record.Key(), path);
+      if (fresh) continue;
+      return InvalidArgument(fmt::format(
+          "{}: {} {} on {} is recorded in {} too; delete one of the two records, or the file that "
+          "is a copy",
+          path, record.op, record.problem.dump(), record.device_name(), place->second));
+    }
     found.push_back({path, std::move(records)});
   }
   return found;

@@ -21,7 +21,8 @@ struct FoundRecords {
   std::vector<TuningRecord> records;
 };
 
-// tuning/*.jsonl beside each manifest, sorted by name. An error names file and line.
+// tuning/*.jsonl beside each manifest, sorted by name. An error names file and line; one problem on
+// one device in two files is one.
 Result<std::vector<FoundRecords>> FindRecords(const std::vector<Family>& families);
 
 struct EmbeddedRecords {
@@ -29,8 +30,8 @@ struct EmbeddedRecords {
   std::vector<fb::EvidenceT> evidence;
   std::vector<double> coordinates;
   std::vector<std::string> devices;
-  Sha256Digest digest{};           // of the lines that were embedded
-  std::vector<std::string> notes;  // "path: PROBLEM: left out: why"
+  Sha256Digest digest{};              // of the lines that were embedded
+  std::vector<std::string> left_out;  // "path: PROBLEM: left out: why"
 };
 
 // `bundle` is the same work packed without records. Records of targets that are not built are

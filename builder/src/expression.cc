@@ -83,6 +83,37 @@ Token Lex(std::string_view text, size_t i) {
   return token;
 }
 
+// "write it in decimal: 255" of "0xff".
+std::string InDecimal(std::string_view text) {
+  uint64_t value = 0;
+  const int base = text.starts_with("0x") || text.starts_with("0X") ? 16
+                   : text.starts_with("0b")                         ? 2
+                                                                    : 0;
+  if (base == 0) return "";
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + 2, last, value, base);
+  if (error != std::errc() || end != last) return "";
+  return fmt::format("write it in decimal: {}", value);
+}
+
+// What other languages write so, and what is written here.
+std::string Habit(const Token& before, const Token& found) {
+  if (found.Is("=")) return "equality is written ==";
+  if (found.Is("&"))
+    return "logical and is written &&; K & 255 is K % 256, where K is not negative";
+  if (found.text == "and" || before.text == "and") return "logical and is written &&";
+  if (found.text == "or" || before.text == "or") return "logical or is written ||";
+  if (before.text == "not") return "logical not is written !";
+  if (before.Is("*") && found.Is("*")) return "there is no power; multiply: K * K";
+  if (before.Is("/") && found.Is("/")) {
+    return "division of integers is written /, and drops the remainder; ceil_div(a, b) rounds up";
+  }
+  if ((before.Is("<") && found.Is("<")) || (before.Is(">") && found.Is(">"))) {
+    return "there are no shifts; multiply or divide by a power of two";
+  }
+  return "";
+}
+
 std::string Quote(const Token& token) {
   return token.kind == Token::Kind::kEnd ? "the end" : fmt::format("'{}'", token.text);
 }
@@ -141,11 +172,9 @@ void ExpressionParser::Expect(std::string_view punctuation, std::string_view wha
 
 void ExpressionParser::ExpectEnd() {
   if (!ok() || peek().kind == Token::Kind::kEnd) return;
-  std::string note;
-  if (peek().Is("=")) note = "equality is written ==";
-  if (peek().Is("&")) note = "logical and is written &&";
   Fail(peek().begin, peek().end - peek().begin,
-       fmt::format("expected an operator or the end, found {}", Quote(peek())), std::move(note));
+       fmt::format("expected an operator or the end, found {}", Quote(peek())),
+       Habit(next_ > 0 ? tokens_[next_ - 1] : Token(), peek()));
 }
 
 Expression ExpressionParser::ParseAll() {
@@ -232,7 +261,8 @@ Expression ExpressionParser::ParsePrimary() {
     return out;
   }
   Fail(peek().begin, peek().end - peek().begin,
-       fmt::format("expected a name, a number or '(', found {}", Quote(peek())));
+       fmt::format("expected a name, a number or '(', found {}", Quote(peek())),
+       Habit(next_ > 0 ? tokens_[next_ - 1] : Token(), peek()));
   return {};
 }
 
@@ -246,7 +276,8 @@ Expression ExpressionParser::ParseNumber() {
     Fail(token.begin, token.end - token.begin, fmt::format("{} does not fit 64 bits", token.text));
   } else if (end != last) {
     Fail(token.begin, token.end - token.begin,
-         fmt::format("'{}' is neither a name nor a decimal number", token.text));
+         fmt::format("'{}' is neither a name nor a decimal number", token.text),
+         InDecimal(token.text));
   }
   return out;
 }

@@ -5,13 +5,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 
 namespace kbundle::builder {
 namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
 
 Status SystemError(std::string_view doing, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", doing, path, std::strerror(error));
@@ -35,56 +50,6 @@ Status SystemError(std::string_view doing, const std::string& path, int error) {
       return Unavailable(text);
   }
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  // A full disk may show only here (NFS, quota).
-  int Close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return close(fd);
-  }
-
- private:
-  int fd_;
-};
-
-Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return SystemError("writing", path, n == 0 ? ENOSPC : errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return Status();
-}
-
-Status WriteNew(const std::string& path, std::string_view bytes, Durability durability) {
-  Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0) return SystemError("creating", path, errno);
-  KB_RETURN_IF_ERROR(WriteAll(file.get(), bytes, path));
-  if (durability == Durability::kDisk && fsync(file.get()) != 0) {
-    return SystemError("flushing", path, errno);
-  }
-  if (file.Close() != 0) return SystemError("closing", path, errno);
-  return Status();
-}
-
-void SyncFolderOf(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  Descriptor fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Not every file system can flush a folder; the file itself is on the disk either way.
-  if (fd.get() >= 0) (void)fsync(fd.get());
-}
-
-}  // namespace
 
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
   Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -118,43 +83,33 @@ Status MakeFolders(const std::string& path) {
   return Status();
 }
 
-std::string TemporaryName(const std::string& path) {
-  static std::atomic<uint64_t> counter{0};
-  return fmt::format("{}.tmp-{}-{}", path, getpid(), counter.fetch_add(1));
+Status CheckReplaceable(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return Status();
+  const char* what = S_ISDIR(info.st_mode)    ? "a folder"
+                     : S_ISFIFO(info.st_mode) ? "a pipe"
+                     : S_ISSOCK(info.st_mode) ? "a socket"
+                                              : "a device";
+  return FailedPrecondition(fmt::format(
+      "writing {}: it is {}, and a file would take its place; name a file", path, what));
+}
+
+Status CheckOutput(const std::string& path, std::string_view begins, std::string_view kind) {
+  KB_RETURN_IF_ERROR(CheckReplaceable(path));
+  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0 && errno == ENOENT) return Status();
+  std::string head(begins.size(), '\0');
+  const ssize_t n = file.get() < 0 ? -1 : read(file.get(), head.data(), head.size());
+  if (n == 0) return Status();
+  if (n == static_cast<ssize_t>(begins.size()) && head == begins) return Status();
+  return FailedPrecondition(fmt::format(
+      "writing {}: there is a file that is no {}; name another, or replace it with --force", path,
+      kind));
 }
 
 Status PublishFile(const std::string& path, std::string_view bytes, Durability durability) {
-  const std::string temporary = TemporaryName(path);
-  Status status = WriteNew(temporary, bytes, durability);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = SystemError("renaming a finished file to", path, errno);
-  }
-  if (!status.ok()) {
-    unlink(temporary.c_str());
-    return status;
-  }
-  if (durability == Durability::kDisk) SyncFolderOf(path);
-  return Status();
-}
-
-Result<TemporaryFolder> TemporaryFolder::Make() {
-  const char* base = getenv("TMPDIR");
-  std::string path =
-      std::string(base != nullptr && base[0] == '/' ? base : "/tmp") + "/kbundle-XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) {
-    const Status refused = SystemError("making a folder like", path, errno);
-    return Status(refused.code(), refused.message() + "; set TMPDIR to a folder with room");
-  }
-  return TemporaryFolder(std::move(path));
-}
-
-TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::move(other.path_)) {
-  other.path_.clear();
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  KB_ASSIGN_OR_RETURN(NewFile file, NewFile::Write(path, bytes, durability));
+  return file.Publish();
 }
 
 }  // namespace kbundle::builder

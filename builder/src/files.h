@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kbundle/status.h"
+#include "new_file.h"
 
 namespace kbundle::builder {
 
@@ -16,31 +17,20 @@ Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes = 1ul
 // Makes the folder and its parents. OK when it is there already.
 Status MakeFolders(const std::string& path);
 
-enum class Durability {
-  kCrashOnly,  // rename only: a power cut may leave an empty file, which the reader must notice
-  kDisk,       // data and name are on the disk when the call returns
-};
-
 // Writes a neighbour of `path` and renames it into place, so that no reader ever sees half a file.
-// After an error `path` is as it was before and the neighbour is gone.
+// After an error `path` is as it was before and the neighbour is gone. See new_file.h.
 Status PublishFile(const std::string& path, std::string_view bytes, Durability durability);
 
-// The neighbour's name: unique over threads and processes of this machine.
-std::string TemporaryName(const std::string& path);
+// kFailedPrecondition unless a rename to `path` replaces a regular file or nothing: a device, pipe,
+// socket or folder there stays what it is.
+Status CheckReplaceable(const std::string& path);
 
-// A fresh folder under $TMPDIR (or /tmp), removed with everything in it.
-class TemporaryFolder {
- public:
-  static Result<TemporaryFolder> Make();
-  TemporaryFolder(TemporaryFolder&& other) noexcept;
-  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder();
-  const std::string& path() const { return path_; }
+// The same, and a file that is there must begin like one that this command writes, or be empty:
+// kFailedPrecondition says that it is no `kind` ("bundle"), and how to replace it all the same.
+Status CheckOutput(const std::string& path, std::string_view begins, std::string_view kind);
 
- private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
+// "doing path: what the system says", and advice, by errno.
+Status SystemError(std::string_view doing, const std::string& path, int error);
 
 }  // namespace kbundle::builder
 

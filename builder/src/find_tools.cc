@@ -35,7 +35,7 @@ Status FindToolsFor(const Work& work, const std::string& python, CompileContext*
   if (host) KB_RETURN_IF_ERROR(context->tools.NeedKernelIncludes());
   if (host || nvcc) context->tools.FindHostParts();
   if (!nvrtc) return Status();
-  KB_ASSIGN_OR_RETURN(context->nvrtc, Nvrtc::Open(context->tools.nvrtc));
+  KB_ASSIGN_OR_RETURN(context->nvrtc, NvrtcWorkers::Open(context->tools.nvrtc));
   return Status();
 }
 

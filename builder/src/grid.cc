@@ -1,6 +1,7 @@
 // The points of a variant: its type parameters times its tunables, in the order written, the last
 // key fastest, without those that `keep` prunes.
 #include <algorithm>
+#include <set>
 
 #include "algorithm_points.h"
 #include "expression_evaluate.h"
@@ -16,6 +17,8 @@ using Kind = Node::Kind;
 
 // Before pruning; a typing error should not enumerate for minutes.
 constexpr uint64_t kMaxGridPoints = 1u << 20;
+// After it: each is compiled for each target, and is a row of the bundle.
+constexpr size_t kMaxKeptPoints = 1u << 14;
 
 struct Axis {
   std::vector<int64_t> values;
@@ -84,9 +87,17 @@ Axis TunableAxis(const Field& field, const Op& op, Diagnostics& diagnostics) {
   if (!WantKind(field.value, Kind::kArray, fmt::format("tunable '{}'", field.key), diagnostics)) {
     return axis;
   }
+  if (field.value.items.size() > kMaxKeptPoints) {
+    diagnostics.Error(field.where,
+                      fmt::format("tunable '{}' has {} values, allowed are {}", field.key,
+                                  field.value.items.size(), kMaxKeptPoints),
+                      "each value is compiled for each target");
+    return axis;
+  }
+  std::set<int64_t> taken;
   for (const Node& item : field.value.items) {
     if (!WantKind(item, Kind::kInteger, "a tunable's value", diagnostics)) continue;
-    if (std::find(axis.values.begin(), axis.values.end(), item.integer) != axis.values.end()) {
+    if (!taken.insert(item.integer).second) {
       diagnostics.Error(item.where, fmt::format("the value {} is there twice", item.integer));
       continue;
     }
@@ -191,6 +202,14 @@ void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
       if (Keeps(keep, point, diagnostics)) variant.points.push_back(std::move(point));
     });
   });
+  if (variant.points.size() > kMaxKeptPoints) {
+    diagnostics.Error(table ? table->where : variant.where,
+                      fmt::format("the grid has {} points, allowed are {}", variant.points.size(),
+                                  kMaxKeptPoints),
+                      "give the tunables fewer values, or prune with `keep`");
+    variant.points.resize(1);
+    return;
+  }
   if (variant.points.empty() && diagnostics.count() == before) {
     diagnostics.Error(keep.empty() ? variant.where : keep[0].where,
                       fmt::format("`keep` leaves no point of the grid of '{}'", variant.name),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "add_problems.h"
 #include "cublaslt_function.h"
 #include "files.h"
 #include "kbundle/bundle_generated.h"
@@ -19,6 +20,7 @@
 #include "outline.h"
 #include "problem_json.h"
 #include "search_algorithms.h"
+#include "temporary_folder.h"
 #include "tune_device.h"
 #include "work.h"
 
@@ -109,6 +111,7 @@ class Lister {
   Result<ListedFamilies> Run() {
     KB_RETURN_IF_ERROR(ReadFamilies());
     KB_RETURN_IF_ERROR(OpenOutline());
+    if (!options_.problems.empty()) KB_RETURN_IF_ERROR(AddFile());
     KB_RETURN_IF_ERROR(gpu_.Open(options_));
     KB_RETURN_IF_ERROR(CheckTarget());
     if (options_.near > 0) {
@@ -126,6 +129,10 @@ class Lister {
       KB_ASSIGN_OR_RETURN(Family family, ReadManifest(manifest, options_.workspace));
       families_.push_back(std::move(family));
     }
+    return PlanFamilies();
+  }
+
+  Status PlanFamilies() {
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options_.target));
     KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}, {Provider::kCublasLt}));
     if (!work_.variants.empty()) return Status();
@@ -141,6 +148,13 @@ class Lister {
     KB_ASSIGN_OR_RETURN(outline_,
                         OutlineBundle(work_, store, "outline", folder.path() + "/outline.kb"));
     return Status();
+  }
+
+  // What the file asks for is listed like the manifests' own problems.
+  Status AddFile() {
+    KB_ASSIGN_OR_RETURN(result_.passed_over, AddProblems(options_.problems, *outline_, &families_));
+    KB_RETURN_IF_ERROR(PlanFamilies());
+    return OpenOutline();
   }
 
   Status CheckTarget() const {

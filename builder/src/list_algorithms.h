@@ -17,6 +17,7 @@ struct ListOptions {
   std::vector<std::string> paths;  // folders with op families, or single manifests
   std::string target;              // of this machine's GPU
   std::string op;                  // only this one; empty: all
+  std::string problems;            // a file of problems to list for beside the manifests' own
   int device = 0;
   int candidates = 16;             // of the heuristic, a problem and variant, at most
   int near = 4;                    // faster ones near them (search_algorithms.h), at most
@@ -30,6 +31,7 @@ struct ListedFamilies {
   int problems = 0, algorithms = 0, near = 0;  // near: of the algorithms, how many were searched
   std::vector<std::string> without;            // "op(problem) by variant: what cuBLASLt says"
   std::vector<std::string> unsearched;         // "op(problem): why nothing near was timed"
+  int passed_over = 0;                         // problems of the file that are of other families
 };
 
 // kUnavailable: no GPU, driver or cuBLAS here; kFailedPrecondition: the GPU is not the target's;

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "command_algorithms.h"
 #include "command_bench.h"
@@ -16,9 +18,13 @@
 #include "command_extract.h"
 #include "command_inspect.h"
 #include "command_profile.h"
+#include "command_test.h"
 #include "command_tune.h"
 #include "command_tune_check.h"
 #include "command_verify.h"
+#include "environment_text.h"
+#include "misspelled.h"
+#include "nvrtc_worker.h"
 #include "terminal.h"
 #include "tune_worker.h"
 #include "tuning_protocol.h"
@@ -65,6 +71,7 @@ struct Verbs {
   DoctorCommand doctor;
   ProfileCommand profile;
   AlgorithmsCommand algorithms;
+  TestCommand test;
   TuneCommand tune;
   bool check_tuning = false;
 };
@@ -84,9 +91,9 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_option("-o,--output", options.output, "The bundle to write");
   verb.add_option("--name", options.name,
                   "Name by which programs refer to it [file name without .kb]");
-  verb.add_option(
-          "-t,--target", options.targets,
-          "Targets, comma-separated [sm_80,sm_90a,sm_100f,portable,x86-64-v2,x86-64-v3,x86-64-v4]")
+  verb.add_option("-t,--target", options.targets,
+                  "Targets, comma-separated; host is x86-64-v2,x86-64-v3,x86-64-v4 "
+                  "[sm_80,sm_90a,sm_100f,portable,host]")
       ->delimiter(',')
       ->allow_extra_args(false);
   verb.add_option("-j,--jobs", options.jobs, "Compiles at a time [one per CPU]")
@@ -104,9 +111,11 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn", "cublaslt"}));
-  verb.add_option("--python", options.python,
-                  "Python that has Triton [$KBUNDLE_PYTHON, .venv/bin/python, python3]");
+  verb.add_option(
+      "--python", options.python,
+      "Python that has Triton [$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]");
   verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
+  verb.add_flag("--force", options.force, "Replace an output that is no bundle");
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
@@ -121,7 +130,7 @@ void AddReaders(CLI::App& app, Verbs& verbs) {
                              "kbundle verify kernels.kb --target sm_90a");
   verify.add_option("FILE", verbs.verify.file, "The bundle")->required();
   verify.add_option("-t,--target", verbs.verify.target,
-                    "Say which op and listed problem has no exact variant there");
+                    "Say which op and listed problem has no exact variant there; host: this CPU");
   verify.add_option("--problems", verbs.verify.problems,
                     "Check the problems of this file, as record_problems saves them, instead");
   verify.add_flag("--strict", verbs.verify.strict,
@@ -130,16 +139,17 @@ void AddReaders(CLI::App& app, Verbs& verbs) {
 
   CLI::App& explain =
       AddVerb(app, "explain", "Say which variant a problem gets, and why not the others",
-              "kbundle explain kernels.kb mylib.normalize --operand x=bf16[4,16,2048,2048] "
-              "--attr scale=0.125 --target sm_90a");
+              "kbundle explain kernels.kb mylib.normalize --operand x=bf16[2048,512] "
+              "gamma=bf16[512] --attr scale=0.125 --target sm_90a");
   ExplainCommand& command = verbs.explain;
   explain.add_option("FILE", command.file, "The bundle")->required();
   explain.add_option("OP", command.op, "family.op")->required();
-  explain.add_option("--operand", command.operands, "NAME=DTYPE[DIM,...], once per operand")
-      ->allow_extra_args(false);
-  explain.add_option("--attr", command.attributes, "NAME=VALUE, once per attribute")
-      ->allow_extra_args(false);
+  explain.add_option("--operand", command.operands,
+                     "NAME=DTYPE[DIM,...] of each operand; behind it {STRIDE,...} in elements");
+  explain.add_option("--attr", command.attributes, "NAME=VALUE of each attribute that is given");
   explain.add_option("-t,--target", command.target, "Where it would run [this machine's CPU]");
+  explain.add_option("--sm-count", command.sm_count, "Multiprocessors of the GPU [132, an H200's]")
+      ->check(CLI::Range(1, 65536));
   explain
       .add_option("--align", command.alignment, "Bytes that every address is a multiple of [16]")
       ->check(CLI::IsMember({1, 2, 4, 8, 16}));
@@ -153,6 +163,7 @@ void AddReaders(CLI::App& app, Verbs& verbs) {
   extract.add_option("VARIANT", verbs.extract.variant, "Id as `inspect` prints it")->required();
   extract.add_option("-o,--output", verbs.extract.output, "File to write; - is standard output")
       ->required();
+  extract.add_flag("--force", verbs.extract.force, "Replace an output that is no code object");
   extract
       .add_option("--step", verbs.extract.step,
                   "Which step's, where steps have different code objects")
@@ -169,13 +180,17 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
   bench.add_flag("--json", verbs.bench.json, "As JSON");
 
   CLI::App& doctor =
-      AddVerb(app, "doctor", "Show what this machine has and lacks", "kbundle doctor");
+      AddVerb(app, "doctor", "Try what this machine has for building, and say what it lacks",
+              "kbundle doctor kernels");
+  doctor.add_option("path", verbs.doctor.paths,
+                    "Manifests, or folders of them: what their variants need must work too");
   doctor.add_flag("--json", verbs.doctor.json, "As JSON");
 
   CLI::App& profile = AddVerb(app, "profile", "Describe this machine's GPU for planning elsewhere",
                               "kbundle profile -o builder/profiles/h200.json");
   profile.add_option("-o,--output", verbs.profile.output, "File to write; - is standard output")
       ->required();
+  profile.add_flag("--force", verbs.profile.force, "Replace an output that is no profile");
   profile.add_option("--device", verbs.profile.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
 }
 
@@ -189,6 +204,8 @@ void AddAlgorithms(CLI::App& app, AlgorithmsCommand& command) {
   verb.add_option("-o,--output", command.output,
                   "File to write or merge into; - is standard output [where the variants say]");
   verb.add_option("--op", options.op, "Only this op, family.op");
+  verb.add_option("--problems", options.problems,
+                  "Also list for the problems of this file, as record_problems saves them");
   verb.add_option("--device", options.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
   verb.add_option("--candidates", options.candidates,
                   "Of cuBLASLt's heuristic for one problem, at most [16]")
@@ -213,17 +230,21 @@ void AddTune(CLI::App& app, Verbs& verbs) {
                 "Measure nothing: say which problems have no record, and which records are stale");
   verb.add_option("--op", options.space.op, "Only this op, family.op");
   verb.add_option("--problems", options.problems_file,
-                  "Problems to tune, JSON lines [those that the manifests list]");
+                  "Problems to tune or check, JSON lines [those that the manifests list]");
   verb.add_option("--problem", options.problem, "One problem, as JSON");
   verb.add_flag("--held-out", options.held_out,
                 "The held-out problems of the manifests instead of the listed ones; needs --out");
   verb.add_option("--only", options.only, "Only this variant; nothing is recorded")
       ->allow_extra_args(false);
   verb.add_option("--budget", command.budget, "Time for all problems together, as 90s or 10m");
+  verb.add_flag("--revalidate", options.revalidate,
+                "Measure only winner and default of records whose code changed, and keep the "
+                "records that hold");
   verb.add_flag("--resume", options.resume, "Go on where a tune ended or was killed");
   verb.add_option("--out", options.out, "Folder of records [tuning/ beside each manifest]");
   verb.add_option("--python", options.reference.python,
-                  "Python with NumPy, for the references [$KBUNDLE_PYTHON, .venv, python3]");
+                  "Python with numpy and ml_dtypes, for the references "
+                  "[$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]");
   verb.add_option("--seed", options.reference.seed, "Of inputs and order [1]");
   verb.add_option("--candidate-limit", command.candidate_limit,
                   "Seconds that a candidate may take to answer [30]");
@@ -238,6 +259,39 @@ void AddTune(CLI::App& app, Verbs& verbs) {
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
+void AddTest(CLI::App& app, TestCommand& command) {
+  CLI::App& verb = AddVerb(app, "test", "Launch every variant of op families and compare it",
+                           "kbundle test kernels --target host");
+  verb.footer(verb.get_footer() +
+              "\n\nEach variant runs in a child that it may take down, on the listed problems and "
+              "on\nsmall, odd and edge-sized ones made from them, with random inputs, and is "
+              "compared with\nthe family's reference.py. What is right is noted in ran_on.jsonl "
+              "beside the manifest, for\nthe next build and `kbundle verify --strict`. Needs a "
+              "Python with numpy and ml_dtypes.");
+  SpaceOptions& space = command.options.space;
+  verb.add_option("PATH", space.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-t,--target", space.target, "sm_90a (of this machine's GPU), or host")
+      ->required();
+  verb.add_option("--problems", space.add,
+                  "Also the problems of this file, as record_problems saves them");
+  verb.add_option("--problem", command.options.choice.problem, "Only this problem, as JSON");
+  verb.add_option("--op", space.op, "Only this op, family.op; nothing is noted");
+  verb.add_option("--only", command.options.choice.only, "Only this variant; nothing is noted")
+      ->allow_extra_args(false);
+  verb.add_option("--python", command.options.reference.python,
+                  "Python with numpy and ml_dtypes [$KBUNDLE_PYTHON, .venv, python3]");
+  verb.add_option("--seed", command.seed, "Of the inputs [another each time]");
+  verb.add_option("--candidate-limit", command.candidate_limit,
+                  "Seconds that a variant may take to answer [30]");
+  verb.add_option("--memory-limit", command.memory_mib,
+                  "MiB that a variant may take beyond the problem's data [1024]");
+  verb.add_option("-j,--jobs", space.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--cache", space.cache_dir, "Folder of compiled objects, as for build");
+  verb.add_flag("--json", command.json, "Report as JSON on standard output");
+}
+
 int RunTune(const Verbs& verbs, const Terminal& terminal) {
   const TuneCommand& tune = verbs.tune;
   if (!verbs.check_tuning) {
@@ -247,20 +301,34 @@ int RunTune(const Verbs& verbs, const Terminal& terminal) {
                             "--held-out needs --out FOLDER: records beside a manifest "
                             "are of problems that were tuned");
     }
+    const TuneOptions& options = tune.options;
+    if (options.revalidate && (options.held_out || !options.out.empty() || !options.only.empty() ||
+                               !options.problem.empty() || !options.problems_file.empty())) {
+      return terminal.Usage("tune",
+                            "--revalidate works on the records beside the manifests; leave out "
+                            "--problem, --problems, --held-out, --only and --out");
+    }
     return tune.Run(terminal, cancelled);
   }
   TuneCheckCommand check;
   const SpaceOptions& space = tune.options.space;
-  check.options = {space.paths, tune.target, space.cache_dir, space.jobs};
+  check.options = {space.paths,
+                   tune.target,
+                   space.cache_dir,
+                   space.jobs,
+                   space.op,
+                   tune.options.problems_file,
+                   tune.options.reference.python};
   check.json = tune.json;
   return check.Run(terminal);
 }
 
 int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
   const std::string verb = app.get_subcommands().front()->get_name();
-  CatchSignals(verb == "build" || verb == "tune");
+  CatchSignals(verb == "build" || verb == "tune" || verb == "test");
   if (verb == "build") return verbs.build.Run(terminal, cancelled);
   if (verb == "tune") return RunTune(verbs, terminal);
+  if (verb == "test") return verbs.test.Run(terminal, cancelled);
   if (verb == "inspect") return verbs.inspect.Run(terminal);
   if (verb == "verify") return verbs.verify.Run(terminal);
   if (verb == "explain") return verbs.explain.Run(terminal);
@@ -269,6 +337,20 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "algorithms") return verbs.algorithms.Run(terminal);
   if (verb == "profile") return verbs.profile.Run(terminal);
   return verbs.doctor.Run(terminal);
+}
+
+// What was meant by a word that is no verb, or an option that the verb does not have.
+std::string Misspelled(const CLI::App& app, const std::vector<std::string>& words) {
+  const auto parsed = app.get_subcommands();
+  std::vector<std::string> names;
+  if (parsed.empty()) {
+    for (const CLI::App* verb : app.get_subcommands(nullptr)) names.push_back(verb->get_name());
+    return MisspelledVerb(words, names);
+  }
+  for (const CLI::Option* option : parsed.front()->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return MisspelledOption(parsed.front()->get_name(), words, names);
 }
 
 // The verb that was recognised before the mistake, for the hint; empty when there is none.
@@ -281,6 +363,7 @@ int Main(int argc, char** argv) {
   CLI::App app{kAbout, "kbundle"};
   app.set_version_flag("--version", "kbundle " KB_VERSION);
   app.require_subcommand(1);
+  app.footer(kEnvironmentText);
   app.get_formatter()->column_width(28);
   Verbs verbs;
   AddBuild(app, verbs.build);
@@ -288,14 +371,17 @@ int Main(int argc, char** argv) {
   AddMachine(app, verbs);
   AddAlgorithms(app, verbs.algorithms);
   AddTune(app, verbs);
-  const Terminal terminal;
+  AddTest(app, verbs.test);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const Terminal terminal(std::find(words.begin(), words.end(), "--json") != words.end());
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     app.exit(help);
     return terminal.Finish(kExitOk);
   } catch (const CLI::ParseError& error) {
-    return terminal.Usage(VerbOf(app), error.what());
+    const std::string hint = Misspelled(app, words);
+    return terminal.Usage(VerbOf(app), hint.empty() ? error.what() : hint);
   }
   return terminal.Finish(RunChosen(app, verbs, terminal));
 }
@@ -309,6 +395,10 @@ int main(int argc, char** argv) try {
   // A child of `kbundle tune`, never typed by a person.
   if (argc > 2 && std::string(argv[1]) == "tune-worker") {
     return kbundle::builder::RunTuneWorker({argv + 2, argv + argc});
+  }
+  // Likewise of whatever compiles.
+  if (argc == 3 && std::string(argv[1]) == "nvrtc-worker") {
+    return kbundle::builder::RunNvrtcWorker(argv[2]);
   }
   return kbundle::builder::Main(argc, argv);
 } catch (const std::exception& error) {

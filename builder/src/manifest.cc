@@ -48,7 +48,7 @@ class OpReader {
     int before = diagnostics_.count();
     if (score_mods_) op_.score_mods = family_.score_mods;
     ReadInterface();
-    bool whole = diagnostics_.count() == before;
+    bool whole = diagnostics_.count() == before && !names_.incomplete;
     ReadVariants();
     for (const auto& [key, read] :
          {std::pair("problems", &op_.problems), std::pair("held_out", &op_.held_out)}) {
@@ -65,6 +65,13 @@ class OpReader {
  private:
   void ReadInterface() {
     op_.summary = fields_.TakeText("summary");
+    // What a misspelled key would have named is not unknown as well.
+    for (const Field& field : field_.value.fields) {
+      static const std::vector<std::string> kNaming = {"types", "operands", "results",
+                                                       "attributes"};
+      const std::string meant = NearestName(field.key, kNaming);
+      names_.incomplete = names_.incomplete || (!meant.empty() && meant != field.key);
+    }
     int before = diagnostics_.count();
     ReadAttributes(fields_, op_, names_, diagnostics_);
     ReadTypes(fields_, op_, names_, diagnostics_);
@@ -156,7 +163,10 @@ void ReadFamilyTable(Fields& root, Family& family, Diagnostics& diagnostics) {
     family.reference = reference->text;
     fs::path full = fs::path(family.directory) / reference->text;
     std::error_code error;
-    if (!fs::is_regular_file(full, error)) {
+    if (fs::path(reference->text).is_absolute()) {
+      diagnostics.Error(reference->where, "the reference is named relative to its manifest",
+                        "so that the same tree builds the same bundle anywhere");
+    } else if (!fs::is_regular_file(full, error)) {
       diagnostics.Error(reference->At(0, static_cast<int>(reference->text.size())),
                         fmt::format("reference '{}' is not there", reference->text),
                         fmt::format("looked for {}; paths are relative to the manifest",

@@ -8,6 +8,25 @@
 
 namespace kbundle::builder {
 
+namespace {
+
+// How a key of that kind is written.
+std::string Example(const std::string& key, Node::Kind kind) {
+  switch (kind) {
+    case Node::Kind::kString:
+      return fmt::format("{} = \"..\"", key);
+    case Node::Kind::kArray:
+      return fmt::format("{} = [..]", key);
+    case Node::Kind::kTable:
+      if (key == "family") return "[family] with its name";
+      return key == "op" ? "[op.NAME]" : fmt::format("{} = {{ .. }}", key);
+    default:
+      return fmt::format("{}: {}", key, Describe(kind));
+  }
+}
+
+}  // namespace
+
 bool WantKind(const Node& node, Node::Kind kind, const std::string& what,
               Diagnostics& diagnostics) {
   if (node.Is(kind)) return true;
@@ -39,7 +58,7 @@ const Node* Fields::Take(const std::string& key, Node::Kind kind) {
 const Node* Fields::Require(const std::string& key, Node::Kind kind) {
   if (!Has(key)) {
     diagnostics_.Error(where_, fmt::format("{} needs the key '{}'", what_, key),
-                       fmt::format("add {} = ({})", key, Describe(kind)));
+                       fmt::format("add {}", Example(key, kind)));
   }
   return Take(key, kind);
 }

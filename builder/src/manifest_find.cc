@@ -1,7 +1,11 @@
+#include "manifest_find.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
+#include "files.h"
 #include "fmt/format.h"
 #include "manifest.h"
 
@@ -9,6 +13,19 @@ namespace kbundle::builder {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A line that opens the table, or a key of it; what it says is for the parser. Files that cannot be
+// read, and those in other encodings, are kept: the error that names them comes later.
+bool HasFamily(const std::string& path) {
+  const Result<std::string> text = ReadFile(path);
+  if (!text.ok() || text->find('\0') != std::string::npos) return true;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(" \t[\"'\xef\xbb\xbf");
+    if (begin != std::string::npos && line.compare(begin, 6, "family") == 0) return true;
+  }
+  return false;
+}
 
 void CollectFrom(const fs::path& folder, bool deeper, std::set<std::string>& out) {
   std::error_code error;
@@ -22,15 +39,42 @@ void CollectFrom(const fs::path& folder, bool deeper, std::set<std::string>& out
   }
 }
 
+// A file given twice, as ./a.toml and a.toml or through a link to its folder, is one.
+std::vector<std::string> Distinct(const std::set<std::string>& found) {
+  std::set<fs::path> seen;
+  std::vector<std::string> paths;
+  for (const std::string& path : found) {
+    std::error_code error;
+    if (seen.insert(fs::weakly_canonical(path, error)).second) paths.push_back(path);
+  }
+  return paths;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> FindManifests(const std::vector<std::string>& paths) {
+  KB_ASSIGN_OR_RETURN(FoundManifests found, SearchManifests(paths));
+  return std::move(found.families);
+}
+
+Result<FoundManifests> SearchManifests(const std::vector<std::string>& paths) {
   std::set<std::string> found;
+  std::vector<std::string> foreign;
   for (const std::string& path : paths) {
     std::error_code error;
-    size_t before = found.size();
+    std::set<std::string> here;
     if (fs::is_directory(path, error)) {
-      CollectFrom(path, true, found);
+      size_t families = 0;
+      CollectFrom(path, true, here);
+      for (const std::string& one : here) {
+        HasFamily(one) ? void((found.insert(one), ++families)) : foreign.push_back(one);
+      }
+      if (families == 0 && !here.empty()) {
+        return NotFound(fmt::format(
+            "looking for manifests: no *.toml in '{}' or in a folder of it has a [family]; {} is "
+            "none, say [family] there if it is meant to be",
+            path, foreign.back()));
+      }
     } else if (fs::is_regular_file(path, error)) {
       found.insert(path);
       continue;
@@ -40,7 +84,7 @@ Result<std::vector<std::string>> FindManifests(const std::vector<std::string>& p
                       "a folder of op families",
                       path));
     }
-    if (found.size() == before) {
+    if (here.empty()) {
       return NotFound(
           fmt::format("looking for manifests: no *.toml in '{}' or in a folder of it; "
                       "each op family has one",
@@ -48,7 +92,7 @@ Result<std::vector<std::string>> FindManifests(const std::vector<std::string>& p
     }
   }
   if (found.empty()) return NotFound("looking for manifests: no path was given; name a folder");
-  return std::vector<std::string>(found.begin(), found.end());
+  return FoundManifests{Distinct(found), std::move(foreign)};
 }
 
 std::string SubstituteKernel(const Op& op, const Template& variant, const Template::Point& point,

@@ -130,8 +130,15 @@ std::optional<Node> ParseToml(const std::string& text, Diagnostics& diagnostics)
   toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     const toml::source_position& at = parsed.error().source().begin;
-    diagnostics.Error({static_cast<int>(at.line), static_cast<int>(at.column), 1},
-                      std::string(parsed.error().description()), "the file is not valid TOML");
+    std::string what(parsed.error().description());
+    // The library takes any other word for the beginning of a number or a boolean.
+    const bool word =
+        what.find("expected 'nan'") != what.npos || what.find("expected 'inf'") != what.npos ||
+        what.find("expected 'true'") != what.npos || what.find("expected 'false'") != what.npos;
+    if (word) what = "a value that is no number and neither true nor false must stand in quotes";
+    diagnostics.Error({static_cast<int>(at.line), static_cast<int>(at.column), 1}, std::move(what),
+                      word ? "as in range = \"N\": names and expressions are texts"
+                           : "the file is not valid TOML");
     return std::nullopt;
   }
   return Converter(diagnostics).Convert(parsed.table());

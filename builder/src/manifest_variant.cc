@@ -5,10 +5,14 @@
 
 #include "algorithm_points.h"
 #include "cudnn_profile.h"
+#include "files.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "kbundle/nearest.h"
 #include "kbundle/target.h"
+#include "manifest_flags.h"
 #include "manifest_reader.h"
+#include "manifest_unused.h"
 #include "triton_request.h"
 
 namespace kbundle::builder {
@@ -25,6 +29,7 @@ class VariantReader {
         directory_(directory),
         probe_workspace_(probe_workspace),
         diagnostics_(diagnostics),
+        node_(node),
         fields_(node, "a variant", diagnostics),
         context_{diagnostics, op, names_, &variant_} {
     variant_.where = node.where;
@@ -32,6 +37,8 @@ class VariantReader {
 
   // In the order in which names come into being: tunables, lets, regions, then what uses them.
   Template Read() {
+    // What a misspelled key would have named is not unknown as well.
+    for (const Field& field : node_.fields) names_.incomplete |= IsMisspelled(field.key);
     ReadIdentity();
     if (variant_.provider == Provider::kCublasLt) {
       ReadAlgorithmGrid(fields_, op_, names_, variant_, diagnostics_);
@@ -53,10 +60,20 @@ class VariantReader {
     if (variant_.provider == Provider::kCudnn) TieToProblems(op_, variant_);
     fields_.Finish();
     if (variant_.provider == Provider::kCublasLt) AddPoints();
+    const bool macros = variant_.compiler == "nvcc";
+    const Result<std::string> source =
+        macros ? ReadFile(directory_ + "/" + variant_.source) : Result<std::string>(std::string());
+    if (source.ok()) RefuseUnusedTunables(node_, *source, diagnostics_);
     return std::move(variant_);
   }
 
  private:
+  static bool IsMisspelled(const std::string& key) {
+    static const std::vector<std::string> kNaming = {"tunables", "let", "workspace", "types"};
+    const std::string meant = NearestName(key, kNaming);
+    return !meant.empty() && meant != key;
+  }
+
   void ReadIdentity() {
     if (const Node* name = fields_.Require("name", Kind::kString)) {
       variant_.name = name->text;
@@ -95,7 +112,10 @@ class VariantReader {
       variant_.portable = fields_.TakeBool("portable");
       variant_.max_spill = fields_.TakeInteger("max_spill", 0, 0, 1 << 20);
     }
-    for (const Node* flag : fields_.TakeTexts("flags")) variant_.flags.push_back(flag->text);
+    for (const Node* flag : fields_.TakeTexts("flags")) {
+      CheckFlag(*flag, variant_.compiler, diagnostics_);
+      variant_.flags.push_back(flag->text);
+    }
     for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
   }
 
@@ -301,6 +321,7 @@ class VariantReader {
   const std::string& directory_;
   const int64_t probe_workspace_;
   Diagnostics& diagnostics_;
+  const Node& node_;
   Fields fields_;
   Template variant_;
   Context context_;

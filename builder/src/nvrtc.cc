@@ -3,6 +3,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <filesystem>
+
+#include "nvrtc_name.h"
+
 namespace kbundle::builder {
 
 // nvrtcResult and nvrtcProgram of nvrtc.h.
@@ -35,18 +39,28 @@ struct Nvrtc::Functions {
 
 namespace {
 
-// Anonymous namespaces put the program's name into symbols: it must not depend on where things are.
-constexpr char kProgramName[] = "kb.cu";
-
 std::vector<const char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<const char*> pointers;
   for (const std::string& text : texts) pointers.push_back(text.c_str());
   return pointers;
 }
 
+// The loader gives a library that is loaded to whoever asks for its name. Where this one cannot be
+// loaded, NVRTC's own message at the first compilation says so.
+void LoadBuiltins(const std::string& library_path) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(library_path).parent_path();
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().starts_with("libnvrtc-builtins.so.")) {
+      (void)dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+  }
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Nvrtc>> Nvrtc::Open(const std::string& library_path) {
+  LoadBuiltins(library_path);
   void* library = dlopen(library_path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Unavailable(
@@ -95,7 +109,7 @@ Result<NvrtcOutput> Nvrtc::Compile(const NvrtcInput& input) const {
   }
   NvrtcProgram program = nullptr;
   KB_RETURN_IF_ERROR(
-      nvrtc.Check(nvrtc.CreateProgram(&program, input.source.c_str(), kProgramName,
+      nvrtc.Check(nvrtc.CreateProgram(&program, input.source.c_str(), kNvrtcProgramName,
                                       static_cast<int>(names.size()), texts.data(), names.data()),
                   "making a program"));
   auto destroy = [&](NvrtcProgram* p) { nvrtc.DestroyProgram(p); };

@@ -1,7 +1,9 @@
 #include "object_store.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "elf.h"
@@ -36,7 +38,10 @@ Result<ObjectStore> ObjectStore::Open(const std::string& folder) {
   }
   ObjectStore store(std::filesystem::absolute(root).lexically_normal().string() + "/v1");
   Status status = MakeFolders(store.folder_);
-  if (!status.ok()) return std::move(status).Annotate("object store; name another with --cache");
+  if (status.ok() && access(store.folder_.c_str(), W_OK) != 0) {
+    status = SystemError("writing to", store.folder_, errno);
+  }
+  if (!status.ok()) store.Refuse(std::move(status));
   return store;
 }
 
@@ -55,14 +60,26 @@ std::optional<std::string> ObjectStore::Get(std::string_view kind, const std::st
   return std::move(*bytes);
 }
 
-Status ObjectStore::Put(std::string_view kind, const std::string& key,
-                        std::string_view bytes) const {
+void ObjectStore::Put(std::string_view kind, const std::string& key, std::string_view bytes) const {
   const std::string path = Path(kind, key);
-  KB_RETURN_IF_ERROR(MakeFolders(std::filesystem::path(path).parent_path().string()));
-  std::string file(kMagic);
-  file += KeyWriter().U64(Xxh3(bytes.data(), bytes.size())).bytes();
-  file += bytes;
-  return PublishFile(path, file, Durability::kCrashOnly);
+  Status status = MakeFolders(std::filesystem::path(path).parent_path().string());
+  if (status.ok()) {
+    std::string file(kMagic);
+    file += KeyWriter().U64(Xxh3(bytes.data(), bytes.size())).bytes();
+    file += bytes;
+    status = PublishFile(path, file, Durability::kCrashOnly);
+  }
+  if (!status.ok()) Refuse(std::move(status));
+}
+
+void ObjectStore::Refuse(Status status) const {
+  const std::lock_guard<std::mutex> lock(refusal_->mutex);
+  if (refusal_->first.ok()) refusal_->first = std::move(status);
+}
+
+Status ObjectStore::refusal() const {
+  const std::lock_guard<std::mutex> lock(refusal_->mutex);
+  return refusal_->first;
 }
 
 }  // namespace kbundle::builder

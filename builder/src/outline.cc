@@ -13,7 +13,8 @@ namespace {
 // An object that says which kernels a unit would hold, and holds none.
 Object OutlineOf(const Unit& unit) {
   Object object;
-  object.format = unit.compiler == Unit::Compiler::kHost        ? ObjectFormat::kHostObject
+  object.format = unit.portable()                               ? ObjectFormat::kFatbin
+                  : unit.compiler == Unit::Compiler::kHost      ? ObjectFormat::kHostObject
                   : unit.compiler == Unit::Compiler::kCudnn     ? ObjectFormat::kExecutionPlan
                   : unit.compiler == Unit::Compiler::kAlgorithm ? ObjectFormat::kAlgorithm
                                                                 : ObjectFormat::kCubin;

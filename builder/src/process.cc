@@ -14,6 +14,8 @@
 #include <sstream>
 #include <thread>
 
+#include "watchdog.h"
+
 namespace kbundle::builder {
 namespace {
 
@@ -22,10 +24,11 @@ constexpr size_t kMaxOutput = 4 << 20;
 
 // Only async-signal-safe calls: other threads may hold any lock at the fork.
 [[noreturn]] void RunChild(const char* folder, char* const* arguments, char* const* environment,
-                           int output, int failure, rlim_t cpu_seconds) {
+                           int output, int failure, rlim_t cpu_seconds, pid_t parent) {
   setpgid(0, 0);
-  // When who watches it is killed it dies as well, and what it started ends by itself.
+  // When who watches it is killed it dies as well; the watchdog ends what it started.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);
   const rlimit cpu{cpu_seconds, cpu_seconds};
   setrlimit(RLIMIT_CPU, &cpu);
   const int null = open("/dev/null", O_RDONLY);
@@ -63,15 +66,21 @@ bool Drain(int fd, Clock::time_point deadline, std::string* output) {
   }
 }
 
-// A child may close its output and stay: it has until the deadline as well.
-bool WaitFor(pid_t child, Clock::time_point deadline, int* state) {
+// A child may close its output and stay: it has until the deadline as well. It is left a zombie, so
+// that its number stays its own until its group is dealt with.
+bool WaitFor(pid_t child, Clock::time_point deadline) {
   auto pause = std::chrono::microseconds(200);
-  while (waitpid(child, state, WNOHANG) == 0) {
+  siginfo_t info;
+  while (true) {
+    info.si_pid = 0;
+    if (waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == child) {
+      return true;
+    }
     if (Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(20000));
   }
-  return true;
 }
 
 struct Pipe {
@@ -108,24 +117,26 @@ Result<ProcessResult> RunProcess(const ProcessOptions& options) {
   Pipe output, failure;
   if (!output.Open() || !failure.Open()) return CannotStart(words[0], errno);
 
-  const pid_t child = fork();
+  const pid_t parent = getpid(), child = fork();
   if (child < 0) return CannotStart(words[0], errno);
   if (child == 0) {
     RunChild(options.folder.c_str(), arguments.data(), environment.data(), output.ends[1],
-             failure.ends[1], static_cast<rlim_t>(options.limit.count() + 30));
+             failure.ends[1], static_cast<rlim_t>(options.limit.count() + 30), parent);
   }
   setpgid(child, child);  // whichever of the two comes first
+  WatchGroup(child);
   output.CloseEnd(1);
   failure.CloseEnd(1);
 
   ProcessResult result;
   const auto deadline = Clock::now() + options.limit;
   int state = 0;
-  const bool in_time =
-      Drain(output.ends[0], deadline, &result.output) && WaitFor(child, deadline, &state);
+  const bool in_time = Drain(output.ends[0], deadline, &result.output) && WaitFor(child, deadline);
   // Also after a good end: nothing that it left behind may outlive the job.
   kill(-child, SIGKILL);
-  if (!in_time) waitpid(child, &state, 0);
+  ForgetGroup(child);
+  while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+  }
   int error = 0;
   if (read(failure.ends[0], &error, sizeof error) == sizeof error) {
     return CannotStart(words[0], error);

@@ -10,6 +10,9 @@
 
 namespace kbundle::builder {
 
+// Its row: how many tuning records were left out, where any were.
+inline constexpr char kStaleRecords[] = "stale tuning records";
+
 // Only the compilers that `work` uses.
 Result<std::vector<std::pair<std::string, std::string>>> Provenance(const Work& work,
                                                                     const CompileContext& context,

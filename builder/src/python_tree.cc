@@ -87,7 +87,8 @@ Result<std::shared_ptr<const SourceTree>> SourceReader::ReadPython(const std::st
     KB_ASSIGN_OR_RETURN(std::string text, ReadFile(paths[i].string(), 64 << 20));
     for (const std::string& name : ImportedNames(text)) add_import(name);
     const Sha256Digest digest = Sha256Of(text.data(), text.size());
-    tree->files.push_back({paths[i].lexically_relative(root).string(), std::move(text), digest});
+    tree->files.push_back(
+        {paths[i].lexically_relative(root).string(), std::move(text), digest, paths[i].string()});
   }
   tree->external.assign(external.begin(), external.end());
   return trees_[key] = std::move(tree);

@@ -6,13 +6,16 @@
 #include <thread>
 #include <vector>
 
+#include "cgroup_cpus.h"
+
 namespace kbundle::builder {
 
 int AvailableCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  const int quota = CgroupCpus();
+  return std::max(1, quota > 0 ? std::min(quota, CPU_COUNT(&set)) : CPU_COUNT(&set));
 }
 
 int RunJobs(int count, int jobs, const std::atomic<bool>& stop,

@@ -12,7 +12,7 @@ namespace kbundle::builder {
 int RunJobs(int count, int jobs, const std::atomic<bool>& stop,
             const std::function<void(int)>& run);
 
-// The number of CPUs that this process may use; at least 1.
+// The number of CPUs that this process may use, by affinity and cgroup quota; at least 1.
 int AvailableCpus();
 
 }  // namespace kbundle::builder

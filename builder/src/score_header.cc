@@ -143,21 +143,27 @@ class FunctionWriter {
 
   // "b * a.heads + h": 64-bit where two dims multiply.
   std::string Place(const std::string& dims) {
-    constexpr const char* kSizes[] = {"", "a.heads", "a.queries", "a.keys"};
     std::string out;
-    for (char dim : dims) {
-      const size_t index = kScoreIndices.find(dim);
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const size_t index = kScoreIndices.find(dims[i]);
       indices_[index] = true;
-      if (out.empty()) {
-        out =
-            dims.size() > 1 ? fmt::format("static_cast<long long>({})", dim) : std::string(1, dim);
+      const std::string at = Inside(index);
+      if (i == 0) {
+        out = dims.size() > 1 ? fmt::format("static_cast<long long>({})", at) : at;
       } else {
-        out =
-            fmt::format("{} * {} + {}", out.find('+') == std::string::npos ? out : "(" + out + ")",
-                        kSizes[index], dim);
+        out = fmt::format("{} * {} + {}", i == 1 ? out : "(" + out + ")", kSizes[index], at);
       }
     }
     return out;
+  }
+
+  // Tiles end past the last query and the last key. What a modifier gives there is hidden
+  // afterwards, but its tensors have to be read inside: the last element is. Batches and heads are
+  // those of the problem.
+  static std::string Inside(size_t index) {
+    const char dim = kScoreIndices[index];
+    if (dim != 'q' && dim != 'k') return std::string(1, dim);
+    return fmt::format("({0} < {1} ? {0} : {1} - 1)", dim, kSizes[index]);
   }
 
   std::string Operation(const ScoreNode& node) {
@@ -213,6 +219,8 @@ class FunctionWriter {
     if (number.find_first_of(".e") == std::string::npos) number += ".0";
     return node.number < 0 ? fmt::format("(-{}f)", number) : number + "f";
   }
+
+  static constexpr const char* kSizes[] = {"", "a.heads", "a.queries", "a.keys"};
 
   const ScoreGraph& graph_;
   const ScoreExpression& expression_;

@@ -10,6 +10,9 @@
 //   };
 //   template <int = 0, typename F> void WithScoreMod(int mod, const F& f);   // f(ScoreMod<mod>())
 //
+// q and k may be past a.queries and a.keys, as in tiles that stick out of a problem: tensors are
+// read inside all the same, and the value means nothing. b and h may not.
+//
 // The same text for g++, nvcc and NVRTC; functions come from kernels/include/kbundle/score_math.h.
 // A family's header is part of the sources of the units that include it, so that a changed
 // expression compiles them again.

@@ -20,8 +20,11 @@ constexpr int kMaxAttempts = 4096;  // turning operations about may try the same
 
 class Lowering {
  public:
-  Lowering(const ScoreExpression& expression, const ScoreBounds& bounds)
-      : expression_(expression), graph_(expression.graph), bounds_(bounds) {}
+  Lowering(const ScoreExpression& expression, const ScorePlan& plan)
+      : expression_(expression),
+        graph_(expression.graph),
+        plan_(plan),
+        only_reals_(plan.backward && !graph_.IsConstant(expression.slope)) {}
 
   Status Forward() {
     MaybeRef result = Lower(expression_.value);
@@ -62,7 +65,7 @@ class Lowering {
   // What scores beyond the bounds become: `otherwise`.
   MaybeRef Guarded(Ref result, double otherwise) {
     MaybeRef inside;
-    for (const auto& [index, bound] : {std::pair('q', bounds_.queries), {'k', bounds_.keys}}) {
+    for (const auto& [index, bound] : {std::pair('q', plan_.queries), {'k', plan_.keys}}) {
       if (bound == 0) continue;
       const int axis = static_cast<int>(kScoreIndices.find(index));
       const MaybeRef below = Emit("CMP_LT", Ref{Ref::Kind::kIndex, axis, 0},
@@ -104,6 +107,11 @@ class Lowering {
   }
 
   MaybeRef Emit(std::string mode, Ref x, Ref y = {}, Ref z = {}) {
+    if (only_reals_ && (mode == "ADD" || mode == "SUB") && x.kind == Ref::Kind::kIndex &&
+        y.kind == Ref::Kind::kIndex) {
+      const MaybeRef real = Emit("MUL", x, Ref{Ref::Kind::kValue, 0, 1});
+      return real ? Emit(std::move(mode), *real, y) : std::nullopt;
+    }
     const Pointwise node{std::move(mode), x, y, z};
     const auto [found, fresh] = known_.try_emplace(node, static_cast<int>(nodes_.size()));
     if (fresh) nodes_.push_back(node);
@@ -356,7 +364,8 @@ class Lowering {
 
   const ScoreExpression& expression_;
   const ScoreGraph& graph_;
-  const ScoreBounds bounds_;
+  const ScorePlan plan_;
+  const bool only_reals_;         // no sum of indices, which is an integer
   std::vector<Pointwise> nodes_;  // operands first
   std::map<Pointwise, int> known_;
   struct Known {
@@ -373,14 +382,14 @@ class Lowering {
 
 }  // namespace
 
-Result<json> LowerScoreMod(const ScoreExpression& expression, const ScoreBounds& bounds) {
-  Lowering lowering(expression, bounds);
+Result<json> LowerScoreMod(const ScoreExpression& expression, const ScorePlan& plan) {
+  Lowering lowering(expression, plan);
   KB_RETURN_IF_ERROR(lowering.Forward());
   return lowering.ForwardJson();
 }
 
-Result<json> LowerScoreModBackward(const ScoreExpression& expression, const ScoreBounds& bounds) {
-  Lowering lowering(expression, bounds);
+Result<json> LowerScoreModBackward(const ScoreExpression& expression, const ScorePlan& plan) {
+  Lowering lowering(expression, plan);
   KB_RETURN_IF_ERROR(lowering.Forward());
   KB_RETURN_IF_ERROR(lowering.Backward());
   return lowering.BackwardJson();

@@ -15,6 +15,8 @@
 //
 // Measured with 9.19 on an H200: the last tiles of a backward hold scores of -inf behind the last
 // query and key, of which a modifier may make anything, so that those are told by their numbers.
+// And a backward may take the bits of its numbers for those of an integer that it computed before,
+// so that k - q is k * 1 - q there: an operation of f32.
 #ifndef KBUNDLE_BUILDER_SCORE_LOWER_H_
 #define KBUNDLE_BUILDER_SCORE_LOWER_H_
 
@@ -25,20 +27,21 @@
 
 namespace kbundle::builder {
 
-// How many there are, if there may be scores behind them; 0: there are none.
-struct ScoreBounds {
+// What the nodes are for.
+struct ScorePlan {
+  bool backward = false;
+  // How many there are, if there may be scores behind them; 0: there are none.
   int64_t queries = 0, keys = 0;
 };
 
 // "score_mod". kUnimplemented: it takes more nodes than are allowed; the expression stays legal for
 // the variants that have it compiled in.
-Result<nlohmann::json> LowerScoreMod(const ScoreExpression& expression,
-                                     const ScoreBounds& bounds = {});
+Result<nlohmann::json> LowerScoreMod(const ScoreExpression& expression, const ScorePlan& plan = {});
 
 // "score_mod_backward": d loss / d s from d loss / d (modified score), which is {"gradient": true}.
-// Its nodes may refer to those of LowerScoreMod, and their ids go on after them.
+// Its nodes may refer to those of LowerScoreMod for the same plan, and their ids go on after them.
 Result<nlohmann::json> LowerScoreModBackward(const ScoreExpression& expression,
-                                             const ScoreBounds& bounds = {});
+                                             const ScorePlan& plan = {});
 
 }  // namespace kbundle::builder
 

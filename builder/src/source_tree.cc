@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -52,6 +53,15 @@ Directive FindDirective(std::string_view line) {
   return at < line.size() && line[at] == '(' ? NameAt(line, at + 1) : Directive{};
 }
 
+// "#include NAME", which only a preprocessor follows, or of a path that is of this machine alone.
+bool IsUnseen(std::string_view line, const Directive& directive) {
+  size_t at = SkipBlanks(line, 0);
+  if (at >= line.size() || line[at] != '#') return false;
+  at = SkipBlanks(line, at + 1);
+  if (!line.substr(at).starts_with("include")) return false;
+  return directive.end == 0 || directive.name.starts_with('/');
+}
+
 // "../common/x.cuh" relative to its root -> "up/common/x.cuh".
 std::string NameUnder(const fs::path& path, const fs::path& root) {
   std::string name;
@@ -61,7 +71,25 @@ std::string NameUnder(const fs::path& path, const fs::path& root) {
   return name;
 }
 
+// Absolute, and behind symbolic links: "../x.h" is then beside it as compilers see it.
+fs::path Real(const std::string& folder) {
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(fs::absolute(folder), error);
+  return error ? fs::absolute(folder).lexically_normal() : real;
+}
+
 }  // namespace
+
+std::vector<std::string> IncludedNames(std::string_view text) {
+  std::vector<std::string> names;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    Directive directive = FindDirective(text.substr(0, end));
+    if (directive.end > 0) names.push_back(std::move(directive.name));
+    text.remove_prefix(end);
+  }
+  return names;
+}
 
 // One walk over a source and what it includes.
 class TreeScan {
@@ -80,9 +108,11 @@ class TreeScan {
         return ResourceExhausted(fmt::format("{} includes over {} files", source, i));
       KB_ASSIGN_OR_RETURN(const std::string text, Text(paths_[i].string()));
       const std::string name = names_[paths_[i].string()];
-      std::string rewritten = Rewrite(text, paths_[i].parent_path());
+      std::string rewritten = Rewrite(text, paths_[i]);
       const Sha256Digest digest = Sha256Of(rewritten.data(), rewritten.size());
-      tree_.files.push_back({name, std::move(rewritten), digest});
+      const bool generated = IsGenerated(paths_[i].string());
+      tree_.files.push_back(
+          {name, std::move(rewritten), digest, generated ? "" : paths_[i].string()});
     }
     tree_.external.assign(external_.begin(), external_.end());
     return std::move(tree_);
@@ -91,6 +121,11 @@ class TreeScan {
  private:
   // A generated header stands where it would in the source's own folder.
   fs::path GeneratedPath(const std::string& name) const { return folder_ / name; }
+
+  bool IsGenerated(const std::string& path) const {
+    return std::any_of(generated_.begin(), generated_.end(),
+                       [&](const auto& one) { return path == GeneratedPath(one.first); });
+  }
 
   Result<std::string> Text(const std::string& path) {
     for (const auto& [name, text] : generated_) {
@@ -117,6 +152,12 @@ class TreeScan {
     return found->second = name;
   }
 
+  static fs::path WithoutDots(const fs::path& path) {
+    std::error_code error;
+    const fs::path normal = path.lexically_normal();
+    return fs::equivalent(normal, path, error) ? normal : fs::canonical(path, error);
+  }
+
   // The file a directive means, or nothing: then it is the compiler's or the system's.
   fs::path Resolve(const Directive& directive, const fs::path& from) const {
     if (directive.name.empty() || directive.name[0] == '/') return {};
@@ -124,13 +165,24 @@ class TreeScan {
     std::vector<fs::path> folders = include_folders_;
     if (directive.quoted) folders.insert(folders.begin(), from);
     for (const fs::path& folder : folders) {
-      const fs::path path = (folder / directive.name).lexically_normal();
-      if (IsFile(path.string())) return path;
+      // As the system has it: "a/.." is not nothing where a is a link.
+      const fs::path path = folder / directive.name;
+      if (IsFile(path.string())) return WithoutDots(path);
     }
     return {};
   }
 
-  std::string Rewrite(std::string_view text, const fs::path& folder) {
+  void AddUnseen(const fs::path& file, int number, std::string_view line) {
+    while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
+    tree_.unseen.push_back(fmt::format(
+        "{}:{}: `{}`: CUDA's compilers do not tell what they read, so the name of a file is wanted "
+        "here, in quotes and relative; a folder of headers elsewhere is named by a flag -I",
+        file.string(), number, line));
+  }
+
+  std::string Rewrite(std::string_view text, const fs::path& file) {
+    const fs::path folder = file.parent_path();
+    int number = 0;
     std::string out;
     out.reserve(text.size());
     while (!text.empty()) {
@@ -138,6 +190,8 @@ class TreeScan {
       const std::string_view line = text.substr(0, end);
       text.remove_prefix(end);
       const Directive directive = FindDirective(line);
+      ++number;
+      if (IsUnseen(line, directive)) AddUnseen(file, number, line);
       if (directive.end == 0) {
         out += line;
         continue;
@@ -171,13 +225,13 @@ Result<std::shared_ptr<const SourceTree>> SourceReader::Read(
   std::vector<fs::path> roots;
   for (const std::string& root : include_folders) {
     key += '\n' + root;
-    roots.push_back(fs::absolute(root).lexically_normal());
+    roots.push_back(Real(root));
   }
   for (const auto& [name, text] : generated) {
     key += '\n' + name + '\n' + ToHex(Sha256Of(text.data(), text.size()));
   }
   if (const auto found = trees_.find(key); found != trees_.end()) return found->second;
-  TreeScan scan(this, fs::absolute(folder).lexically_normal(), std::move(roots), generated);
+  TreeScan scan(this, Real(folder), std::move(roots), generated);
   Result<SourceTree> tree = scan.Run(source);
   if (!tree.ok()) return std::move(tree).status().Annotate("source \"" + source + "\"");
   return trees_[key] = std::make_shared<const SourceTree>(std::move(*tree));

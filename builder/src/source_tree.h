@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kbundle/sha256.h"
@@ -25,12 +26,18 @@ struct SourceFile {
       name;  // "forward.cuh", "kbundle/host_kernel.h", "up/common/x.cuh": no path of this machine
   std::string text;     // with its #includes rewritten
   Sha256Digest digest;  // of text
+  std::string path;     // where it lies, for messages; "" of one that is generated
 };
 
 struct SourceTree {
   std::vector<SourceFile> files;      // [0] is the source; headers in order of first appearance
   std::vector<std::string> external;  // other names included, sorted: "cuda_bf16.h", "stdint.h"
+  // Errors, for compilers that do not list what they read: includes that the scan cannot follow.
+  std::vector<std::string> unseen;
 };
+
+// The names in a text's #include directives, also of those that some #if leaves out.
+std::vector<std::string> IncludedNames(std::string_view text);
 
 // Remembers what it has read, for one build. Not thread-safe.
 class SourceReader {

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kbundle/json.h"
+
 namespace kbundle::builder {
 namespace {
 
@@ -64,7 +66,7 @@ void WriteLine(FILE* stream, std::string_view text) {
 
 }  // namespace
 
-Terminal::Terminal() {
+Terminal::Terminal(bool json) : json_(json) {
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   const bool dumb = term == nullptr || std::strcmp(term, "dumb") == 0;
@@ -91,8 +93,17 @@ void Terminal::Error(std::string_view text) const {
   Note(PaintError(Style::kBad, "kbundle: error: ") + std::string(text));
 }
 
+void Terminal::ErrorInJson(StatusCode code, std::string_view text) const {
+  if (!json_) return;
+  JsonWriter json;
+  json.BeginObject().Key("ok").Bool(false).Key("error").BeginObject();
+  json.Key("code").Text(StatusCodeName(code)).Key("message").Text(text).EndObject();
+  Line(json.EndObject().text());
+}
+
 int Terminal::Fail(const Status& status) const {
   Error(status.message());
+  ErrorInJson(status.code(), status.message());
   if (status.code() == StatusCode::kUnavailable) return kExitEnvironment;
   if (status.code() == StatusCode::kCancelled) return kExitInterrupted;
   return kExitNo;
@@ -101,6 +112,7 @@ int Terminal::Fail(const Status& status) const {
 int Terminal::Usage(std::string_view verb, std::string_view text) const {
   Error(text);
   Note("see: kbundle " + std::string(verb) + (verb.empty() ? "--help" : " --help"));
+  ErrorInJson(StatusCode::kInvalidArgument, text);
   return kExitUsage;
 }
 
@@ -186,6 +198,11 @@ void ProgressLine::Progress(int finished, int total, const std::string& what) {
 void ProgressLine::Note(const std::string& line) {
   Clear();
   notes_to_stderr_ ? terminal_.Note(line) : terminal_.Line(line);
+}
+
+void ProgressLine::Warn(const std::string& text) {
+  Clear();
+  terminal_.Warn(text);
 }
 
 void ProgressLine::Failure(const std::string& text) {

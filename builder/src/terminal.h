@@ -31,7 +31,9 @@ class Terminal {
  public:
   enum class Style { kPlain, kBold, kGood, kBad, kWarning, kFaint };
 
-  Terminal();  // reads the environment, once
+  // Reads the environment, once. json: failures are also told on standard output,
+  // {"ok": false, "error": {"code": "NOT_FOUND", "message": ".."}}.
+  explicit Terminal(bool json = false);
 
   void Out(std::string_view text) const;    // standard output, as it is
   void Line(std::string_view text) const;   // and a newline
@@ -51,7 +53,9 @@ class Terminal {
 
  private:
   std::string PaintError(Style style, std::string_view text) const;
+  void ErrorInJson(StatusCode code, std::string_view text) const;
 
+  bool json_ = false;
   bool color_out_ = false;
   bool color_err_ = false;
   bool moving_ = false;
@@ -71,15 +75,16 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// One calm line, "[ 12/340] softmax.cu sm_90a", redrawn at most 20 times a second; without a
-// terminal a plain line per finished task. Notes go to standard output, or with the rest to
-// standard error when standard output carries JSON.
+// One calm line, "[ 12/340] family.op/variant[T=f32]@sm_90a 1.2 s", redrawn at most 20 times a
+// second; without a terminal a plain line per finished task. Notes go to standard output, or with
+// the rest to standard error when standard output carries JSON.
 class ProgressLine : public Reporter {
  public:
   ProgressLine(const Terminal& terminal, bool notes_to_stderr);
   ~ProgressLine() override;
   void Progress(int finished, int total, const std::string& what) override;
   void Note(const std::string& line) override;
+  void Warn(const std::string& text) override;
   void Failure(const std::string& text) override;
   void Clear();  // takes the line away
 

@@ -37,8 +37,10 @@ Result<Sha256Digest> ToolDigests::Of(const std::string& path) {
   digest = Sha256Of(bytes.data(), bytes.size());
   std::string text(digest.begin(), digest.end());
   text += fmt::format("{:08x}", Xxh3(text.data(), text.size()) & 0xffffffff);
-  KB_RETURN_IF_ERROR(MakeFolders(cache_folder_ + "/tools"));
-  KB_RETURN_IF_ERROR(PublishFile(file, text, Durability::kCrashOnly));
+  // Not kept, it is computed again; the store says why.
+  if (MakeFolders(cache_folder_ + "/tools").ok()) {
+    (void)PublishFile(file, text, Durability::kCrashOnly);
+  }
   return known_[path] = digest;
 }
 

@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "process.h"
+#include "python_environments.h"
+#include "tune_child.h"
 
 namespace kbundle::builder {
 namespace {
@@ -19,12 +21,6 @@ constexpr std::chrono::seconds kQuestionLimit{5};
 std::string Environment(const char* name) {
   const char* value = getenv(name);
   return value != nullptr ? value : "";
-}
-
-fs::path ExecutableFolder() {
-  std::error_code error;
-  const fs::path path = fs::read_symlink("/proc/self/exe", error);
-  return error ? fs::path() : path.parent_path();
 }
 
 // <environment>/lib/python3.*/site-packages/nvidia/cu13
@@ -43,15 +39,7 @@ void AddWheels(const fs::path& environment, std::vector<std::string>* roots) {
 
 std::vector<std::string> WheelRoots() {
   std::vector<std::string> roots;
-  if (const std::string active = Environment("VIRTUAL_ENV"); !active.empty()) {
-    AddWheels(active, &roots);
-  }
-  const fs::path here = ExecutableFolder();
-  for (const char* up : {"..", "../../.venv", "../../../.venv"}) AddWheels(here / up, &roots);
-  AddWheels(".venv", &roots);
-#ifdef KB_DEFAULT_VENV
-  AddWheels(KB_DEFAULT_VENV, &roots);
-#endif
+  for (const std::string& environment : PythonEnvironments()) AddWheels(environment, &roots);
   return roots;
 }
 
@@ -123,7 +111,7 @@ void FindCudnn(std::vector<std::string> roots, Toolchain* tools) {
 std::string FindKernelIncludes() {
   std::vector<fs::path> folders;
   if (const std::string set = Environment("KBUNDLE_INCLUDE"); !set.empty()) folders = {set};
-  const fs::path here = ExecutableFolder();
+  const fs::path here = fs::path(OwnExecutable()).parent_path();
   for (const char* up : {"../../kernels/include", "../share/kbundle/include", "../include"}) {
     folders.push_back(here / up);
   }
@@ -196,7 +184,7 @@ Status Toolchain::NeedNvrtc() const {
   if (!nvrtc.empty() && !cuda_includes.empty()) return Status();
   return Unavailable(fmt::format(
       "CUDA kernels need {} of CUDA 13, looked for in: {}; install the CUDA 13 toolkit or pip "
-      "install \"cuda-toolkit[nvcc,nvrtc,cudart,crt,cccl]==13.0.2\", or name its folder in "
+      "install \"cuda-toolkit[nvcc,nvvm,nvrtc,cudart,crt,cccl]==13.0.2\", or name its folder in "
       "KBUNDLE_CUDA_ROOT",
       nvrtc.empty() ? "libnvrtc.so.13" : "the headers", Joined(searched)));
 }
@@ -228,12 +216,20 @@ Status Toolchain::NeedCudnn() const {
 }
 
 Status Toolchain::NeedHostCompiler() const {
-  if (!host_compiler.empty()) return Status();
   const std::string set = Environment("KBUNDLE_CXX");
-  return Unavailable(fmt::format(
-      "host kernels need a C++20 compiler, looked for {}; install g++ 12 or later (apt install "
-      "g++), or name one in KBUNDLE_CXX",
-      set.empty() ? "c++ and g++ in PATH" : "KBUNDLE_CXX=" + set));
+  std::error_code error;
+  const std::string program = fs::canonical(host_compiler, error).filename().string();
+  if (program.find("clang") != std::string::npos) {
+    return Unavailable(fmt::format(
+        "host kernels are compiled by g++, whose options keep them free of libraries; {} is {}; "
+        "name g++ 12 or later in KBUNDLE_CXX",
+        set.empty() ? "the c++ of PATH" : "KBUNDLE_CXX", program));
+  }
+  if (!host_compiler.empty()) return Status();
+  return Unavailable(
+      fmt::format("host kernels need g++, looked for {}; install g++ 12 or later (apt install "
+                  "g++), or name one in KBUNDLE_CXX",
+                  set.empty() ? "c++ and g++ in PATH" : "KBUNDLE_CXX=" + set));
 }
 
 Status Toolchain::NeedKernelIncludes() const {

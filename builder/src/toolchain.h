@@ -1,8 +1,8 @@
 // Which compilers there are, and their identity.
 //
 // Searched in order, each part on its own (a wheel installation may hold just one of them):
-// $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environment
-// ($VIRTUAL_ENV, or .venv near the executable or the working folder), /usr/local/cuda, nvcc in
+// $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environments of
+// python_environments.h (the working folder does not matter), /usr/local/cuda, nvcc in
 // PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. cuDNN:
 // $KBUNDLE_CUDNN (the library, or several joined by ":"), else beside those wheels, in those
 // toolkits, where distributions put it. Host compiler: $KBUNDLE_CXX, else c++, else g++.

@@ -6,6 +6,7 @@
 
 #include "choose_python.h"
 #include "process.h"
+#include "python_environments.h"
 
 namespace kbundle::builder {
 namespace {
@@ -14,12 +15,9 @@ using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kProbeLimit{60};
 
-}  // namespace
-
-TritonPython FindTritonPython(const std::string& asked) {
+TritonPython Probe(const std::string& python) {
   TritonPython found;
-  found.python = ChoosePython(asked);
-  if (found.python.empty()) return found;
+  found.python = python;
   ProcessOptions options;
   options.arguments = {found.python, "-s", "-c", kTritonScript, "probe"};
   options.environment = CompilerEnvironment("/tmp");
@@ -33,6 +31,19 @@ TritonPython FindTritonPython(const std::string& asked) {
   found.digest = facts.value("record", "");
   found.ptxas = facts.value("ptxas", std::vector<std::string>());
   return found;
+}
+
+}  // namespace
+
+TritonPython FindTritonPython(const std::string& asked) {
+  if (!asked.empty()) return Probe(ChoosePython(asked));
+  TritonPython first;
+  for (const std::string& python : Pythons()) {
+    TritonPython found = Probe(python);
+    if (found.triton_version == kTritonVersion) return found;
+    if (first.python.empty()) first = std::move(found);
+  }
+  return first;
 }
 
 Status TritonPython::Need() const {

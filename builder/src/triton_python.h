@@ -25,8 +25,8 @@ struct TritonPython {
   Status Need() const;
 };
 
-// asked: --python; else $KBUNDLE_PYTHON, else .venv of the working folder, else python3 of PATH.
-// Never fails: what is missing is left empty. Takes some 60 ms.
+// asked: --python; else the first of Pythons() that has this version, or else the first of all.
+// Never fails: what is missing is left empty. Takes some 60 ms for each Python.
 TritonPython FindTritonPython(const std::string& asked);
 
 }  // namespace kbundle::builder

@@ -13,7 +13,9 @@
 #include <cstring>
 
 #include "child_compile.h"
+#include "files.h"
 #include "process.h"
+#include "watchdog.h"
 
 namespace kbundle::builder {
 namespace {
@@ -112,6 +114,7 @@ Status TritonWorker::Spawn(const TritonPython& python) {
   answers_ = out[0];
   if (child_ > 0) {
     setpgid(child_, child_);  // whichever of the two comes first
+    WatchGroup(child_);
     return Status();
   }
   return Unavailable(fmt::format("starting {}: {}", python.python, std::strerror(error)));
@@ -127,6 +130,7 @@ void TritonWorker::End() {
   if (child_ <= 0) return;
   kill(-child_, SIGKILL);
   kill(child_, SIGKILL);
+  ForgetGroup(child_);
   while (waitpid(child_, &state_, 0) < 0 && errno == EINTR) {
   }
   child_ = -1;
@@ -149,6 +153,7 @@ Status TritonWorker::Died() {
       continue;
     }
     kill(-child_, SIGKILL);  // what it started
+    ForgetGroup(child_);
     child_ = -1;
     break;
   }

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "files.h"
 #include "source_tree.h"
+#include "temporary_folder.h"
 #include "triton_python.h"
 
 namespace kbundle::builder {

@@ -12,6 +12,8 @@
 #include "tune_family.h"
 #include "tune_problems.h"
 #include "tune_replay.h"
+#include "tune_revalidate.h"
+#include "tune_target.h"
 #include "tuning_journal.h"
 #include "tuning_protocol.h"
 #include "tuning_record.h"
@@ -57,7 +59,8 @@ class Tuner {
 
   Result<TuneReport> Run() {
     KB_RETURN_IF_ERROR(OpenSpace());
-    KB_RETURN_IF_ERROR(FindProblems());
+    KB_RETURN_IF_ERROR(options_.revalidate ? FindStaleProblems() : FindProblems());
+    if (options_.revalidate && wanted_.empty()) return std::move(report_);
     KB_RETURN_IF_ERROR(StartMeasuring());
     for (size_t i = 0; i < wanted_.size(); ++i) KB_RETURN_IF_ERROR(MeasureOne(i));
     for (auto& [family, tune] : families_) KB_RETURN_IF_ERROR(Finish(tune.get()));
@@ -75,12 +78,7 @@ class Tuner {
     target_ = options.target;
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
     cuda_ = target.kind != TargetKind::kHost;
-    if (!cuda_ && target.Fit(HostDevice()) == 0) {
-      return FailedPrecondition(
-          fmt::format("this CPU is {} and cannot run {}; --target host takes "
-                      "what fits",
-                      HostDevice().ToString(), target_));
-    }
+    if (!cuda_) KB_RETURN_IF_ERROR(CheckCpu(target));
     KB_ASSIGN_OR_RETURN(space_, TuneSpace::Open(options));
     return Status();
   }
@@ -94,6 +92,46 @@ class Tuner {
     return InvalidArgument(
         fmt::format("no problem of these manifests has a legal variant{} for {}; nothing to tune",
                     options_.only.empty() ? "" : " of that name", target_));
+  }
+
+  Status FindStaleProblems() {
+    KB_ASSIGN_OR_RETURN(stale_, FindStale(space_.get(), options_.space.op, &report_.warnings));
+    for (const std::string& warning : report_.warnings) reporter_.Warn(warning);
+    for (const StaleProblem& one : stale_) wanted_.push_back(&one.problem);
+    report_.problems = static_cast<int>(wanted_.size());
+    return Status();
+  }
+
+  // Those of other devices are theirs to measure.
+  void KeepOwnDevice() {
+    const std::string device = facts_.value("name", "");
+    for (const StaleProblem& one : stale_) {
+      if (one.record.device_name() == device) continue;
+      std::erase(wanted_, &one.problem);
+      Warn(fmt::format("{}: its record is of {}: revalidate it there",
+                       one.problem.problem.ToString(), one.record.device_name()));
+    }
+  }
+
+  // Of what was measured of winner and default: the records that hold.
+  std::vector<TuningRecord> Revalidate(const std::vector<TuningRecord>& measured) {
+    std::vector<TuningRecord> holding;
+    for (const TuningRecord& one : measured) {
+      const auto before = std::find_if(stale_.begin(), stale_.end(), [&](const StaleProblem& old) {
+        return old.record.Key() == one.Key();
+      });
+      if (before == stale_.end()) continue;  // of a tune before, and published by then
+      if (auto record = Revalidated(before->record, one)) {
+        ++report_.revalidated;
+        holding.push_back(std::move(*record));
+      } else {
+        Warn(
+            fmt::format("{} {}: {} does not win any more ({}); its record is left as it is, tune "
+                        "the problem in full",
+                        one.op, one.problem.dump(), before->record.winner, one.reason));
+      }
+    }
+    return holding;
   }
 
   // Those that are going to be measured: the others are not even compiled.
@@ -117,6 +155,7 @@ class Tuner {
     auto child = std::make_unique<ChildMeasurer>(options, wanted_, &space_->outline());
     KB_ASSIGN_OR_RETURN(facts_, child->Facts());
     KB_RETURN_IF_ERROR(CheckDevice());
+    KeepOwnDevice();
     KB_ASSIGN_OR_RETURN(references_, References::Open(options_.reference, space_->outline()));
     references_->Plan(wanted_);
     child->set_references(references_.get());
@@ -131,21 +170,8 @@ class Tuner {
 
   Status CheckDevice() {
     if (!cuda_) return Status();
-    Device device;
-    device.kind = Device::Kind::kCuda;
-    const std::string found = facts_.value("target", "");
-    if (found.starts_with("sm_")) {
-      const int number = std::atoi(found.c_str() + 3);
-      device.major = number / 10;
-      device.minor = number % 10;
-    }
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
-    if (target.Fit(device) == 0) {
-      return FailedPrecondition(
-          fmt::format("GPU 0 is an {}, {}: it cannot run {}; tune on a GPU "
-                      "that can, or for another --target",
-                      facts_.value("name", "unknown GPU"), found, target_));
-    }
+    KB_RETURN_IF_ERROR(CheckGpu(target, facts_));
     const int others = facts_.value("other_processes", 0);
     if (others > 0) Warn(fmt::format("{} other processes use GPU 0: times will be noisy", others));
     return Status();
@@ -159,7 +185,8 @@ class Tuner {
       folder =
           options_.out.empty() ? family->directory + "/tuning" : options_.out + "/" + family->name;
     }
-    KB_ASSIGN_OR_RETURN(tune, FamilyTune::Open(folder, target_, facts_, options_.resume));
+    KB_ASSIGN_OR_RETURN(
+        tune, FamilyTune::Open(folder, target_, facts_, options_.revalidate ? ".revalidate" : ""));
     return tune.get();
   }
 
@@ -188,7 +215,7 @@ class Tuner {
                               replaying() ? kNoFingerprint : space_->FingerprintOf(candidate.use));
     }
     const int number = tune->state().NumberOf(json);
-    KB_RETURN_IF_ERROR(tune->Enter(ProblemEvent(number, json, candidates)));
+    KB_RETURN_IF_ERROR(tune->Enter(ProblemEvent(number, json, candidates, !options_.resume)));
     for (size_t i = 0; i < problem.candidates.size() && !replaying(); ++i) {
       const SpaceCandidate& candidate = problem.candidates[i];
       if (!measured.contains(candidate.use) || tune->LogOf(number).candidates[i].failed) continue;
@@ -233,6 +260,9 @@ class Tuner {
     KB_RETURN_IF_ERROR(MeasureSteps(number, entered, json, tune));
     measurer_->Drop(number);
     if (NextStep(tune->LogOf(entered)).kind == TuningStep::Kind::kDone) {
+      if (tune->LogOf(entered).Default() < 0) {
+        report_.unanswered.push_back(problem.problem.ToString() + ": no candidate is right");
+      }
       ++report_.measured;
       return tune->Enter(DoneEvent(entered));
     }
@@ -250,8 +280,9 @@ class Tuner {
         const Status status = measurer_->Load(number, bundles_[wanted_[number]->problem.op_name]);
         report_.load_seconds += Seconds(Clock::now() - asked).count();
         if (!status.ok()) {
-          Warn(fmt::format("{}: not tuned: {}", wanted_[number]->problem.ToString(),
-                           status.message()));
+          const std::string& problem = wanted_[number]->problem.ToString();
+          Warn(fmt::format("{}: not tuned: {}", problem, status.message()));
+          report_.unanswered.push_back(problem + ": not tuned, for the reason above");
           return Status();
         }
         loaded = true;
@@ -277,7 +308,8 @@ class Tuner {
 
   Status Finish(FamilyTune* tune) {
     for (const JournalProblem& problem : tune->state().problems()) Count(problem);
-    const std::vector<TuningRecord> made = Conclude(tune->state());
+    std::vector<TuningRecord> made = Conclude(tune->state());
+    if (options_.revalidate) made = Revalidate(made);
     records_.insert(records_.end(), made.begin(), made.end());
     KB_ASSIGN_OR_RETURN(const std::string written, tune->Publish(made));
     if (!written.empty()) report_.files.push_back(written);
@@ -319,6 +351,7 @@ class Tuner {
   bool cuda_ = false;
   std::unique_ptr<TuneSpace> space_;
   std::vector<SpaceProblem> problems_;
+  std::vector<StaleProblem> stale_;  // with --revalidate
   std::vector<const SpaceProblem*> wanted_;
   std::unique_ptr<References> references_;
   std::unique_ptr<Measurer> measurer_;

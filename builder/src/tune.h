@@ -29,8 +29,9 @@ struct TuneOptions {
   std::chrono::milliseconds budget{0};  // 0: none
   std::string out;                      // folder of records; "": each family's tuning/
   bool resume = false;
-  bool held_out = false;  // instead of the listed problems: the held-out ones
-  std::string replay;     // for tests: no child, answers made from this seed
+  bool revalidate = false;  // instead: stale records, see tune_revalidate.h
+  bool held_out = false;    // instead of the listed problems: the held-out ones
+  std::string replay;       // for tests: no child, answers made from this seed
 };
 
 struct TuneFailure {
@@ -40,6 +41,7 @@ struct TuneFailure {
 struct TuneReport {
   std::string device;
   int problems = 0, measured = 0, skipped = 0;
+  int revalidated = 0;              // stale records that hold for today's code
   int candidates = 0, changed = 0;  // winners that are not the default
   double geometric_gain = 1, best_gain = 1;
   std::string best_problem;
@@ -49,6 +51,8 @@ struct TuneReport {
   double load_seconds = 0;  // of them, waiting for references and copying data
   bool out_of_budget = false;
   std::vector<TuneFailure> failures;
+  // Problems that end without an answer, each with why: no candidate is right, or no data.
+  std::vector<std::string> unanswered;
   std::vector<std::string> files;  // records written
   std::vector<std::string> warnings;
 };

@@ -59,14 +59,12 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-Result<std::unique_ptr<TuneBench>> TuneBench::Load(TuneDevice* device,
-                                                   std::shared_ptr<const Bundle> bundle,
-                                                   const Problem& problem,
-                                                   const std::vector<std::string>& inputs,
-                                                   const std::vector<std::string>& expected) {
+Result<std::unique_ptr<TuneBench>> TuneBench::Load(
+    TuneDevice* device, std::shared_ptr<const Bundle> bundle, const Problem& problem,
+    const std::vector<std::string>& inputs, const std::vector<std::string>& expected, bool rotate) {
   std::unique_ptr<TuneBench> bench(new TuneBench(device, std::move(bundle), problem));
   KB_RETURN_IF_ERROR(bench->MapFiles(inputs, expected));
-  KB_RETURN_IF_ERROR(bench->MakeSets());
+  KB_RETURN_IF_ERROR(bench->MakeSets(rotate));
   return bench;
 }
 
@@ -122,10 +120,10 @@ int64_t TuneBench::SetBytes() const {
 // Together twice the last-level cache, so that a launch finds nothing of the one before it that
 // used the same set. Small problems get as many as one sample may have launches, and on a GPU the
 // cache is flushed before each sample. (Not on a CPU: it takes longer than all the launches.)
-Status TuneBench::MakeSets() {
+Status TuneBench::MakeSets(bool rotate) {
   const int64_t bytes = SetBytes();
   const int64_t room = std::max<int64_t>(1, device_.free_bytes() / 2 / bytes);
-  const int64_t past_cache = (2 * device_.cache_bytes() + bytes - 1) / bytes;
+  const int64_t past_cache = rotate ? (2 * device_.cache_bytes() + bytes - 1) / bytes : 1;
   const int64_t wanted = std::clamp<int64_t>(past_cache, 1, std::min<int64_t>(kMaxSets, room));
   for (int64_t i = 0; i < std::max<int64_t>(wanted, in_out_ ? 2 : 1); ++i) {
     KB_ASSIGN_OR_RETURN(Set set, MakeSet());

@@ -38,12 +38,13 @@ struct Failure {
 class TuneBench {
  public:
   // Files of operands (own dtypes) and results (as Judge wants them); "" where absent.
-  // `results` say what is wanted of each.
+  // `results` say what is wanted of each. rotate: with as many buffers as timing wants.
   static Result<std::unique_ptr<TuneBench>> Load(TuneDevice* device,
                                                  std::shared_ptr<const Bundle> bundle,
                                                  const Problem& problem,
                                                  const std::vector<std::string>& inputs,
-                                                 const std::vector<std::string>& expected);
+                                                 const std::vector<std::string>& expected,
+                                                 bool rotate = true);
   ~TuneBench();
 
   struct Checked {
@@ -76,7 +77,7 @@ class TuneBench {
   TuneBench(TuneDevice* device, std::shared_ptr<const Bundle> bundle, const Problem& problem)
       : device_(*device), bundle_(std::move(bundle)), problem_(problem) {}
   Status MapFiles(const std::vector<std::string>& inputs, const std::vector<std::string>& expected);
-  Status MakeSets();
+  Status MakeSets(bool rotate);
   Result<Set> MakeSet();
   Status Upload(const Set& set);
   Status Restore(const Set& set);  // its in-out operands

@@ -10,6 +10,7 @@
 #include "embed_records.h"
 #include "kbundle/target.h"
 #include "manifest.h"
+#include "tune_problems.h"
 #include "tune_space.h"
 #include "tuning_protocol.h"
 
@@ -37,9 +38,10 @@ std::string WhyRefused(const TuningRecord& record, const Target& target) {
 
 class Check {
  public:
-  Check(TuneSpace* space, const std::vector<FoundRecords>& found) : space_(*space) {
+  Check(const TuneCheckOptions& options, TuneSpace* space, const std::vector<FoundRecords>& found)
+      : options_(options), space_(*space) {
     result_.target = space->work().targets[0].ToString();
-    for (uint32_t i = 0; i < space->work().variants.size(); ++i) uses_[LabelOf(i)] = i;
+    for (uint32_t i = 0; i < space->work().variants.size(); ++i) uses_[space->LabelOf(i)] = i;
     for (const FoundRecords& file : found) Bind(file);
   }
 
@@ -54,18 +56,12 @@ class Check {
   }
 
  private:
-  std::string LabelOf(uint32_t number) const {
-    const VariantUse& use = space_.work().variants[number];
-    const Op& op = *space_.work().ops[use.op].op;
-    const Template& variant = op.templates[use.template_index];
-    return VariantLabel(op, variant, variant.points[use.point], space_.work().targets[use.target]);
-  }
-
   void Bind(const FoundRecords& file) {
     std::set<std::string> drivers;
     std::set<int> protocols;
     for (const TuningRecord& record : file.records) {
       if (record.target != result_.target) continue;
+      if (!options_.op.empty() && record.op != options_.op) continue;
       ++result_.records;
       const std::string name = fmt::format("{}: {} {} ({})", file.path, record.op,
                                            record.problem.dump(), record.device_name());
@@ -98,19 +94,34 @@ class Check {
 
   Status FindMissing() {
     std::set<std::string> recorded;
+    std::set<const Family*> tuned;
     for (const Bound& bound : bound_) {
-      if (bound.problem.ok()) recorded.insert(KeyOf(*bound.problem));
+      if (!bound.problem.ok()) continue;
+      recorded.insert(KeyOf(*bound.problem));
+      tuned.insert(bound.problem->family);
     }
-    KB_ASSIGN_OR_RETURN(const std::vector<SpaceProblem> listed, space_.ListedProblems());
+    KB_ASSIGN_OR_RETURN(const std::vector<SpaceProblem> listed, Wanted());
     std::set<std::string> seen;
     for (const SpaceProblem& one : listed) {
       // Nothing to measure, or nothing to choose from.
       const bool idle = one.candidates.size() < 2 || one.problem.AllResultsEmpty();
       if (idle || one.family->reference.empty() || !seen.insert(KeyOf(one)).second) continue;
+      if (!tuned.empty() && !tuned.contains(one.family)) {
+        ++result_.untuned[one.family->name];
+        continue;
+      }
       ++result_.problems;
       if (!recorded.contains(KeyOf(one))) result_.missing.push_back(one.problem.ToString());
     }
     return Status();
+  }
+
+  // Those of the file, as a tune would take them; else what the manifests list.
+  Result<std::vector<SpaceProblem>> Wanted() {
+    TuneOptions options;
+    options.space.op = options_.op;
+    options.problems_file = options_.problems_file;
+    return AllProblems(options, space_, &result_.notes);
   }
 
   static std::string KeyOf(const SpaceProblem& one) {
@@ -160,12 +171,14 @@ class Check {
     if (use == uses_.end()) return "is gone";
     if (!legal.contains(one.variant)) return "is not legal for this problem any more";
     if (one.fingerprint.empty()) return "";  // it had no code, or was not measured
+    if (one.earlier) return "";              // it lost before the code changed
     const std::string now = space_.FingerprintOf(use->second);
     if (now == one.fingerprint) return "";
     if (now.empty()) return "does not compile by now: " + space_.FailureOf(use->second);
     return fmt::format("has other code by now (fingerprint {}, was {})", now, one.fingerprint);
   }
 
+  const TuneCheckOptions& options_;
   TuneSpace& space_;
   std::map<std::string, uint32_t> uses_;
   std::vector<Bound> bound_;
@@ -205,8 +218,10 @@ Result<std::vector<TargetCheck>> CheckTuning(const TuneCheckOptions& options) {
     space_options.target = target;
     space_options.cache_dir = options.cache_dir;
     space_options.jobs = options.jobs;
+    space_options.op = options.op;
+    space_options.python = options.python;
     KB_ASSIGN_OR_RETURN(const std::unique_ptr<TuneSpace> space, TuneSpace::Open(space_options));
-    KB_ASSIGN_OR_RETURN(TargetCheck check, Check(space.get(), found).Run());
+    KB_ASSIGN_OR_RETURN(TargetCheck check, Check(options, space.get(), found).Run());
     checks.push_back(std::move(check));
   }
   return checks;

@@ -2,6 +2,7 @@
 #ifndef KBUNDLE_BUILDER_TUNE_CHECK_H_
 #define KBUNDLE_BUILDER_TUNE_CHECK_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct TuneCheckOptions {
   std::string target;  // "": each that a record names, or sm_90a; "host": this CPU's
   std::string cache_dir;
   int jobs = 0;
+  std::string op;             // only this one; "" all
+  std::string problems_file;  // JSON lines, instead of the problems that the manifests list
+  std::string python;         // with Triton, as `kbundle build --python`
 };
 
 struct StaleRecord {
@@ -26,6 +30,9 @@ struct TargetCheck {
   int problems = 0;                  // listed, with something to choose from
   int records = 0;                   // of this target
   std::vector<std::string> missing;  // listed problems without a record that can be used
+  // Families that were never tuned for this target beside some that were, and how many problems:
+  // what they list is not missing, manifest order is their choice.
+  std::map<std::string, int> untuned;
   std::vector<StaleRecord> stale;
   std::vector<StaleRecord> refused;  // of a device that cannot run the target
   std::vector<std::string> notes;    // worth knowing, and no fault

@@ -17,6 +17,8 @@
 #include <fstream>
 #include <utility>
 
+#include "watchdog.h"
+
 namespace kbundle::builder {
 namespace {
 
@@ -115,6 +117,7 @@ Result<std::unique_ptr<Child>> Child::Start(const ChildStart& start) {
   }
   if (pid == 0) RunChild(program, pipes, parent);
   setpgid(pid, pid);  // whichever of the two comes first
+  WatchGroup(pid);
   std::unique_ptr<Child> child(new Child);
   child->pid_ = pid;
   child->requests_ = pipes.Take(1);
@@ -134,6 +137,7 @@ Child::~Child() {
 void Child::Kill() {
   if (pid_ <= 0) return;
   kill(-pid_, SIGKILL);  // also after it ended: what it started dies with it
+  ForgetGroup(pid_);
   Reap();
 }
 

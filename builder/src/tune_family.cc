@@ -10,18 +10,17 @@ namespace kbundle::builder {
 
 Result<std::unique_ptr<FamilyTune>> FamilyTune::Open(const std::string& folder,
                                                      const std::string& target,
-                                                     const nlohmann::json& facts, bool resume) {
+                                                     const nlohmann::json& facts,
+                                                     const std::string& purpose) {
   std::unique_ptr<FamilyTune> made(new FamilyTune());
   if (!folder.empty()) {
     KB_RETURN_IF_ERROR(MakeFolders(folder));
     const std::string device = facts.value("name", ""), stem = folder + "/" + DeviceSlug(device);
     made->records_ = stem + ".jsonl";
-    KB_ASSIGN_OR_RETURN(made->journal_, JournalFile::Open(stem + ".journal"));
-    if (resume) {
-      KB_ASSIGN_OR_RETURN(made->state_, made->journal_->Take(target, device));
-    } else {
-      KB_RETURN_IF_ERROR(made->journal_->Empty());
-    }
+    // One a target: what was measured for another has no part in this tune.
+    KB_ASSIGN_OR_RETURN(made->journal_,
+                        JournalFile::Open(stem + "." + target + purpose + ".journal"));
+    KB_ASSIGN_OR_RETURN(made->state_, made->journal_->Take(target, device));
   }
   KB_RETURN_IF_ERROR(made->Enter(StartEvent(target, facts, kDefaultSeed)));
   return made;
@@ -48,7 +47,11 @@ Result<std::string> FamilyTune::Publish(std::vector<TuningRecord> records) {
     KB_RETURN_IF_ERROR(PublishFile(records_, RecordsText(std::move(records)), Durability::kDisk));
     written = records_;
   }
-  journal_->Remove();
+  if (state_.HasUnfinished()) {
+    KB_RETURN_IF_ERROR(Enter(PublishedEvent()));
+  } else {
+    journal_->Remove();
+  }
   return written;
 }
 

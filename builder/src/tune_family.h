@@ -15,11 +15,13 @@ namespace kbundle::builder {
 // One thread.
 class FamilyTune {
  public:
-  // Enters the start on a device with these facts. folder: of journal and records; "": nothing is
-  // written. resume: after what the journal holds, else in its place.
+  // Enters the start on a device with these facts, after what an earlier tune left in the journal.
+  // folder: of journal and records; "": nothing is written. purpose: tunes of another ("") keep a
+  // journal of their own.
   static Result<std::unique_ptr<FamilyTune>> Open(const std::string& folder,
                                                   const std::string& target,
-                                                  const nlohmann::json& facts, bool resume);
+                                                  const nlohmann::json& facts,
+                                                  const std::string& purpose);
 
   // The journal first: what is not in it has not happened.
   Status Enter(const nlohmann::json& event);
@@ -28,8 +30,9 @@ class FamilyTune {
     return state_.problems()[static_cast<size_t>(number)].log;
   }
 
-  // These, made from the state, take the place of what was there of the same problems and device,
-  // and the journal is gone. The path of the records; "" where nothing was written.
+  // These, made from the state, take the place of what was there of the same problems and device.
+  // The journal is gone then, unless it holds measurements of a problem that is not done. The path
+  // of the records; "" where nothing was written.
   Result<std::string> Publish(std::vector<TuningRecord> records);
 
  private:

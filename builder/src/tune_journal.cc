@@ -31,25 +31,20 @@ Result<TuningState> JournalFile::Take(const std::string& target, const std::stri
   KB_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_));
   auto journal = Replay(text, path_);
   if (!journal.ok()) {
-    return std::move(journal).status().Annotate("resuming; delete the journal to tune afresh");
+    return std::move(journal).status().Annotate(
+        "going on after an earlier tune; move its journal away to begin anew");
   }
   const TuningState& state = journal->state;
   const std::string name = state.started() ? state.device().value("name", "") : device;
   if (state.started() && (state.target() != target || name != device)) {
     return FailedPrecondition(
-        fmt::format("resuming {}: it is of {} on {}, this is {} on {}; go on there, or tune afresh "
-                    "without --resume",
+        fmt::format("the journal {} is of {} on {}, this is {} on {}; go on there, or move it away",
                     path_, state.target(), name, target, device));
   }
   if (ftruncate(fd_, static_cast<off_t>(journal->good_bytes)) != 0) {
     return Unavailable("cutting the unfinished line off the journal " + path_);
   }
   return std::move(journal->state);
-}
-
-Status JournalFile::Empty() {
-  if (ftruncate(fd_, 0) == 0) return Status();
-  return Unavailable(fmt::format("emptying the journal {}: {}", path_, std::strerror(errno)));
 }
 
 Status JournalFile::Append(const std::string& line) {

@@ -1,4 +1,5 @@
-// The journal's file: opened once, appended to, gone when the records are written.
+// The journal's file: opened once, appended to and never emptied; gone when the records hold what
+// it says.
 #ifndef KBUNDLE_BUILDER_TUNE_JOURNAL_H_
 #define KBUNDLE_BUILDER_TUNE_JOURNAL_H_
 
@@ -19,10 +20,9 @@ class JournalFile {
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  // What it says so far; the line that a kill cut short is cut off. kFailedPrecondition: it is of
-  // another device or target.
+  // What it says so far; the line that a kill cut short is cut off. An error says how to set it
+  // aside.
   Result<TuningState> Take(const std::string& target, const std::string& device);
-  Status Empty();
   // One write: a kill leaves the line or not, or cut short at the end of the file.
   Status Append(const std::string& line);
   void Remove();  // the records hold it all

@@ -64,6 +64,7 @@ Status ChildMeasurer::LoadInChild() {
                     {"problem", ProblemToJson(outline_, problems_[number_]->problem)},
                     {"inputs", files_.inputs},
                     {"expected", files_.expected},
+                    {"rotate", options_.rotate},
                     {"memory_limit", options_.memory_bytes}}
                    .dump());
   const Child::Answer answer = child_->Read(Child::Clock::now() + kLoadLimit);

@@ -59,6 +59,8 @@ struct MeasurerOptions {
   int64_t memory_bytes = int64_t{1} << 30;  // that a candidate may take beyond the problem's data
   int64_t output_bytes = 1 << 20;
   double sample_ns = 200'000;  // a sample spans at least this, in many launches if need be
+  bool rotate =
+      true;  // buffers, so that times are of data in memory; only checking needs no others
 };
 
 class ChildMeasurer : public Measurer {

@@ -10,13 +10,15 @@
 namespace kbundle::builder {
 namespace {
 
-Result<std::vector<SpaceProblem>> NamedProblems(const TuneOptions& options,
-                                                const TuneSpace& space) {
+Result<std::vector<SpaceProblem>> NamedProblems(const TuneOptions& options, const TuneSpace& space,
+                                                std::vector<std::string>* warnings) {
   const Bundle& bundle = space.outline();
+  int passed_over = 0;
   KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems,
                       options.problem.empty()
-                          ? ReadProblemFile(options.problems_file, bundle)
+                          ? ReadProblemFile(options.problems_file, bundle, &passed_over)
                           : ParseProblems(options.problem, "--problem", bundle));
+  if (passed_over > 0) warnings->push_back(PassedOver(passed_over, options.problems_file));
   std::vector<SpaceProblem> named;
   for (const Problem& problem : problems) {
     if (!options.space.op.empty() && problem.op_name != options.space.op) continue;
@@ -24,13 +26,6 @@ Result<std::vector<SpaceProblem>> NamedProblems(const TuneOptions& options,
     named.push_back(std::move(made));
   }
   return named;
-}
-
-Result<std::vector<SpaceProblem>> AllProblems(const TuneOptions& options, const TuneSpace& space) {
-  if (!options.problem.empty() || !options.problems_file.empty()) {
-    return NamedProblems(options, space);
-  }
-  return options.held_out ? space.HeldOutProblems() : space.ListedProblems();
 }
 
 void ChooseCandidates(const std::vector<std::string>& only, SpaceProblem* problem) {
@@ -55,9 +50,17 @@ std::vector<SpaceProblem> SpreadOverOps(std::vector<SpaceProblem> problems) {
 
 }  // namespace
 
+Result<std::vector<SpaceProblem>> AllProblems(const TuneOptions& options, const TuneSpace& space,
+                                              std::vector<std::string>* warnings) {
+  if (!options.problem.empty() || !options.problems_file.empty()) {
+    return NamedProblems(options, space, warnings);
+  }
+  return options.held_out ? space.HeldOutProblems() : space.ListedProblems();
+}
+
 Result<std::vector<SpaceProblem>> ProblemsToTune(const TuneOptions& options, const TuneSpace& space,
                                                  std::vector<std::string>* warnings) {
-  KB_ASSIGN_OR_RETURN(std::vector<SpaceProblem> problems, AllProblems(options, space));
+  KB_ASSIGN_OR_RETURN(std::vector<SpaceProblem> problems, AllProblems(options, space, warnings));
   std::set<std::string> keys;
   std::vector<SpaceProblem> wanted;
   for (SpaceProblem& problem : problems) {

@@ -36,7 +36,8 @@ try:
     import numpy as np
 except ImportError as missing:
     answer({"error": f"{sys.executable}: {missing}; the float64 references need numpy and "
-                     "ml_dtypes: pip install them there, or name another Python with --python"})
+                     f"ml_dtypes: {sys.executable} -m pip install numpy ml_dtypes, or name "
+                     "another Python with --python"})
     sys.exit(3)
 
 NUMPY = {"bool": np.bool_, "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16,

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choose_python.h"
+#include "files.h"
 #include "kbundle/bundle_generated.h"
 #include "problem_json.h"
 #include "process.h"

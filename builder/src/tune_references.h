@@ -18,7 +18,7 @@
 namespace kbundle::builder {
 
 struct ReferenceOptions {
-  std::string python;               // "": $KBUNDLE_PYTHON, .venv of the working folder, python3
+  std::string python;               // "": as ChoosePython has it
   int children = 0;                 // 0: by the number of CPUs
   int64_t memory_bytes = 0;         // that all of it may take; 0: two thirds of what is free
   std::chrono::seconds limit{900};  // of one problem

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "add_problems.h"
 #include "build.h"
 #include "check_variants.h"
 #include "compile_all.h"
+#include "files.h"
 #include "find_tools.h"
 #include "fingerprint.h"
 #include "kbundle/nearest.h"
@@ -16,6 +18,7 @@
 #include "outline.h"
 #include "pack.h"
 #include "problem_json.h"
+#include "problem_points.h"
 #include "process.h"
 #include "schedule.h"
 #include "tune_child.h"
@@ -23,23 +26,19 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr size_t kShownLog = 600;
+// Of a compiler's log: its first words are the error, its last ones how to see it again.
+constexpr size_t kShownFirst = 1500, kShownLast = 500;
 
 class Silent : public Reporter {
  public:
   void Progress(int, int, const std::string&) override {}
   void Note(const std::string&) override {}
   void Failure(const std::string&) override {}
+  void Warn(const std::string&) override {}
 };
 
 const Template& TemplateOf(const Work& work, const VariantUse& use) {
   return work.ops[use.op].op->templates[use.template_index];
-}
-
-std::string LabelOf(const Work& work, const VariantUse& use) {
-  const Template& variant = TemplateOf(work, use);
-  return VariantLabel(*work.ops[use.op].op, variant, variant.points[use.point],
-                      work.targets[use.target]);
 }
 
 // The units that hold its code.
@@ -58,8 +57,9 @@ std::vector<std::string> Environment(std::chrono::seconds limit) {
   return all;
 }
 
-std::string LastPart(const std::string& log) {
-  return log.size() <= kShownLog ? log : "..." + log.substr(log.size() - kShownLog);
+std::string EndsOf(const std::string& log) {
+  if (log.size() <= kShownFirst + kShownLast) return log;
+  return log.substr(0, kShownFirst) + "\n...\n" + log.substr(log.size() - kShownLast);
 }
 
 }  // namespace
@@ -72,9 +72,21 @@ Result<std::unique_ptr<TuneSpace>> TuneSpace::Open(const SpaceOptions& options) 
   KB_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make());
   space->folder_ = std::make_unique<TemporaryFolder>(std::move(folder));
   KB_ASSIGN_OR_RETURN(ObjectStore store, ObjectStore::Open(options.cache_dir));
+  if (Status refused = store.refusal(); !refused.ok()) {
+    return std::move(refused).Annotate(
+        "tuning passes code through the cache, which cannot be written; --cache names another");
+  }
   space->store_ = std::make_unique<ObjectStore>(std::move(store));
   KB_RETURN_IF_ERROR(space->PackOutline());
+  if (!options.add.empty()) KB_RETURN_IF_ERROR(space->AddFile());
   return space;
+}
+
+std::string TuneSpace::LabelOf(uint32_t number) const {
+  const VariantUse& use = work_.variants[number];
+  const Template& variant = TemplateOf(work_, use);
+  return VariantLabel(*work_.ops[use.op].op, variant, variant.points[use.point],
+                      work_.targets[use.target]);
 }
 
 TuneSpace::~TuneSpace() {
@@ -88,17 +100,30 @@ Status TuneSpace::ReadFamilies(const SpaceOptions& options) {
     KB_ASSIGN_OR_RETURN(Family family, ReadManifest(manifest));
     families_.push_back(std::move(family));
   }
-  KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options.target));
+  return PlanFamilies();
+}
+
+Status TuneSpace::PlanFamilies() {
+  KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options_.target));
   KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}));
   if (!work_.variants.empty()) return Status();
-  return InvalidArgument(
-      fmt::format("no variant of these manifests is for {}; nothing to tune", options.target));
+  return NotFound(
+      fmt::format("no variant of these manifests is for {}; nothing to measure", options_.target));
 }
 
 Status TuneSpace::PackOutline() {
   KB_ASSIGN_OR_RETURN(outline_,
                       OutlineBundle(work_, *store_, "outline", folder_->path() + "/outline.kb"));
   return Status();
+}
+
+Status TuneSpace::AddFile() {
+  KB_ASSIGN_OR_RETURN(passed_over_, AddProblems(options_.add, *outline_, &families_));
+  for (Family& family : families_) {
+    for (Op& op : family.ops) SetProblemPoints(&op);
+  }
+  KB_RETURN_IF_ERROR(PlanFamilies());
+  return PackOutline();
 }
 
 Result<std::vector<SpaceProblem>> TuneSpace::ListedProblems() const {
@@ -148,7 +173,7 @@ Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
     const VariantUse& use = work_.variants[i];
     if (work_.ops[use.op].op->name != problem.op_name) continue;
     made.family = work_.ops[use.op].family;
-    uses[LabelOf(work_, use)] = i;
+    uses[LabelOf(i)] = i;
   }
   const auto selected = Select(*outline_, problem, device_);
   if (!selected.ok()) {
@@ -222,7 +247,7 @@ void TuneSpace::CompileUnit(uint32_t unit) {
   if (!result.ok()) {
     failure = result.status().message();
   } else if (!result->ok()) {
-    failure = result->Describe() + ": " + LastPart(result->output);
+    failure = result->Describe() + ": " + EndsOf(result->output);
   }
   const std::lock_guard lock(mutex_);
   failures_[unit] = std::move(failure);
@@ -246,12 +271,13 @@ Status TuneSpace::StartCompiling(const std::vector<uint32_t>& uses) {
     KB_ASSIGN_OR_RETURN(const UnitInputs inputs, keys.Make(work_.units[unit]));
     const auto bytes = store_->Get("objects", inputs.key);
     const auto object = bytes ? ParseObject(*bytes) : Result<Object>(NotFound(""));
-    if (object.ok() && keys.ChangedRead(*object).empty()) {
+    if (object.ok() && keys.ChangedRead(inputs, *object).empty()) {
       failures_[unit] = "";
     } else {
       missing.push_back(unit);
     }
   }
+  if (compiler_.joinable()) compiler_.join();  // of an earlier list, done or not
   compiler_ = std::thread([this, missing] {
     RunJobs(static_cast<int>(missing.size()), options_.jobs, stop_,
             [&](int i) { CompileUnit(missing[static_cast<size_t>(i)]); });
@@ -280,6 +306,16 @@ std::string TuneSpace::FailureOf(uint32_t use) {
 std::string TuneSpace::FingerprintOf(uint32_t use) const {
   const auto found = fingerprints_.find(use);
   return found == fingerprints_.end() ? "" : found->second;
+}
+
+std::set<std::string> TuneSpace::DigestsOf(uint32_t use) const {
+  std::set<std::string> digests;
+  for (uint32_t unit : UnitsOf(work_.variants[use])) {
+    if (const auto found = digests_.find(unit); found != digests_.end()) {
+      digests.insert(found->second);
+    }
+  }
+  return digests;
 }
 
 // The same work with these variants alone, of which the code is there.
@@ -331,13 +367,20 @@ Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   UnitBuilder builder(options, &only, &context_, store_.get(), &digests, &silent);
   KB_RETURN_IF_ERROR(builder.LookUp());
   if (builder.missing() > 0) {
-    return Unavailable("the object store lost what was just compiled: " + store_->folder());
+    const Status refused = store_->refusal();
+    return Unavailable("the object store lost what was just compiled: " + store_->folder() +
+                       (refused.ok() ? "" : "; " + refused.message()));
   }
   LeaveOutRefused(builder.objects(), &there, &only);
   if (there.empty()) return NotFound("a library refuses all of the variants");
   for (size_t i = 0; i < there.size(); ++i) {
     const VariantUse& use = only.variants[i];
     fingerprints_[there[i]] = Fingerprint(only, use, builder.objects());
+    const std::vector<uint32_t>& units_here = work_.variants[there[i]].units;
+    for (size_t step = 0; step < use.units.size(); ++step) {
+      if (use.units[step] == kNoUnit) continue;
+      digests_[units_here[step]] = ToHex(builder.objects()[use.units[step]].sha256);
+    }
   }
   PackInput input;
   input.name = fmt::format("tune{}", bundles_);

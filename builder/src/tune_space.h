@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "compile.h"
-#include "files.h"
 #include "kbundle/bundle.h"
 #include "object_store.h"
+#include "temporary_folder.h"
 #include "work.h"
 
 namespace kbundle::builder {
@@ -30,6 +30,7 @@ struct SpaceOptions {
   std::vector<std::string> paths;
   std::string target;  // "sm_90a", "x86-64-v3"
   std::string op;      // only this one; "" all
+  std::string add;     // a file of problems to list beside the manifests' own; "" none
   std::string cache_dir;
   int jobs = 0;
   std::string python;  // with Triton, as `kbundle build --python`
@@ -56,9 +57,12 @@ class TuneSpace {
   const Bundle& outline() const { return *outline_; }
   const Device& device() const { return device_; }
   const Work& work() const { return work_; }
+  const SpaceOptions& options() const { return options_; }
+  std::string LabelOf(uint32_t use) const;  // its id
   const std::vector<Family>& families() const { return families_; }
   const CompileContext& context() const { return context_; }
   const ObjectStore& store() const { return *store_; }
+  int passed_over() const { return passed_over_; }  // problems in SpaceOptions::add
 
   // Those that the manifests list. kInvalidArgument: the op named in the options does not exist.
   Result<std::vector<SpaceProblem>> ListedProblems() const;
@@ -76,13 +80,17 @@ class TuneSpace {
   std::string FailureOf(uint32_t use);
   // Of its code, once it is packed; "" where there is none.
   std::string FingerprintOf(uint32_t use) const;
+  // SHA-256 of its code objects, as far as a variant that has them too is packed.
+  std::set<std::string> DigestsOf(uint32_t use) const;
   // How to see it again.
   std::string CompileCommand(uint32_t use);
 
  private:
   TuneSpace() = default;
   Status ReadFamilies(const SpaceOptions& options);
+  Status PlanFamilies();
   Status PackOutline();
+  Status AddFile();
   void KeepListed(SpaceProblem* problem) const;
   Result<std::vector<SpaceProblem>> ProblemsListedBy(const Bundle& bundle) const;
   std::vector<std::string> CompileWords(const std::string& program, uint32_t unit) const;
@@ -106,7 +114,8 @@ class TuneSpace {
   std::atomic<bool> stop_{false};
   std::thread compiler_;
   std::map<uint32_t, std::string> fingerprints_;  // by variant
-  int bundles_ = 0;
+  std::map<uint32_t, std::string> digests_;       // by unit
+  int bundles_ = 0, passed_over_ = 0;
 };
 
 }  // namespace kbundle::builder

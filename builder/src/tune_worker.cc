@@ -73,8 +73,9 @@ class Worker {
     getrlimit(RLIMIT_AS, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_AS, &limit);
-    KB_ASSIGN_OR_RETURN(bench_, TuneBench::Load(device_.get(), bundle_, problem,
-                                                request.at("inputs"), request.at("expected")));
+    KB_ASSIGN_OR_RETURN(bench_,
+                        TuneBench::Load(device_.get(), bundle_, problem, request.at("inputs"),
+                                        request.at("expected"), request.value("rotate", true)));
     const int64_t memory = request.value("memory_limit", int64_t{0});
     if (memory > 0 && device_->kind() == Device::Kind::kHost) LimitAddressSpace(4 * memory);
     return Status();

@@ -58,7 +58,7 @@ TuningRecord RecordOf(const TuningState& state, const JournalProblem& problem,
   record.problem = {{"operands", problem.problem.value("operands", Json::object())},
                     {"attributes", problem.problem.value("attributes", Json::object())}};
   record.target = state.target();
-  record.device = state.device();
+  record.device = problem.device;
   record.state = problem.state;
   record.protocol = kProtocol;
   record.winner = log.candidates[verdict.winner].variant;
@@ -104,12 +104,15 @@ Json StartEvent(const std::string& target, const Json& device, uint64_t seed) {
 }
 
 Json ProblemEvent(int number, const Json& problem,
-                  const std::vector<std::pair<std::string, std::string>>& candidates) {
+                  const std::vector<std::pair<std::string, std::string>>& candidates, bool anew) {
   Json list = Json::array();
   for (const auto& [variant, fingerprint] : candidates) {
     list.push_back(Json::array({variant, fingerprint}));
   }
-  return {{"event", "problem"}, {"number", number}, {"problem", problem}, {"candidates", list}};
+  Json event = {
+      {"event", "problem"}, {"number", number}, {"problem", problem}, {"candidates", list}};
+  if (anew) event["anew"] = true;
+  return event;
 }
 
 Json CheckedEvent(int number, const std::string& variant, int64_t workspace) {
@@ -137,6 +140,8 @@ Json SamplesEvent(int number, const std::string& variant, int round, const std::
           {"round", round},     {"ns", rounded},    {"state", state}};
 }
 
+Json PublishedEvent() { return {{"event", "published"}}; }
+
 Json DoneEvent(int number) { return {{"event", "done"}, {"number", number}}; }
 
 // Bytes of a compiler's or a driver's message that are no UTF-8 must not end the tune.
@@ -151,12 +156,28 @@ int TuningState::NumberOf(const Json& problem) const {
   return static_cast<int>(problems_.size());
 }
 
+bool TuningState::HasUnfinished() const {
+  return std::any_of(problems_.begin(), problems_.end(), [](const JournalProblem& problem) {
+    const auto& candidates = problem.log.candidates;
+    const bool begun = std::any_of(candidates.begin(), candidates.end(), [](const auto& one) {
+      return one.checked || !one.samples.empty();
+    });
+    return begun && NextStep(problem.log).kind != TuningStep::Kind::kDone;
+  });
+}
+
 Status TuningState::Apply(const Json& event) {
   if (!event.is_object()) return Wrong("an event that is no object");
   const std::string kind = TextOf(event, "event");
   if (kind == "start") return ApplyStart(event);
   if (!started_) return Wrong("it does not begin with a start event");
   if (kind == "problem") return ApplyProblem(event);
+  if (kind == "published") {
+    for (JournalProblem& problem : problems_) {
+      problem.published |= NextStep(problem.log).kind == TuningStep::Kind::kDone;
+    }
+    return Status();
+  }
   if (kind == "checked" || kind == "failed" || kind == "samples" || kind == "done") {
     return ApplyMeasurement(kind, event);
   }
@@ -168,8 +189,7 @@ Status TuningState::ApplyStart(const Json& event) {
   const auto device = event.find("device");
   const auto seed = event.find("seed");
   if (NumberIn(event, "protocol", 0) != kProtocol) {
-    return Wrong(
-        fmt::format("of another protocol than {}; begin anew without --resume", kProtocol));
+    return Wrong(fmt::format("of another protocol than {}; move the journal away", kProtocol));
   }
   if (target.empty() || device == event.end() || !device->is_object() ||
       TextOf(*device, "name").empty() || seed == event.end() || !seed->is_number_unsigned()) {
@@ -177,15 +197,14 @@ Status TuningState::ApplyStart(const Json& event) {
   }
   if (started_ && (target != target_ || TextOf(*device, "name") != TextOf(device_, "name"))) {
     return FailedPrecondition(
-        fmt::format("journal: measured for {} on {}, this is {} on {}; begin anew without --resume",
+        fmt::format("journal: measured for {} on {}, this is {} on {}; move the journal away",
                     target_, TextOf(device_, "name"), target, TextOf(*device, "name")));
   }
   if (started_ && seed->get<uint64_t>() != seed_) {
-    return Wrong(fmt::format("of seed {}, this is {}; use the same or begin anew without --resume",
-                             seed_, seed->get<uint64_t>()));
+    return Wrong(fmt::format("of seed {}, this is {}; use the same or move the journal away", seed_,
+                             seed->get<uint64_t>()));
   }
-  // Records carry the facts of the first session: resuming must not change them.
-  if (!started_) device_ = *device;
+  device_ = *device;
   started_ = true;
   target_ = target;
   seed_ = seed->get<uint64_t>();
@@ -203,6 +222,7 @@ Status TuningState::ApplyProblem(const Json& event) {
   JournalProblem fresh;
   fresh.problem = *problem;
   fresh.log.seed = seed_;
+  fresh.device = device_;  // a record carries the facts of the session that began it
   for (const Json& pair : *candidates) {
     if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
       return Wrong("a candidate that is no pair of variant and fingerprint");
@@ -213,7 +233,7 @@ Status TuningState::ApplyProblem(const Json& event) {
   }
   if (static_cast<size_t>(number) == problems_.size()) {
     problems_.push_back(std::move(fresh));
-  } else if (!SameCandidates(problems_[number].log, fresh.log)) {
+  } else if (event.value("anew", false) || !SameCandidates(problems_[number].log, fresh.log)) {
     problems_[number] = std::move(fresh);
   }
   return Status();
@@ -280,7 +300,7 @@ Result<ReplayedJournal> Replay(std::string_view text, const std::string& path) {
 std::vector<TuningRecord> Conclude(const TuningState& state) {
   std::vector<TuningRecord> records;
   for (const JournalProblem& problem : state.problems()) {
-    if (NextStep(problem.log).kind != TuningStep::Kind::kDone) continue;
+    if (problem.published || NextStep(problem.log).kind != TuningStep::Kind::kDone) continue;
     const TuningVerdict verdict = Judge(problem.log);
     if (verdict.winner < 0) continue;
     records.push_back(RecordOf(state, problem, verdict));

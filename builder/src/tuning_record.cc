@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "files.h"
 #include "kbundle/nearest.h"
@@ -21,6 +20,7 @@ using Ordered = nlohmann::ordered_json;
 
 Ordered CandidateJson(const RecordCandidate& candidate) {
   Ordered json{{"variant", candidate.variant}, {"fingerprint", candidate.fingerprint}};
+  if (candidate.earlier) json["earlier"] = true;
   if (candidate.failed) {
     json["failed"] = Ordered{{"kind", candidate.failed->kind},
                              {"detail", candidate.failed->detail},
@@ -105,6 +105,10 @@ Status ReadCandidate(const Json& json, const std::string& where, RecordCandidate
   Reader reader(json, "a candidate: ");
   reader.Text("variant", &candidate->variant);
   reader.Text("fingerprint", &candidate->fingerprint);
+  if (reader.Has("earlier")) {
+    const Json* earlier = reader.Take("earlier", &Json::is_boolean, "true or false");
+    candidate->earlier = earlier != nullptr && earlier->get<bool>();
+  }
   if (reader.Has("failed")) {
     const Json* failed = reader.Take("failed", &Json::is_object, "an object");
     KB_RETURN_IF_ERROR(reader.Finish(where));
@@ -163,16 +167,6 @@ Status CheckWhole(const TuningRecord& record, const std::string& where) {
     return wrong("the winner is not faster than the default; tune again");
   }
   return Status();
-}
-
-int SamplesOf(const TuningRecord& record) {
-  int samples = 0;
-  for (const RecordCandidate& candidate : record.candidates) samples += candidate.samples;
-  return samples;
-}
-
-auto Evidence(const TuningRecord& record) {
-  return std::tuple(record.protocol, SamplesOf(record), record.candidates.size(), record.Line());
 }
 
 }  // namespace
@@ -300,20 +294,6 @@ std::string RecordsText(std::vector<TuningRecord> records) {
   std::string text;
   for (const TuningRecord& record : records) text += record.Line() + "\n";
   return text;
-}
-
-std::vector<TuningRecord> MergeRecords(const std::vector<TuningRecord>& a,
-                                       const std::vector<TuningRecord>& b) {
-  std::map<std::string, const TuningRecord*> best;
-  for (const auto* records : {&a, &b}) {
-    for (const TuningRecord& record : *records) {
-      const TuningRecord*& kept = best[record.Key()];
-      if (kept == nullptr || Evidence(*kept) < Evidence(record)) kept = &record;
-    }
-  }
-  std::vector<TuningRecord> merged;
-  for (const auto& [key, record] : best) merged.push_back(*record);
-  return merged;
 }
 
 std::string DeviceSlug(std::string_view device_name) {

@@ -12,10 +12,12 @@
 //                   {"variant": ID, "fingerprint": "..", "failed":
 //                    {"kind": "wrong", "detail": "..", "reproduce": "kbundle tune .."}}]}
 //
-// "workspace" is what the candidate asks for, in bytes; left out where that is none, and in records
-// of before it was kept. "state" is how the device was while the samples were taken: the least and
-// the greatest of a number, the texts seen. Candidates stand in manifest order, keys as above,
-// lines sorted; numbers have five digits. Equal records are equal bytes.
+// "earlier": true marks candidates that were not measured again when winner and default were, for
+// other code (see tune_revalidate.h). "workspace" is what the candidate asks for, in bytes; left
+// out where that is none, and in records of before it was kept. "state" is how the device was while
+// the samples were taken: the least and the greatest of a number, the texts seen. Candidates stand
+// in manifest order, keys as above, lines sorted; numbers have five digits. Equal records are equal
+// bytes.
 #ifndef KBUNDLE_BUILDER_TUNING_RECORD_H_
 #define KBUNDLE_BUILDER_TUNING_RECORD_H_
 
@@ -42,6 +44,7 @@ struct RecordCandidate {
   bool dropped = false;
   int64_t workspace = 0;  // bytes
   std::optional<CandidateFailure> failed;
+  bool earlier = false;  // of code and times before `kbundle tune --revalidate`
 };
 
 struct TuningRecord {
@@ -75,13 +78,6 @@ Result<std::vector<TuningRecord>> ReadRecords(const std::string& path,
                                               const std::string& device = "");
 // Sorted lines.
 std::string RecordsText(std::vector<TuningRecord> records);
-
-// The union; of two records of one key the better-evidenced one: higher protocol, then more
-// samples, then more candidates, then the greater text. A record is kept or dropped whole, since
-// times of two sessions (other clocks, another driver) are never compared. Associative,
-// commutative, idempotent.
-std::vector<TuningRecord> MergeRecords(const std::vector<TuningRecord>& a,
-                                       const std::vector<TuningRecord>& b);
 
 // "NVIDIA H200" -> "nvidia-h200": the name of the file, without ".jsonl".
 std::string DeviceSlug(std::string_view device_name);

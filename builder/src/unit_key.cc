@@ -1,5 +1,7 @@
 #include "unit_key.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -81,6 +83,60 @@ const std::string& KeyMaker::FileDigest(const std::string& path) {
   return found->second;
 }
 
+// Which headers there are under #if is not asked: a superset costs a compilation too many.
+std::string KeyMaker::ToolkitDigest(const std::vector<std::string>& included) {
+  std::map<std::string, std::string> reached;  // path to digest
+  std::vector<std::string> pending;
+  const auto reach = [&](const std::string& name, const std::string& beside) {
+    std::vector<std::string> folders = tools_.cuda_includes;
+    folders.insert(folders.begin(), beside);
+    for (const std::string& folder : folders) {
+      const std::string path = folder + "/" + name;
+      if (folder.empty() || FileDigest(path).empty()) continue;
+      if (reached.try_emplace(path, FileDigest(path)).second) pending.push_back(path);
+      return;
+    }
+  };
+  for (const std::string& name : included) reach(name, "");
+  while (!pending.empty()) {
+    const std::string path = std::move(pending.back());
+    pending.pop_back();
+    const auto [names, fresh] = included_.try_emplace(path);
+    if (fresh) {
+      if (const Result<std::string> text = ReadFile(path); text.ok()) {
+        names->second = IncludedNames(*text);
+      }
+    }
+    for (const std::string& name : names->second) reach(name, path.substr(0, path.rfind('/')));
+  }
+  std::vector<std::string> digests;
+  for (const auto& [path, digest] : reached) digests.push_back(digest);
+  std::sort(digests.begin(), digests.end());
+  return digests.empty() ? "" : DigestOf(digests);
+}
+
+// Every Python file of a module that is installed beside Triton; Triton has a digest of its own.
+std::string KeyMaker::ModuleDigest(const std::string& module) {
+  namespace fs = std::filesystem;
+  if (module == "triton" || triton_ == nullptr) return "";
+  const auto [known, fresh] = modules_.try_emplace(module);
+  if (!fresh) return known->second;
+  const std::string& version = triton_->python_version;
+  const fs::path place = fs::path(triton_->python).parent_path().parent_path() / "lib" /
+                         ("python" + version.substr(0, version.rfind('.'))) / "site-packages";
+  std::vector<std::string> files = {(place / (module + ".py")).string()};
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(place / module, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() == ".py") files.push_back(at->path().string());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<std::string> digests;
+  for (const std::string& file : files) digests.push_back(FileDigest(file));
+  std::erase(digests, "");
+  return known->second = digests.empty() ? "" : DigestOf(digests);
+}
+
 Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
   UnitInputs inputs;
   std::vector<std::string> folders = unit.include_folders;
@@ -100,7 +156,13 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
   for (const SourceFile& file : inputs.tree->files) {
     inputs.named.emplace_back(file.name, ToHex(file.digest));
   }
-  // The toolkit's own headers: those named directly; the rest follows its binaries.
+  if (triton) {
+    for (const std::string& name : inputs.tree->external) {
+      const std::string digest = ModuleDigest(name);
+      if (!digest.empty()) inputs.named.emplace_back("module " + name, digest);
+    }
+  }
+  // The toolkit's own headers: those named directly, and all that these include.
   if (unit.compiler != Unit::Compiler::kHost && !triton) {
     for (const std::string& name : inputs.tree->external) {
       for (const std::string& folder : tools_.cuda_includes) {
@@ -108,6 +170,8 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
         if (!digest.empty()) inputs.named.emplace_back(name, digest);
       }
     }
+    if (!inputs.tree->unseen.empty()) return InvalidArgument(inputs.tree->unseen[0]);
+    inputs.toolkit = ToolkitDigest(inputs.tree->external);
   }
   return Finish(unit, std::move(inputs));
 }
@@ -125,8 +189,12 @@ Result<UnitInputs> KeyMaker::Finish(const Unit& unit, UnitInputs inputs) {
   return inputs;
 }
 
-std::string KeyMaker::ChangedRead(const Object& object) {
+std::string KeyMaker::ChangedRead(const UnitInputs& inputs, const Object& object) {
   for (const Object::Read& read : object.reads) {
+    if (read.path == kToolkitHeaders) {
+      if (read.sha256 != inputs.toolkit) return read.path;
+      continue;
+    }
     if (FileDigest(read.path) != read.sha256) return read.path;
   }
   return "";

@@ -22,9 +22,15 @@ struct UnitInputs {
   std::shared_ptr<const SourceTree> tree;
   std::vector<std::pair<std::string, std::string>> named;  // name -> SHA-256 as text
   std::string key;                                         // SHA-256 over them
+  // Over the toolkit's headers that the source reaches: compared with what the object remembers,
+  // since only the compilation knows which toolkit it used.
+  std::string toolkit;
 
   std::string Note() const;  // what WhyChanged compares with the next time
 };
+
+// The name under which an object's `reads` remember UnitInputs::toolkit.
+inline constexpr char kToolkitHeaders[] = "the toolkit's headers";
 
 // Remembers digests for one build. Not thread-safe.
 class KeyMaker {
@@ -36,12 +42,14 @@ class KeyMaker {
 
   Result<UnitInputs> Make(const Unit& unit);
   // "" while every file outside the tree is as the object's compiler read it; else which is not.
-  std::string ChangedRead(const Object& object);
+  std::string ChangedRead(const UnitInputs& inputs, const Object& object);
 
  private:
   Result<UnitInputs> Finish(const Unit& unit, UnitInputs inputs);
   Result<Sha256Digest> Compiler(const Unit& unit);
   Result<Sha256Digest> Triton();
+  std::string ToolkitDigest(const std::vector<std::string>& included);
+  std::string ModuleDigest(const std::string& module);
   const std::string& FileDigest(const std::string& path);  // "" when it cannot be read
 
   const Toolchain& tools_;
@@ -49,7 +57,8 @@ class KeyMaker {
   const CudnnLibraries* cudnn_;
   ToolDigests& digests_;
   SourceReader reader_;
-  std::map<std::string, std::string> files_;
+  std::map<std::string, std::string> files_, modules_;
+  std::map<std::string, std::vector<std::string>> included_;  // by path of a header, what it names
 };
 
 // "first build", "forward.cuh changed", "compiler changed, flags changed"; `note`: UnitInputs::Note

@@ -5,13 +5,14 @@ Everything but arrays is part of the compiled program.
 """
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 
-from kbundle import Error, _spec
-from kbundle.families.attention import _LAYOUTS, _call, _check_arrays, _lengths, _sight
+from kbundle import Error, _dtypes
+from kbundle.families.attention import _call
+from kbundle.families.attention_arguments import LAYOUTS, check_arrays, lengths_of, scale_of, sight
+from kbundle.jax import _arguments
 
 __all__ = ["fp8_dot_product_attention"]
 
@@ -25,23 +26,23 @@ def fp8_dot_product_attention(query, key, value, *, query_descale, key_descale, 
     output_scale, are rounded to query's dtype. Scales are numbers or f32 scalars on the device. The largest magnitudes
     are those before scaling, f32. There is no gradient: asking for one is an error.
     """
-    if layout not in _LAYOUTS:
-        raise ValueError("fp8_dot_product_attention: layout=%r; it is \"BTNH\" or \"BNTH\"" % (layout,))
+    where = "fp8_dot_product_attention"
+    _arguments.choice(where, "layout", layout, tuple(LAYOUTS))
     arrays = [jnp.asarray(x) for x in (query, key, value)]
     if arrays[0].ndim != 4:
         raise ValueError("fp8_dot_product_attention: query %s; it has the four axes of the layout" % (arrays[0].shape,))
     try:
-        _check_arrays(*arrays, layout == "BTNH", (jnp.float8_e4m3fn, jnp.float8_e5m2))
-        mask_kind, window = _sight(is_causal, local_window_size)
+        check_arrays(where, *arrays, layout == "BTNH", (jnp.float8_e4m3fn, jnp.float8_e5m2))
+        mask_kind, window = sight(where, is_causal, local_window_size)
     except NotImplementedError as error:
         raise Error("UNIMPLEMENTED", "fp8_dot_product_attention: %s" % error) from None
     batch = arrays[0].shape[0]
     scale_s = jnp.asarray(probability_scale, jnp.float32)
     numbers = [jnp.asarray(x, jnp.float32) for x in (query_descale, key_descale, value_descale, 1 / scale_s, scale_s, output_scale)]
-    lengths = (_lengths("query_seq_lengths", query_seq_lengths, batch),
-               _lengths("key_value_seq_lengths", key_value_seq_lengths, batch))
-    attributes = dict(dtype=_spec.dtype_name(arrays[0].dtype), layout=_LAYOUTS[layout], mask=mask_kind, window=window,
-                      scale=1 / math.sqrt(arrays[0].shape[-1]) if scale is None else float(scale))
+    lengths = (lengths_of(where, "query_seq_lengths", query_seq_lengths, batch),
+               lengths_of(where, "key_value_seq_lengths", key_value_seq_lengths, batch))
+    attributes = dict(dtype=_dtypes.dtype_name(arrays[0].dtype), layout=LAYOUTS[layout], mask=mask_kind, window=window,
+                      scale=scale_of(where, scale, arrays[0].shape[-1]))
     return _fp8_attention(tuple(sorted(attributes.items())), *arrays, *numbers, *lengths)
 
 

@@ -6,15 +6,14 @@ this file. Everything but arrays is part of the compiled program.
 
 import collections
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from kbundle import Error, default_bundle
-from kbundle.families.attention import _score_modifier, _sight
-from kbundle.jax import call
+from kbundle.families.attention_arguments import DTYPES, scale_of, score_modifier, sight
+from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import same_axes
 
 __all__ = ["ragged_dot_product_attention"]
@@ -42,24 +41,27 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     score_mod           as of dot_product_attention; `q` and `k` count from the beginning of their sequence, `b` sequences
     deterministic       gradients of the same inputs are the same bits
     """
+    where = "ragged_dot_product_attention"
+    deterministic = _arguments.flag(where, "deterministic", deterministic)
+    return_residual = _arguments.flag(where, "return_residual", return_residual)
     arrays = [jnp.asarray(x) for x in (query, key, value)]
     _check_arrays(*arrays)
-    bounds = {"max_queries": _bound("max_query_length", max_query_length),
-              "max_keys": _bound("max_key_value_length", max_key_value_length)}
+    bounds = {"max_queries": _arguments.integer(where, "max_query_length", max_query_length, least=1),
+              "max_keys": _arguments.integer(where, "max_key_value_length", max_key_value_length, least=1)}
     try:
-        mask, window = _sight(is_causal, local_window_size)
+        mask, window = sight(where, is_causal, local_window_size)
     except NotImplementedError as error:
         raise Error("UNIMPLEMENTED", "ragged_dot_product_attention: %s" % error) from None
-    modifier, tensors = _score_modifier(score_mod, score_values)
+    modifier, tensors = score_modifier(where, score_mod, score_values)
     extra = _Extra(_offsets("query_offsets", query_offsets), _offsets("key_value_offsets", key_value_offsets), *tensors)
     if extra.q_offsets.shape != extra.kv_offsets.shape:
         raise ValueError("ragged_dot_product_attention: query_offsets are of %d sequences, key_value_offsets of %d"
                          % (len(extra.q_offsets) - 1, len(extra.kv_offsets) - 1))
-    attributes = dict(scale=1 / math.sqrt(query.shape[-1]) if scale is None else float(scale), mask=mask, window=window,
+    attributes = dict(scale=scale_of(where, scale, arrays[0].shape[-1]), mask=mask, window=window,
                       **bounds, **modifier)
     leaves, tree = jax.tree.flatten((arrays, extra))
     arrays, extra = jax.tree.unflatten(tree, same_axes(leaves))
-    out, stats = _attention(tuple(sorted(attributes.items())), bool(deterministic), *arrays, extra)
+    out, stats = _attention(tuple(sorted(attributes.items())), deterministic, *arrays, extra)
     return (out, jax.lax.stop_gradient(stats)) if return_residual else out
 
 
@@ -70,15 +72,9 @@ def _check_arrays(query, key, value):
                          "features only, and query has those of key" % shapes)
     if 0 in query.shape + key.shape + value.shape or query.shape[1] % key.shape[1]:
         raise ValueError("ragged_dot_product_attention: %s; none is empty, and query heads are a multiple of key heads" % shapes)
-    if not query.dtype == key.dtype == value.dtype or query.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
+    if not query.dtype == key.dtype == value.dtype or query.dtype not in DTYPES:
         raise Error("UNIMPLEMENTED", "ragged_dot_product_attention: query is %s, key %s, value %s; the kernels take one of float32, "
                     "float16 and bfloat16" % (query.dtype, key.dtype, value.dtype))
-
-
-def _bound(name, length):
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise ValueError("ragged_dot_product_attention: %s=%r; it is a Python integer of at least 1" % (name, length))
-    return length
 
 
 def _offsets(name, offsets):

@@ -27,23 +27,23 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Of rows of sequences without keys, where cuDNN writes NaN: o is 0, stats (null unless wanted)
-// -inf. A warp takes a row.
-template <typename T>
+// -inf. A block takes kRows rows of a sequence, q_bound at most: whose row it is needs no search.
+template <typename T, int kRows>
 __global__ void __launch_bounds__(256)
     ragged_clear_keyless(T* o, float* stats, const int* q_offsets, const int* kv_offsets,
-                         int sequences, int q_total, int kv_total, int q_bound, int kv_bound,
-                         int heads, int columns) {
-  const int row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
-  bool keyless = false;
-  for (int b = 0; row < q_total && b < sequences; ++b) {
-    const Rows rows = RowsOf(q_offsets, b, q_total, q_bound);
-    const bool owns = row >= rows.first && row - rows.first < rows.count;
-    if (owns) keyless = RowsOf(kv_offsets, b, kv_total, kv_bound).count == 0;
+                         int q_total, int kv_total, int q_bound, int kv_bound, int heads,
+                         int columns) {
+  const int blocks = (q_bound + kRows - 1) / kRows;
+  const int sequence = blockIdx.x / blocks, first = blockIdx.x % blocks * kRows;
+  if (RowsOf(kv_offsets, sequence, kv_total, kv_bound).count != 0) return;
+  const Rows rows = RowsOf(q_offsets, sequence, q_total, q_bound);
+  const int end = min(first + kRows, rows.count), lane = threadIdx.x % 32;
+  for (int i = first + threadIdx.x / 32; i < end; i += 8) {
+    const int row = rows.first + i;
+    ClearRow(o, row, heads * columns, lane);
+    for (int h = lane; stats != nullptr && h < heads; h += 32)
+      stats[static_cast<int64>(row) * heads + h] = -Infinity();
   }
-  if (!keyless) return;
-  ClearRow(o, row, heads * columns, lane);
-  for (int h = lane; stats != nullptr && h < heads; h += 32)
-    stats[static_cast<int64>(row) * heads + h] = -Infinity();
 }
 
 }  // namespace attention

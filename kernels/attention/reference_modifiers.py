@@ -63,7 +63,7 @@ _FUNCTIONS = {
 
 class Modifier:
     """A score modifier of the manifest: value and derivative in float64. Scalars and tensors are named in the order in
-    which the expression has them."""
+    which the expression has them; dims are those of each tensor, as in "bq"."""
 
     def __init__(self, text):
         python = text.replace("&&", " and ").replace("||", " or ").replace("!=", "<>").replace("!", " not ").replace("<>", "!=")
@@ -74,22 +74,27 @@ class Modifier:
         names = sorted((node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node not in called | inside),
                        key=lambda node: node.col_offset)
         self.scalars = list(dict.fromkeys(n.id for n in names if n not in tables and n.id not in ("s", "b", "h", "q", "k")))
-        self.tensors = list(dict.fromkeys(n.id for n in names if n in tables))
+        self.dims = {n.id: "".join(dim.id for dim in ast.walk(tables[n]) if isinstance(dim, ast.Name)) for n in names if n in tables}
+        self.tensors = list(self.dims)
 
     def __call__(self, s, indices, lengths, scalars, tensors):
         """(modified, derivative) of s[q, k]; indices and lengths by the names b, h, q, k."""
         names = {name: _Dual(np.float64(value)) for name, value in indices.items()} | {"s": _Dual(s, np.ones_like(s))}
         names |= {name: _Dual(np.float64(np.float32(value))) for name, value in zip(self.scalars, scalars, strict=True)}
         with np.errstate(all="ignore"):
-            made = _Evaluation(names, indices, lengths, dict(zip(self.tensors, tensors))).of(self.tree)
+            made = _Evaluation(names, indices, lengths, self.dims, dict(zip(self.tensors, tensors))).of(self.tree)
         return np.broadcast_to(made.value, s.shape), np.broadcast_to(made.slope, s.shape)
+
+    def shapes(self, lengths):
+        """{operand: dims} of its tensors, which an op takes flat; lengths by the names b, h, q, k."""
+        return {f"score_tensor{i}": (math.prod(lengths[dim] for dim in self.dims[name]),) for i, name in enumerate(self.tensors)}
 
 
 class _Evaluation:
     """Of one expression at some scores."""
 
-    def __init__(self, names, indices, lengths, tables):
-        self.names, self.indices, self.lengths, self.tables = names, indices, lengths, tables
+    def __init__(self, names, indices, lengths, dims, tables):
+        self.names, self.indices, self.lengths, self.dims, self.tables = names, indices, lengths, dims, tables
 
     def of(self, node):
         match node:
@@ -98,9 +103,8 @@ class _Evaluation:
             case ast.Name():
                 return self.names[node.id]
             case ast.Subscript():
-                dims = [name.id for name in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])]
-                table = self.tables[node.value.id].reshape([self.lengths[dim] for dim in dims])
-                return _Dual(table[tuple(self.indices[dim] for dim in dims)])
+                dims, table = self.dims[node.value.id], self.tables[node.value.id]
+                return _Dual(table.reshape([self.lengths[dim] for dim in dims])[tuple(self.indices[dim] for dim in dims)])
             case ast.UnaryOp(op=ast.USub()):
                 return _OPERATORS[ast.Sub](_Dual(0.0), self.of(node.operand))
             case ast.UnaryOp(op=ast.Not()):

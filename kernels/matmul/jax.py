@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from kbundle import default_bundle
-from kbundle.jax import call
+from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import same_axes
 
 __all__ = ["dense", "matmul", "mlp"]
@@ -35,6 +35,8 @@ def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, pre
     device; fast_accumulation lets sums of FP8 products be less exact. FP8 has no gradient.
     """
     a, b = _same_dtype("matmul", a, b)
+    trans_a, trans_b = _arguments.flag("matmul", "trans_a", trans_a), _arguments.flag("matmul", "trans_b", trans_b)
+    alpha, fast = _arguments.number("matmul", "alpha", alpha), _arguments.flag("matmul", "fast_accumulation", fast_accumulation)
     if (trans_a and a.ndim < 2) or (trans_b and b.ndim < 2) or not a.ndim or not b.ndim:
         raise ValueError("matmul: the operands have shapes %s and %s; a scalar is no matrix, and a vector has no axes to "
                          "swap" % (a.shape, b.shape))
@@ -44,8 +46,8 @@ def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, pre
     if depth[0] != depth[1]:
         raise ValueError("matmul: op(a) has %d columns and op(b) %d rows, of shapes %s and %s; they must be equally many"
                          % (*depth, a.shape, b.shape))
-    out_dtype = jnp.dtype(out_dtype or (jnp.bfloat16 if a.dtype in _FP8 else a.dtype))
-    how = _How(bool(trans_a), bool(trans_b), out_dtype, float(alpha), _precision(a, precision), bool(fast_accumulation))
+    out_dtype = _out_dtype(out_dtype, a.dtype)
+    how = _How(trans_a, trans_b, out_dtype, alpha, _precision("matmul", a, precision), fast)
     d = _batched(a, b, _scale(a, a_scale), _scale(b, b_scale), how)
     dims = d.shape[:-2] + (() if vectors[0] else d.shape[-2:-1]) + (() if vectors[1] else d.shape[-1:])
     return d.reshape(dims)
@@ -59,7 +61,7 @@ def dense(x, w, bias=None, activation=None, *, precision=None):
     if x.size == 0 or w.size == 0:
         return _formula(x, w, bias, activation)
     arrays = same_axes([v for v in (x.reshape(-1, x.shape[-1]), w, bias) if v is not None])
-    y = _dense(*arrays[:2], arrays[2] if bias is not None else None, activation, _precision(x, precision))
+    y = _dense(*arrays[:2], arrays[2] if bias is not None else None, activation, _precision("dense", x, precision))
     return y.reshape(x.shape[:-1] + y.shape[-1:])
 
 
@@ -75,7 +77,7 @@ def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None):
         return _formula(_formula(x, w1, bias1, activation), w2, bias2, None)
     given = [x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2]
     arrays = iter(same_axes([v for v in given if v is not None]))
-    y = _mlp(*(None if v is None else next(arrays) for v in given), activation, _precision(x, precision))
+    y = _mlp(*(None if v is None else next(arrays) for v in given), activation, _precision("mlp", x, precision))
     return y.reshape(x.shape[:-1] + y.shape[-1:])
 
 
@@ -102,6 +104,15 @@ def _same_dtype(function, a, b):
     return a.astype(dtype), b.astype(dtype)
 
 
+def _out_dtype(given, dtype):
+    if given is None:
+        return jnp.dtype(jnp.bfloat16 if dtype in _FP8 else dtype)
+    try:
+        return jnp.dtype(given)
+    except TypeError:
+        raise _arguments.refuse("matmul", "out_dtype", given, "a dtype or its name, such as jnp.float32") from None
+
+
 def _bias(function, bias, w):
     if bias is not None and jnp.asarray(bias).shape != w.shape[-1:]:
         raise ValueError("%s: the bias has shape %s; for w of shape %s it must be %s"
@@ -119,16 +130,26 @@ def _check_layer(function, x_shape, w, bias, activation):
                          % (function, tuple(x_shape), w.shape))
 
 
-def _precision(a, given):
+def _precision(function, a, given):
     """The op's choice; where it makes no difference always the same one, so that equal products share a plan."""
-    if a.dtype != jnp.float32:
-        return "tf32"
+    names = [_precision_name(function, one) for one in (given if isinstance(given, tuple) else (given,))]
+    exact = any(name in ("ieee", "highest", "float32", "f32_f32_f32") for name in names)
+    return "ieee" if exact and a.dtype == jnp.float32 else "tf32"
+
+
+def _precision_name(function, given):
+    """Small letters of: "ieee", "tf32", or what jax.lax.dot takes. None: jax_default_matmul_precision's."""
     if given is None:
-        given = jax.config.jax_default_matmul_precision
-    if isinstance(given, tuple):
-        given = max(given, key=lambda one: _precision(a, one) == "ieee")
-    name = getattr(given, "name", given)
-    return "ieee" if str(name).lower() in ("ieee", "highest", "float32", "f32_f32_f32") else "tf32"
+        return str(jax.config.jax_default_matmul_precision).lower()
+    name = str(getattr(given, "name", given)).lower()
+    if name not in ("ieee", "tf32") and not isinstance(given, (jax.lax.Precision, jax.lax.DotAlgorithmPreset)):
+        try:
+            jax.lax.Precision(given)
+        except ValueError:
+            if given not in {preset.name for preset in jax.lax.DotAlgorithmPreset}:
+                raise _arguments.refuse(function, "precision", given, '"ieee", "tf32", None, a jax.lax.Precision or the name '
+                                        "of one, or a name of jax.lax.DotAlgorithmPreset") from None
+    return name
 
 
 def _scale(array, scale):

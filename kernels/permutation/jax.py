@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from kbundle import default_bundle
-from kbundle.jax import call
+from kbundle.jax import _arguments, call
 
 __all__ = ["permute", "sort_chunks", "unpermute"]
 
@@ -25,6 +25,7 @@ def permute(x, routing_map, num_out_tokens, probs=None):
     probability is 0: padding is routed that way. Gradients flow to x and probs.
     """
     x, routing_map = jnp.asarray(x), jnp.asarray(routing_map)
+    num_out_tokens = _arguments.integer("permute", "num_out_tokens", num_out_tokens)
     if x.ndim < 1 or routing_map.shape[:-1] != x.shape[:-1]:
         raise ValueError("permute: x has shape %s and routing_map %s; they differ in their last axis only"
                          % (x.shape, routing_map.shape))
@@ -37,7 +38,7 @@ def permute(x, routing_map, num_out_tokens, probs=None):
             raise ValueError("permute: probs has shape %s; it needs that of routing_map, %s"
                              % (probs.shape, routing_map.shape))
         probs = probs.reshape(-1, experts)
-    return _permute(x.reshape(-1, x.shape[-1]), routing_map.reshape(-1, experts), probs, int(num_out_tokens))
+    return _permute(x.reshape(-1, x.shape[-1]), routing_map.reshape(-1, experts), probs, num_out_tokens)
 
 
 def unpermute(x, row_id_map, merging_probs=None):
@@ -46,6 +47,8 @@ def unpermute(x, row_id_map, merging_probs=None):
     row_id_map = jnp.asarray(row_id_map)
     if merging_probs is not None:
         merging_probs = jnp.asarray(merging_probs)
+        if merging_probs.ndim < 1:
+            raise ValueError("unpermute: merging_probs has shape (); it needs at least the axis E")
         merging_probs = merging_probs.reshape(-1, merging_probs.shape[-1])
     return _unpermute(jnp.asarray(x), row_id_map, merging_probs)
 
@@ -57,10 +60,23 @@ def sort_chunks(x, split_sizes, sorted_indices, probs=None):
     Gradients flow to x and probs.
     """
     x = jnp.asarray(x)
+    if x.ndim < 1:
+        raise ValueError("sort_chunks: x has shape (); it needs at least the axis H")
     if probs is not None:
-        probs = jnp.asarray(probs).reshape(-1)
-    return _sort_chunks(x.reshape(-1, x.shape[-1]), jnp.asarray(split_sizes, jnp.int32),
-                        jnp.asarray(sorted_indices, jnp.int32), probs)
+        probs = jnp.asarray(probs)
+        if probs.shape != x.shape[:-1]:
+            raise ValueError("sort_chunks: probs has shape %s; it needs that of the tokens, %s" % (probs.shape, x.shape[:-1]))
+        probs = probs.reshape(-1)
+    return _sort_chunks(x.reshape(-1, x.shape[-1]), _integers("split_sizes", split_sizes),
+                        _integers("sorted_indices", sorted_indices), probs)
+
+
+def _integers(name, values):
+    """An int32[N]: a size or index that is no integer would be rounded silently."""
+    values = jnp.asarray(values)
+    if values.ndim != 1 or not jnp.issubdtype(values.dtype, jnp.integer):
+        raise ValueError("sort_chunks: %s is %s%s; it needs to be int32[N]" % (name, values.dtype, list(values.shape)))
+    return values.astype(jnp.int32)
 
 
 def _call(op, *operands, probs, **attributes):
@@ -86,10 +102,21 @@ def _permute_forward(x, routing_map, probs, num_out_tokens):
 def _permute_backward(num_out_tokens, saved, cotangents):
     row_id_map, probs = saved
     dout, dpermuted_probs, _ = cotangents
-    # Rows of probability 0 were written as 0, whatever x is.
-    kept = None if probs is None else (probs != 0).astype(probs.dtype)
-    dx, dprobs = _call("unpermute_with_mask_map", dout, row_id_map, kept, dpermuted_probs, probs=probs)
+    if probs is None:
+        return _call("unpermute_with_mask_map", dout, row_id_map, probs=None)[0], None, None
+    dx, _ = _call("unpermute_with_mask_map", dout, _without_padding(row_id_map, probs), probs=None)
+    # A row of probability 0 has its part in this one: the rows that are summed here are single numbers.
+    _, dprobs = _call("unpermute_with_mask_map", dpermuted_probs[:, None], row_id_map, None, dpermuted_probs, probs=probs)
     return dx, None, dprobs
+
+
+def _without_padding(row_id_map, probs):
+    """The map without the entries of probability 0. Their rows were written as 0, whatever x is, and what comes back for them
+    counts for nothing, even where it is NaN: so they are passed over, not multiplied by 0."""
+    experts = probs.shape[1]
+    rows, named = row_id_map[:, :experts], row_id_map[:, experts:2 * experts]
+    padding = jnp.take_along_axis(probs, jnp.maximum(named, 0), axis=1) == 0
+    return jnp.concatenate([jnp.where(padding, -1, rows), row_id_map[:, experts:]], axis=1)
 
 
 @jax.custom_vjp

@@ -12,33 +12,34 @@ import jax
 import jax.numpy as jnp
 
 from kbundle import default_bundle
-from kbundle.jax import call
+from kbundle.jax import _arguments, call
 
 __all__ = ["scaled_causal_softmax", "scaled_masked_softmax", "scaled_softmax"]
 
 
 def scaled_softmax(x, scale=1.0):
     """softmax(scale * x) over the last axis, computed in float32."""
-    return _plain(jnp.asarray(x), float(scale))
+    return _plain(jnp.asarray(x), _arguments.number("scaled_softmax", "scale", scale))
 
 
 def scaled_causal_softmax(x, scale=1.0):
     """softmax(scale * x) of x[..., Q, K] over the keys k <= q of each query q, 0 above the diagonal. Q must
     equal K."""
-    return _causal(jnp.asarray(x), float(scale))
+    return _causal(jnp.asarray(x), _arguments.number("scaled_causal_softmax", "scale", scale))
 
 
 def scaled_masked_softmax(x, mask, scale=1.0):
     """softmax(scale * x) over the last axis of x[..., Q, K], with logits of -10000 where mask is not 0; a row
     that is masked throughout becomes 0. mask broadcasts against x as NumPy's rules say."""
     x, mask = jnp.asarray(x), jnp.asarray(mask)
+    scale = _arguments.number("scaled_masked_softmax", "scale", scale)
     if x.ndim < 2:
         raise ValueError("scaled_masked_softmax: x has shape %s; it needs at least the axes Q and K"
                          % (x.shape,))
     if mask.dtype not in (jnp.bool_, jnp.uint8):
         mask = mask != 0
     lead, tail = x.shape[:-2], x.shape[-2:]
-    y = _masked(x.reshape(_two(lead) + tail), _four_axes(mask, lead, tail), float(scale))
+    y = _masked(x.reshape(_two(lead) + tail), _four_axes(mask, lead, tail), scale)
     return y.reshape(x.shape)
 
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "binding.h"
 #include "kbundle/nearest.h"
@@ -50,9 +49,30 @@ const char* KindName(Kind kind) {
   return "?";
 }
 
+const char* HowToWrite(AttributeType type) {
+  switch (type) {
+    case AttributeType::kBool:
+      return "true, false, 1 or 0";
+    case AttributeType::kInt:
+      return "digits, as in -3, within 64 bits";
+    case AttributeType::kFloat:
+      return "a number that a double holds, as in 0.125 or 1e-5";
+    case AttributeType::kDType:
+      return "a dtype, as in bf16";
+    case AttributeType::kEnum:
+      return "one of its choices";
+    case AttributeType::kIntArray:
+      return "integers in brackets, as in [1,2] or []";
+    case AttributeType::kFloatArray:
+      return "numbers in brackets, as in [0.5,2] or []";
+  }
+  return "";
+}
+
 Status Mistyped(AttributeType wanted, const AttributeValue& given) {
-  return InvalidArgument(fmt::format("{} {} given, it is of type {}", KindName(given.kind),
-                                     given.ToString(), AttributeTypeName(wanted)));
+  return InvalidArgument(fmt::format("{} {} given, it is of type {}: write {}",
+                                     KindName(given.kind), given.ToString(),
+                                     AttributeTypeName(wanted), HowToWrite(wanted)));
 }
 
 std::vector<std::string> Choices(const fb::Attribute& attribute) {
@@ -82,8 +102,9 @@ Status ConvertDType(const std::string& text, int64_t* value) {
 
 // Integers that a double cannot hold would change silently.
 Status ToDouble(int64_t integer, double* number) {
+  constexpr int64_t kExact = int64_t{1} << 53;  // up to here a double holds every integer
   *number = static_cast<double>(integer);
-  if (std::abs(*number) <= 9007199254740992.0) return Status();
+  if (integer >= -kExact && integer <= kExact) return Status();
   return InvalidArgument(fmt::format("{} has no exact value as a float", integer));
 }
 

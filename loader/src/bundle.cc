@@ -52,7 +52,7 @@ Status Bundle::ReadHeader(Rep* rep) {
   return VerifyHeader(rep->header, size);
 }
 
-Status Bundle::ReadIndex(Rep* rep, const OpenOptions& options) {
+Status Bundle::ReadIndex(Rep* rep) {
   const uint64_t size = rep->header.index_size;
   rep->index_bytes = std::make_unique_for_overwrite<uint8_t[]>(size);
   KB_RETURN_IF_ERROR(rep->file.Read(rep->header.index_offset, rep->index_bytes.get(), size));
@@ -63,28 +63,25 @@ Status Bundle::ReadIndex(Rep* rep, const OpenOptions& options) {
                     "build the file again",
                     found, rep->header.index_xxh3));
   }
-  if (options.check_sha256) {
-    const Sha256Digest digest = Sha256Of(bytes, size);
-    if (std::memcmp(digest.data(), rep->header.index_sha256, digest.size()) != 0) {
-      return DataLoss(
-          fmt::format("index SHA-256 is {}, the header says otherwise: altered or "
-                      "damaged",
-                      ToHex(digest)));
-    }
+  rep->digest = Sha256Of(bytes, size);
+  if (std::memcmp(rep->digest.data(), rep->header.index_sha256, rep->digest.size()) != 0) {
+    return DataLoss(
+        fmt::format("index SHA-256 is {}, the header says otherwise: altered or damaged; copy or "
+                    "build the file again",
+                    ToHex(rep->digest)));
   }
   KB_RETURN_IF_ERROR(CheckStructure(bytes, size));
   rep->index = fb::GetIndex(bytes);
   return VerifyIndex(*rep->index, rep->header).Annotate("index");
 }
 
-Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path,
-                                                   const OpenOptions& options) {
+Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path) {
   const auto context = [&path] { return fmt::format("opening bundle '{}'", path); };
   Result<FileView> file = FileView::Open(path);
   if (!file.ok()) return std::move(file).status().Annotate(context());
   auto rep = std::make_unique<Rep>(path, std::move(*file));
   Status status = ReadHeader(rep.get());
-  if (status.ok()) status = ReadIndex(rep.get(), options);
+  if (status.ok()) status = ReadIndex(rep.get());
   if (!status.ok()) return std::move(status).Annotate(context());
   return std::shared_ptr<const Bundle>(new Bundle(std::move(rep)));
 }
@@ -92,9 +89,14 @@ Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path,
 const std::string& Bundle::path() const { return rep_->path; }
 std::string_view Bundle::name() const { return rep_->index->name()->string_view(); }
 std::string Bundle::content_id() const { return fmt::format("{:016x}", rep_->header.index_xxh3); }
+const Sha256Digest& Bundle::digest() const { return rep_->digest; }
 uint64_t Bundle::file_size() const { return rep_->header.file_size; }
 const fb::Index& Bundle::index() const { return *rep_->index; }
 const fb::Op& Bundle::op(uint32_t index) const { return *rep_->index->ops()->Get(index); }
+
+Sha256Digest Bundle::BlobDigest(uint32_t blob) const {
+  return DigestOf(*rep_->index->blobs()->Get(blob));
+}
 
 std::string Bundle::Rep::BlobName(uint32_t blob) const {
   return fmt::format("blob {} of bundle '{}'", blob, path);

@@ -2,6 +2,7 @@
 #ifndef KBUNDLE_LOADER_BUNDLE_REP_H_
 #define KBUNDLE_LOADER_BUNDLE_REP_H_
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -11,12 +12,19 @@
 
 namespace kbundle {
 
+inline Sha256Digest DigestOf(const fb::Blob& blob) {
+  Sha256Digest digest;
+  std::copy_n(blob.sha256().bytes()->data(), digest.size(), digest.begin());
+  return digest;
+}
+
 struct Bundle::Rep {
   Rep(std::string path, FileView file) : path(std::move(path)), file(std::move(file)) {}
 
   std::string path;
   FileView file;
   Header header{};
+  Sha256Digest digest{};  // of the index
   // Own memory, aligned as new[] aligns: nothing done to the file afterwards reaches it.
   std::unique_ptr<uint8_t[]> index_bytes;
   const fb::Index* index = nullptr;

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "outside_captures.h"
+
 namespace kbundle {
 
 CudaKernel::CudaKernel(const DriverApi& driver, CUfunction function, std::string symbol,
@@ -92,7 +94,7 @@ Result<std::vector<size_t>> ParameterSizes(const DriverApi& driver, CUfunction f
   return sizes;
 }
 
-Result<std::unique_ptr<CudaKernel>> LoadKernel(const DriverApi& driver, CUlibrary library,
+Result<std::shared_ptr<CudaKernel>> LoadKernel(const DriverApi& driver, CUlibrary library,
                                                const std::string& symbol) {
   CUkernel kernel = nullptr;
   const CUresult found = driver.LibraryGetKernel(&kernel, library, symbol.c_str());
@@ -113,53 +115,44 @@ Result<std::unique_ptr<CudaKernel>> LoadKernel(const DriverApi& driver, CUlibrar
   KB_RETURN_IF_ERROR(driver.Check(
       driver.FuncGetAttribute(&static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function),
       "reading the static shared memory of kernel " + symbol));
-  return std::make_unique<CudaKernel>(driver, function, symbol, std::move(sizes), max_threads,
+  return std::make_shared<CudaKernel>(driver, function, symbol, std::move(sizes), max_threads,
                                       static_shared);
 }
 
 }  // namespace
 
-Result<CudaKernel*> CodeCache::Load(const DriverApi& driver, uint64_t context, const Bundle& bundle,
-                                    uint32_t blob, const std::string& symbol,
-                                    Bundle::BaseCache* bases) {
-  KB_ASSIGN_OR_RETURN(CUlibrary library, LoadObject(driver, context, bundle, blob, bases));
-  const KernelKey key(library, symbol);
-  {
-    std::lock_guard lock(mutex_);
-    auto found = kernels_.find(key);
-    if (found != kernels_.end()) return found->second.get();
-  }
-  KB_ASSIGN_OR_RETURN(std::unique_ptr<CudaKernel> kernel, LoadKernel(driver, library, symbol));
-  std::lock_guard lock(mutex_);
-  return kernels_.try_emplace(key, std::move(kernel)).first->second.get();
+Status CudaLibrary::Load(const std::vector<uint8_t>& image, const std::string& what) {
+  return driver_.Check(
+      driver_.LibraryLoadData(&library_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      fmt::format("loading {} ({} bytes)", what, image.size()));
 }
 
-Result<CUlibrary> CodeCache::LoadObject(const DriverApi& driver, uint64_t context,
-                                        const Bundle& bundle, uint32_t blob,
-                                        Bundle::BaseCache* bases) {
-  const ObjectKey key(context, bundle.content_id(), blob);
-  {
-    std::lock_guard lock(mutex_);
-    auto found = objects_.find(key);
-    if (found != objects_.end()) return found->second;
-  }
-  KB_ASSIGN_OR_RETURN(std::vector<uint8_t> image, bundle.ReadBlob(blob, bases));
-  CUlibrary library = nullptr;
-  KB_RETURN_IF_ERROR(driver.Check(
-      driver.LibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-      fmt::format("loading code object {} of {} ({} bytes)", blob, bundle.path(), image.size())));
-  CUlibrary winner = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    winner = objects_.try_emplace(key, library).first->second;
-  }
-  if (winner == library) {
-    objects_loaded_.fetch_add(1, std::memory_order_relaxed);
-  } else {
-    // Nobody has seen this copy. Should the driver refuse, it stays: a few kilobytes, nothing else.
-    (void)driver.LibraryUnload(library);
-  }
-  return winner;
+// Should the driver refuse, the library stays: a few kilobytes, nothing else.
+CudaLibrary::~CudaLibrary() {
+  if (library_ == nullptr) return;
+  const OutsideCaptures outside(driver_);
+  (void)driver_.LibraryUnload(library_);
+}
+
+Result<std::shared_ptr<CudaKernel>> CudaLibrary::Find(const std::string& symbol) {
+  return kernels_.GetOrMake(symbol, [&] { return LoadKernel(driver_, library_, symbol); });
+}
+
+Result<std::shared_ptr<CudaKernel>> CodeCache::Load(const DriverApi& driver, uint64_t context,
+                                                    const Bundle& bundle, uint32_t blob,
+                                                    const std::string& symbol,
+                                                    Bundle::BaseCache* bases) {
+  const auto load = [&]() -> Result<std::shared_ptr<CudaLibrary>> {
+    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> image, bundle.ReadBlob(blob, bases));
+    auto library = std::make_shared<CudaLibrary>(driver);
+    KB_RETURN_IF_ERROR(
+        library->Load(image, fmt::format("code object {} of {}", blob, bundle.path())));
+    return library;
+  };
+  KB_ASSIGN_OR_RETURN(const std::shared_ptr<CudaLibrary> library,
+                      libraries_.GetOrMake({context, bundle.BlobDigest(blob)}, load));
+  KB_ASSIGN_OR_RETURN(const std::shared_ptr<CudaKernel> kernel, library->Find(symbol));
+  return std::shared_ptr<CudaKernel>(library, kernel.get());  // holds both
 }
 
 }  // namespace kbundle

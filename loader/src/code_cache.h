@@ -1,30 +1,29 @@
-// Code objects and kernels loaded into CUDA contexts, by (context, bundle content, blob).
+// Code objects and kernels loaded into CUDA contexts, by (context, SHA-256 of the code).
 //
 // Nothing is loaded under a lock. A finished object is published whole; of two threads that race,
-// the loser drops its copy. Published objects stay loaded for the life of the process, because
-// unloading may wait for running work and their number is bounded by the bundle.
+// the loser drops its copy. Published objects stay until DropUnused, because unloading may wait for
+// running work, and graphs that were captured hold their kernels by address.
 //
 // CU_LIBRARY_BINARY_IS_PRESERVED is not used: the driver copies the image, so the verified bytes
 // are freed at once, instead of living as long as the driver may look at them.
 #ifndef KBUNDLE_LOADER_CODE_CACHE_H_
 #define KBUNDLE_LOADER_CODE_CACHE_H_
 
-#include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cuda_device.h"
 #include "kbundle/bundle.h"
 #include "kbundle/driver_api.h"
+#include "once_map.h"
 
 namespace kbundle {
 
-// A kernel ready to launch in one context. Lives as long as its cache; the function for ever.
+// A kernel ready to launch in one context, as long as its library is loaded.
 class CudaKernel {
  public:
   CudaKernel(const DriverApi& driver, CUfunction function, std::string symbol,
@@ -51,26 +50,41 @@ class CudaKernel {
   bool large_clusters_ = false;
 };
 
+// A code object in the driver; unloaded with the last user. Thread-safe.
+class CudaLibrary {
+ public:
+  explicit CudaLibrary(const DriverApi& driver) : driver_(driver) {}
+  ~CudaLibrary();
+  CudaLibrary(const CudaLibrary&) = delete;
+  CudaLibrary& operator=(const CudaLibrary&) = delete;
+
+  // Once, before anything else.
+  Status Load(const std::vector<uint8_t>& image, const std::string& what);
+  // Lives as long as the library.
+  Result<std::shared_ptr<CudaKernel>> Find(const std::string& symbol);
+
+ private:
+  const DriverApi& driver_;
+  CUlibrary library_ = nullptr;
+  OnceMap<std::string, CudaKernel> kernels_;
+};
+
 // Thread-safe.
 class CodeCache {
  public:
-  // The kernel, resident in the current context, whose id is `context`. kDataLoss: the blob is
-  // damaged, or lacks the kernel; nothing damaged ever reaches the driver.
-  Result<CudaKernel*> Load(const DriverApi& driver, uint64_t context, const Bundle& bundle,
-                           uint32_t blob, const std::string& symbol, Bundle::BaseCache* bases);
-  uint64_t objects_loaded() const { return objects_loaded_.load(std::memory_order_relaxed); }
+  // The kernel, resident in the current context, whose id is `context`; its library stays loaded
+  // while it is held. kDataLoss: the blob is damaged, or lacks the kernel; nothing damaged ever
+  // reaches the driver.
+  Result<std::shared_ptr<CudaKernel>> Load(const DriverApi& driver, uint64_t context,
+                                           const Bundle& bundle, uint32_t blob,
+                                           const std::string& symbol, Bundle::BaseCache* bases);
+  uint64_t objects_loaded() const { return libraries_.made(); }
+  // Unloads the code objects of which no plan is left.
+  void DropUnused() { libraries_.DropUnused(); }
 
  private:
-  using ObjectKey = std::tuple<uint64_t, std::string, uint32_t>;  // context, content id, blob
-  using KernelKey = std::tuple<CUlibrary, std::string>;
-
-  Result<CUlibrary> LoadObject(const DriverApi& driver, uint64_t context, const Bundle& bundle,
-                               uint32_t blob, Bundle::BaseCache* bases);
-
-  std::atomic<uint64_t> objects_loaded_{0};
-  std::mutex mutex_;  // of the maps only
-  std::map<ObjectKey, CUlibrary> objects_;
-  std::map<KernelKey, std::unique_ptr<CudaKernel>> kernels_;
+  using Key = std::pair<uint64_t, Sha256Digest>;  // context, code
+  OnceMap<Key, CudaLibrary> libraries_;
 };
 
 }  // namespace kbundle

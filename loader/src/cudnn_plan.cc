@@ -89,13 +89,13 @@ class Descriptor {
 
 // ---- Making it ---------------------------------------------------------------------------------
 
-Result<std::unique_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, CudnnHandles& handles,
+Result<std::shared_ptr<CudnnPlan>> CudnnPlan::Load(const DriverApi& driver, CudnnHandles& handles,
                                                    const CudaDevice& device,
                                                    ExecutionPlanBlob blob) {
   KB_RETURN_IF_ERROR(CheckVersion(handles.cudnn(), blob));
   KB_RETURN_IF_ERROR(CheckDevice(driver, device, blob));
   KB_RETURN_IF_ERROR(NameLiveDriver(driver, blob.plan));
-  std::unique_ptr<CudnnPlan> plan(new CudnnPlan(driver, handles, std::move(blob)));
+  std::shared_ptr<CudnnPlan> plan(new CudnnPlan(driver, handles, std::move(blob)));
   const CudnnHandles::Turn turn(handles);
   KB_ASSIGN_OR_RETURN(const Taken<CudnnHandles::Handle> handle, handles.Take());
   KB_RETURN_IF_ERROR(plan->MakeFinalized(handle->handle).status());
@@ -211,33 +211,30 @@ Status CudnnPlan::Pack(Finalized& finalized, const int64_t* uids, void* const* a
 
 // ---- Cache and step ----------------------------------------------------------------------------
 
-CudnnHandles& CudnnPlans::HandlesOf(const DriverApi& driver, uint64_t context,
-                                    const CudnnApi& cudnn) {
-  std::lock_guard lock(mutex_);
-  return handles_.try_emplace(context, driver, cudnn).first->second;
+Result<std::shared_ptr<const CudnnPlan>> CudnnPlans::Load(const DriverApi& driver, uint64_t context,
+                                                          const CudaDevice& device,
+                                                          const Bundle& bundle, uint32_t blob,
+                                                          Bundle::BaseCache* bases) {
+  const auto load = [&]() -> Result<std::shared_ptr<Loaded>> {
+    KB_ASSIGN_OR_RETURN(const CudnnApi* cudnn, CudnnApi::Get());
+    const auto make_handles = [&]() -> Result<std::shared_ptr<CudnnHandles>> {
+      return std::make_shared<CudnnHandles>(driver, *cudnn);
+    };
+    auto loaded = std::make_shared<Loaded>();
+    KB_ASSIGN_OR_RETURN(loaded->handles, handles_.GetOrMake(context, make_handles));
+    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, bundle.ReadBlob(blob, bases));
+    KB_ASSIGN_OR_RETURN(ExecutionPlanBlob parsed, ParseExecutionPlan(bytes));
+    KB_ASSIGN_OR_RETURN(loaded->plan,
+                        CudnnPlan::Load(driver, *loaded->handles, device, std::move(parsed)));
+    return loaded;
+  };
+  KB_ASSIGN_OR_RETURN(const std::shared_ptr<Loaded> loaded,
+                      plans_.GetOrMake({context, bundle.BlobDigest(blob)}, load));
+  return std::shared_ptr<const CudnnPlan>(loaded, loaded->plan.get());
 }
 
-Result<const CudnnPlan*> CudnnPlans::Load(const DriverApi& driver, uint64_t context,
-                                          const CudaDevice& device, const Bundle& bundle,
-                                          uint32_t blob, Bundle::BaseCache* bases) {
-  const Key key(context, bundle.content_id(), blob);
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = plans_.find(key);
-    if (found != plans_.end()) return static_cast<const CudnnPlan*>(found->second.get());
-  }
-  KB_ASSIGN_OR_RETURN(const CudnnApi* cudnn, CudnnApi::Get());
-  CudnnHandles& handles = HandlesOf(driver, context, *cudnn);
-  KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, bundle.ReadBlob(blob, bases));
-  KB_ASSIGN_OR_RETURN(ExecutionPlanBlob parsed, ParseExecutionPlan(bytes));
-  KB_ASSIGN_OR_RETURN(std::unique_ptr<CudnnPlan> plan,
-                      CudnnPlan::Load(driver, handles, device, std::move(parsed)));
-  std::lock_guard lock(mutex_);
-  return static_cast<const CudnnPlan*>(
-      plans_.try_emplace(key, std::move(plan)).first->second.get());
-}
-
-Result<CudnnLaunch> CudnnLaunch::Make(const CudnnPlan* plan, const ResolvedStep& step) {
+Result<CudnnLaunch> CudnnLaunch::Make(std::shared_ptr<const CudnnPlan> plan,
+                                      const ResolvedStep& step) {
   // The row of the index and the blob are checked apart, and only here do they meet.
   if (plan->blob().workspace_bytes > static_cast<uint64_t>(step.bytes)) {
     return DataLoss(

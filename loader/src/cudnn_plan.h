@@ -19,11 +19,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cuda_device.h"
@@ -34,17 +32,18 @@
 #include "kbundle/driver_api.h"
 #include "kbundle/execution_plan.h"
 #include "kbundle/runtime.h"
+#include "once_map.h"
 #include "resolve.h"
 
 namespace kbundle {
 
-// Thread-safe. Never destroyed once published: cuDNN may be unloading when the process ends.
+// Thread-safe.
 class CudnnPlan {
  public:
   // For the current context, whose handles are given and borrowed. kFailedPrecondition: another
   // cuDNN than the plan's, or another device than its profile's, with the field that differs;
   // kDataLoss: the blob is damaged.
-  static Result<std::unique_ptr<CudnnPlan>> Load(const DriverApi& driver, CudnnHandles& handles,
+  static Result<std::shared_ptr<CudnnPlan>> Load(const DriverApi& driver, CudnnHandles& handles,
                                                  const CudaDevice& device, ExecutionPlanBlob blob);
   ~CudnnPlan();
 
@@ -88,29 +87,33 @@ class CudnnPlan {
   const ExecutionPlanBlob blob_;  // its plan names the live driver
 };
 
-// Plans by (context, bundle content, blob), each loaded once, as CodeCache does for code.
+// Plans by (context, SHA-256 of the blob), each loaded once, as CodeCache does for code.
 // Thread-safe.
 class CudnnPlans {
  public:
-  Result<const CudnnPlan*> Load(const DriverApi& driver, uint64_t context, const CudaDevice& device,
-                                const Bundle& bundle, uint32_t blob, Bundle::BaseCache* bases);
+  Result<std::shared_ptr<const CudnnPlan>> Load(const DriverApi& driver, uint64_t context,
+                                                const CudaDevice& device, const Bundle& bundle,
+                                                uint32_t blob, Bundle::BaseCache* bases);
+  // Lets go of the plans that nobody uses; handles stay.
+  void DropUnused() { plans_.DropUnused(); }
 
  private:
-  using Key = std::tuple<uint64_t, std::string, uint32_t>;
+  struct Loaded {
+    std::shared_ptr<CudnnHandles> handles;  // outlive the plan
+    std::shared_ptr<CudnnPlan> plan;
+  };
+  using Key = std::pair<uint64_t, Sha256Digest>;  // context, blob
 
-  CudnnHandles& HandlesOf(const DriverApi& driver, uint64_t context, const CudnnApi& cudnn);
-
-  std::mutex mutex_;                          // of the maps only
-  std::map<uint64_t, CudnnHandles> handles_;  // by context
-  std::map<Key, std::unique_ptr<CudnnPlan>> plans_;
+  OnceMap<uint64_t, CudnnHandles> handles_;  // by context
+  OnceMap<Key, Loaded> plans_;
 };
 
 // One step: which address or number of a launch each uid gets.
 class CudnnLaunch {
  public:
   CudnnLaunch() = default;
-  // kDataLoss: the plan wants a uid that the step does not give. `plan` outlives this.
-  static Result<CudnnLaunch> Make(const CudnnPlan* plan, const ResolvedStep& step);
+  // kDataLoss: the plan wants a uid that the step does not give.
+  static Result<CudnnLaunch> Make(std::shared_ptr<const CudnnPlan> plan, const ResolvedStep& step);
 
   Status Enqueue(CUstream stream, const LaunchArgs& args) const;
 
@@ -131,7 +134,7 @@ class CudnnLaunch {
   Status Touch() const;
   void Fill(const LaunchArgs& args, void** addresses) const;
 
-  const CudnnPlan* plan_ = nullptr;
+  std::shared_ptr<const CudnnPlan> plan_;
   std::vector<Source> sources_;  // of uids_
   Pointer workspace_;
   std::vector<int64_t> uids_;

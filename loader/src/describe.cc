@@ -232,7 +232,8 @@ std::string StatsJson(const RuntimeStats& stats) {
   json.Key("plans_shared").Unsigned(stats.plans_shared);
   json.Key("objects_loaded").Unsigned(stats.objects_loaded).Key("chosen").BeginArray();
   for (const RuntimeStats::Chosen& row : stats.chosen) {
-    json.BeginObject().Key("bundle").Text(row.bundle).Key("op").Text(row.op);
+    json.BeginObject().Key("bundle").Text(row.bundle).Key("content_id").Text(row.content_id);
+    json.Key("op").Text(row.op);
     json.Key("problem").Text(row.problem).Key("variant").Text(row.variant);
     json.Key("choice").Text(row.choice).Key("device").Text(row.device);
     json.Key("reason").Text(row.reason).Key("count").Unsigned(row.count).EndObject();

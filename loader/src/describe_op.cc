@@ -56,11 +56,18 @@ void WriteAttributeValue(JsonWriter& json, const fb::Attribute& attribute,
   json.Null();
 }
 
-bool HasEllipsis(const fb::Tensor& tensor) {
+// Which dims stand for any number of them, and how many terms stand before: a batch that joins
+// them goes there.
+void WriteEllipsis(JsonWriter& json, const fb::Op& op, const fb::Tensor& tensor) {
+  json.Key("ellipsis");
   for (uint32_t i = 0; i < Count(tensor.dims()); ++i) {
-    if (tensor.dims()->Get(i)->ellipsis()) return true;
+    const fb::Dim& dim = *tensor.dims()->Get(i);
+    if (dim.ellipsis() == 0) continue;
+    json.BeginObject().Key("name").Text(View(op.symbols()->Get(dim.symbol())));
+    json.Key("axis").Unsigned(i).EndObject();
+    return;
   }
-  return false;
+  json.Null();
 }
 
 void WriteTypes(JsonWriter& json, const fb::Op& op) {
@@ -87,6 +94,7 @@ void WriteTensors(JsonWriter& json, const fb::Op& op) {
     json.BeginObject().Key("name").Text(View(operand.name()));
     json.Key("shape").Text(View(operand.text()));
     json.Key("optional").Bool(operand.optional()).Key("strided").Bool(operand.strided());
+    WriteEllipsis(json, op, operand);
     json.EndObject();
   }
   json.EndArray().Key("results").BeginArray();
@@ -94,13 +102,10 @@ void WriteTensors(JsonWriter& json, const fb::Op& op) {
     const fb::Tensor& result = *op.results()->Get(i);
     json.BeginObject().Key("name").Text(View(result.name()));
     json.Key("shape").Text(View(result.text())).Key("alias").Int(result.alias());
-    json.Key("conditional").Bool(result.when() != nullptr).EndObject();
+    json.Key("conditional").Bool(result.when() != nullptr);
+    WriteEllipsis(json, op, result);
+    json.EndObject();
   }
-  json.EndArray().Key("operands_with_ellipsis").BeginArray();
-  for (uint32_t i = 0; i < Count(op.operands()); ++i)
-    json.Bool(HasEllipsis(*op.operands()->Get(i)));
-  json.EndArray().Key("results_with_ellipsis").BeginArray();
-  for (uint32_t i = 0; i < Count(op.results()); ++i) json.Bool(HasEllipsis(*op.results()->Get(i)));
   json.EndArray();
 }
 

@@ -1,5 +1,6 @@
 // What is chosen for a problem and why, as JSON.
 #include "absent.h"
+#include "explain_launch.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
 #include "kbundle/format.h"
@@ -40,14 +41,15 @@ std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Devi
   JsonWriter json;
   json.BeginObject().Key("problem").Text(problem.ToString());
   json.Key("target").Text(device.ToString()).Key("chosen");
-  const Result<Selected> chosen = SelectFirst(bundle, problem, device, options);
+  const Result<Selected> chosen = SelectFirstLaunchable(bundle, problem, device, options);
   if (chosen.ok()) {
     json.Text(bundle.VariantId(chosen->variant)).Key("choice").Text(ChoiceName(chosen->choice));
     json.Key("workspace_bytes");
     const auto bytes = WorkspaceBytes(bundle, problem, chosen->variant, options.alignment);
     bytes.ok() ? json.Int(*bytes) : json.Null();
+    WriteLaunch(json.Key("launch"), bundle, problem, device, chosen->variant, options.alignment);
   } else {
-    json.Null().Key("choice").Null().Key("workspace_bytes").Null();
+    json.Null().Key("choice").Null().Key("workspace_bytes").Null().Key("launch").Null();
     json.Key("error").Text(chosen.status().message());
   }
   json.Key("tuned");

@@ -4,12 +4,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
+
+#include "mapped_image.h"
 
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x0010U  // Linux 6.3; older kernels refuse the flag
@@ -34,7 +38,6 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
-  void Keep() { fd_ = -1; }
 
  private:
   int fd_;
@@ -54,56 +57,80 @@ Status WriteAll(int fd, std::span<const uint8_t> bytes, const std::string& what)
   return Status();
 }
 
-Result<void*> OpenLibrary(const std::string& path, const std::string& what) {
-  void* object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (object != nullptr) return object;
-  const char* why = dlerror();
-  return Unavailable(fmt::format("loading {}: {}", what, why != nullptr ? why : "dlopen failed"));
-}
-
-Result<void*> LoadFromMemory(std::span<const uint8_t> image, const std::string& what) {
-  int fd = memfd_create("kbundle", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
-  if (fd < 0 && errno == EINVAL) fd = memfd_create("kbundle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return SystemError(what, "memfd_create");
-  Descriptor descriptor(fd);
-  KB_RETURN_IF_ERROR(WriteAll(fd, image, what));
-  const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-  if (fcntl(fd, F_ADD_SEALS, seals) != 0) return SystemError(what, "sealing");
-  KB_ASSIGN_OR_RETURN(void* object, OpenLibrary(fmt::format("/proc/self/fd/{}", fd), what));
-  descriptor.Keep();  // see the head of host_object.h
-  return object;
-}
-
-Result<void*> LoadFromFile(std::span<const uint8_t> image, const std::string& what) {
-  char path[] = "/tmp/kbundle-XXXXXX";
-  Descriptor descriptor(mkostemp(path, O_CLOEXEC));
-  if (descriptor.get() < 0) return SystemError(what, "creating a temporary file in /tmp");
-  Status status = WriteAll(descriptor.get(), image, what);
-  Result<void*> object = status.ok() ? OpenLibrary(path, what) : Result<void*>(std::move(status));
-  unlink(path);
-  return object;
+// A path to the descriptor that no other load of this process has used: 64 random bits, each
+// written as one of two spellings of the same folder.
+Result<std::string> UniquePath(int fd, const std::string& what) {
+  uint64_t bits = 0;
+  if (getrandom(&bits, sizeof bits, 0) != sizeof bits) return SystemError(what, "getrandom");
+  std::string path = "/proc/self/fd";
+  for (int i = 0; i < 64; ++i) path += (bits >> i & 1) != 0 ? "/." : "/";
+  return fmt::format("{}/{}", path, fd);
 }
 
 }  // namespace
 
-Result<void*> LoadHostObject(std::span<const uint8_t> image, const std::string& what,
-                             HostObjectPlace place) {
-  return place == HostObjectPlace::kMemory ? LoadFromMemory(image, what)
-                                           : LoadFromFile(image, what);
+Result<HostObject::Library> HostObject::Open(const std::string& path,
+                                             std::span<const uint8_t> image,
+                                             const std::string& what) {
+  Library library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), &dlclose);
+  if (library == nullptr) {
+    const char* why = dlerror();
+    return Unavailable(fmt::format("loading {}: {}", what, why != nullptr ? why : "dlopen failed"));
+  }
+  if (MapsImage(library.get(), image)) return library;
+  return Unavailable(
+      fmt::format("loading {}: dlopen mapped other bytes than were given to it: something in this "
+                  "process closes "
+                  "descriptors that it did not open; let it leave others' alone",
+                  what));
 }
 
-Result<void*> LoadHostObject(std::span<const uint8_t> image, const std::string& what) {
-  Result<void*> object = LoadHostObject(image, what, HostObjectPlace::kMemory);
+Result<HostObject::Library> HostObject::LoadFromMemory(std::span<const uint8_t> image,
+                                                       const std::string& what) {
+  int fd = memfd_create("kbundle", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+  if (fd < 0 && errno == EINVAL) fd = memfd_create("kbundle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return SystemError(what, "memfd_create");
+  const Descriptor descriptor(fd);
+  KB_RETURN_IF_ERROR(WriteAll(fd, image, what));
+  const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+  if (fcntl(fd, F_ADD_SEALS, seals) != 0) return SystemError(what, "sealing");
+  KB_ASSIGN_OR_RETURN(const std::string path, UniquePath(fd, what));
+  return Open(path, image, what);
+}
+
+Result<HostObject::Library> HostObject::LoadFromFile(std::span<const uint8_t> image,
+                                                     const std::string& what) {
+  char path[] = "/tmp/kbundle-XXXXXX";
+  const Descriptor descriptor(mkostemp(path, O_CLOEXEC));
+  if (descriptor.get() < 0) return SystemError(what, "creating a temporary file in /tmp");
+  const std::unique_ptr<char, int (*)(const char*)> at_end(path, &unlink);
+  KB_RETURN_IF_ERROR(WriteAll(descriptor.get(), image, what));
+  return Open(path, image, what);
+}
+
+Result<std::shared_ptr<HostObject>> HostObject::Load(std::span<const uint8_t> image,
+                                                     const std::string& what,
+                                                     HostObjectPlace place) {
+  KB_ASSIGN_OR_RETURN(Library library, place == HostObjectPlace::kMemory
+                                           ? LoadFromMemory(image, what)
+                                           : LoadFromFile(image, what));
+  return std::shared_ptr<HostObject>(new HostObject(std::move(library)));
+}
+
+Result<std::shared_ptr<HostObject>> HostObject::Load(std::span<const uint8_t> image,
+                                                     const std::string& what) {
+  auto object = Load(image, what, HostObjectPlace::kMemory);
   if (object.ok()) return object;
-  Result<void*> second = LoadHostObject(image, what, HostObjectPlace::kTemporaryFile);
-  return second.ok() ? second : object;  // the first reason is the one to repair
+  auto second = Load(image, what, HostObjectPlace::kTemporaryFile);
+  return second.ok() ? std::move(second)
+                     : std::move(object);  // the first reason is the one to repair
 }
 
-Result<HostFunction> FindHostKernel(void* object, const ResolvedStep& step) {
+Result<HostFunction> HostObject::Find(const ResolvedStep& step) const {
   const std::string& symbol = step.symbol;
-  auto function = reinterpret_cast<HostFunction>(dlsym(object, symbol.c_str()));
-  auto* parameters =
-      static_cast<const KernelParameters*>(dlsym(object, (symbol + kParametersSuffix).c_str()));
+  auto function = reinterpret_cast<HostFunction>(dlsym(library_.get(), symbol.c_str()));
+  auto* parameters = static_cast<const KernelParameters*>(
+      dlsym(library_.get(), (symbol + kParametersSuffix).c_str()));
   if (function == nullptr || parameters == nullptr) {
     return DataLoss(fmt::format("kernel {} is not in its code object: rebuild the bundle", symbol));
   }
@@ -123,24 +150,12 @@ Result<HostFunction> FindHostKernel(void* object, const ResolvedStep& step) {
   return function;
 }
 
-Result<void*> HostObjects::Load(const Bundle& bundle, uint32_t blob, Bundle::BaseCache* bases) {
-  const Key key(bundle.content_id(), blob);
-  {
-    std::lock_guard lock(mutex_);
-    auto found = objects_.find(key);
-    if (found != objects_.end()) return found->second;
-  }
-  KB_ASSIGN_OR_RETURN(std::vector<uint8_t> image, bundle.ReadBlob(blob, bases));
-  const std::string what = fmt::format("code object {} of {}", blob, bundle.path());
-  KB_ASSIGN_OR_RETURN(void* object, LoadHostObject(image, what));
-  // The copy of a thread that lost the race stays mapped: nothing is ever closed.
-  std::lock_guard lock(mutex_);
-  return objects_.try_emplace(key, object).first->second;
-}
-
-uint64_t HostObjects::objects_loaded() const {
-  std::lock_guard lock(mutex_);
-  return objects_.size();
+Result<std::shared_ptr<HostObject>> HostObjects::Load(const Bundle& bundle, uint32_t blob,
+                                                      Bundle::BaseCache* bases) {
+  return objects_.GetOrMake(bundle.BlobDigest(blob), [&]() -> Result<std::shared_ptr<HostObject>> {
+    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> image, bundle.ReadBlob(blob, bases));
+    return HostObject::Load(image, fmt::format("code object {} of {}", blob, bundle.path()));
+  });
 }
 
 }  // namespace kbundle

@@ -6,28 +6,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "utf8.h"
+
 namespace kbundle {
-namespace {
-
-// Bytes of the well-formed UTF-8 sequence that begins here (overlong forms, surrogates and values
-// past U+10FFFF are not well formed); 0 when there is none.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  if (lead == 0xe0 && byte(1) < 0xa0) return 0;
-  if (lead == 0xed && byte(1) > 0x9f) return 0;
-  if (lead == 0xf0 && byte(1) < 0x90) return 0;
-  if (lead == 0xf4 && byte(1) > 0x8f) return 0;
-  return length;
-}
-
-}  // namespace
 
 void JsonWriter::Comma() {
   if (!first_) text_ += ',';

@@ -1,18 +1,27 @@
-// The bundles that compiled programs of this process refer to by name.
+// The bundles that compiled programs of this process refer to by name and op.
+#include "kbundle/open_bundles.h"
+
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
+#include "kbundle/bundle_generated.h"
 #include "kbundle/runtime.h"
 
 namespace kbundle {
 namespace {
 
-// Kept for the life of the process: a compiled program may ask at any time.
+using BundlePtr = std::shared_ptr<const Bundle>;
+
+// Names stay taken until they are closed: a compiled program may ask at any time. Bundles of one
+// name share no op, so a name and an op are one bundle, whatever was opened first.
 struct OpenBundles {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const Bundle>, std::less<>> by_name;
+  std::map<std::string, std::vector<BundlePtr>, std::less<>> by_name;
 
   static OpenBundles& Global() {
     static OpenBundles& bundles = *new OpenBundles();
@@ -20,32 +29,124 @@ struct OpenBundles {
   }
 };
 
-}  // namespace
-
-Result<std::shared_ptr<const Bundle>> OpenShared(const std::string& path, const std::string& name) {
-  KB_ASSIGN_OR_RETURN(std::shared_ptr<const Bundle> bundle, Bundle::Open(path));
-  const std::string key = name.empty() ? std::string(bundle->name()) : name;
-  OpenBundles& open = OpenBundles::Global();
-  std::lock_guard lock(open.mutex);
-  const auto& held = open.by_name.try_emplace(key, bundle).first->second;
-  if (held->content_id() == bundle->content_id()) return held;
-  return AlreadyExists(fmt::format(
-      "opening {} as '{}': the name is taken by other content, {} ({} against {}): open it under "
-      "another name",
-      path, key, held->path(), held->content_id(), bundle->content_id()));
+std::string NameOr(const std::string& name, const Bundle& bundle) {
+  return name.empty() ? std::string(bundle.name()) : name;
 }
 
-Result<std::shared_ptr<const Bundle>> FindOpen(std::string_view name) {
+bool HasOp(const Bundle& bundle, std::string_view op) { return bundle.FindOp(op).ok(); }
+
+// The first op that both have; null: none.
+const fb::Op* SharedOp(const Bundle& a, const Bundle& b) {
+  if (a.index().ops() == nullptr) return nullptr;
+  for (const fb::Op* op : *a.index().ops()) {
+    if (HasOp(b, op->name()->string_view())) return op;
+  }
+  return nullptr;
+}
+
+// The bundle of this content under the name; null: none.
+BundlePtr FindContent(const std::vector<BundlePtr>& bundles, const Bundle& like) {
+  for (const BundlePtr& bundle : bundles) {
+    if (bundle->digest() == like.digest()) return bundle;
+  }
+  return nullptr;
+}
+
+Status NoSuchName(const char* doing, std::string_view name, const OpenBundles& open) {
+  std::string names;
+  for (const auto& [known, bundles] : open.by_name) names += (names.empty() ? "" : ", ") + known;
+  return NotFound(fmt::format(
+      "{} bundle '{}': no bundle of that name is open in this process; open are: {}; open the file "
+      "before the program runs",
+      doing, name, names.empty() ? "none" : names));
+}
+
+Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<BundlePtr>& bundles) {
+  // One bundle says itself what it has, and what is near.
+  if (bundles.size() == 1) return bundles[0]->FindOp(op).status();
+  std::string paths;
+  for (const BundlePtr& bundle : bundles) paths += (paths.empty() ? "" : ", ") + bundle->path();
+  return NotFound(
+      fmt::format("looking for op '{}': none of the bundles open as '{}' has it: {}; "
+                  "open the one that does under this name",
+                  op, name, paths));
+}
+
+}  // namespace
+
+Result<BundlePtr> OpenShared(const std::string& path, const std::string& name) {
+  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path));
+  const std::string key = NameOr(name, *bundle);
   OpenBundles& open = OpenBundles::Global();
   std::lock_guard lock(open.mutex);
-  auto found = open.by_name.find(name);
-  if (found != open.by_name.end()) return found->second;
-  std::string names;
-  for (const auto& [known, bundle] : open.by_name) names += (names.empty() ? "" : ", ") + known;
-  return NotFound(fmt::format(
-      "looking for bundle '{}': no bundle of that name is open in this process; open are: {}; open "
-      "the file before the program runs",
-      name, names.empty() ? "none" : names));
+  std::vector<BundlePtr>& bundles = open.by_name[key];
+  if (BundlePtr held = FindContent(bundles, *bundle)) return held;
+  for (const BundlePtr& held : bundles) {
+    const fb::Op* shared = SharedOp(*bundle, *held);
+    if (shared == nullptr) continue;
+    return AlreadyExists(fmt::format(
+        "opening {} as '{}': op '{}' under that name is taken by other content, {} ({} against "
+        "{}): open it under another name, or reload the name",
+        path, key, shared->name()->string_view(), held->path(), held->content_id(),
+        bundle->content_id()));
+  }
+  bundles.push_back(bundle);
+  return bundle;
+}
+
+Result<BundlePtr> ReloadShared(const std::string& path, const std::string& name) {
+  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path));
+  std::vector<BundlePtr> old;  // die after the lock
+  OpenBundles& open = OpenBundles::Global();
+  {
+    std::lock_guard lock(open.mutex);
+    std::vector<BundlePtr>& bundles = open.by_name[NameOr(name, *bundle)];
+    if (BundlePtr held = FindContent(bundles, *bundle)) return held;
+    const auto stays = [&](const BundlePtr& held) { return SharedOp(*bundle, *held) == nullptr; };
+    const auto gone = std::stable_partition(bundles.begin(), bundles.end(), stays);
+    old.assign(gone, bundles.end());
+    bundles.erase(gone, bundles.end());
+    bundles.push_back(bundle);
+  }
+  old.clear();
+  Runtime::Global().Trim();
+  return bundle;
+}
+
+Status CloseShared(std::string_view name, const BundlePtr& bundle) {
+  OpenBundles& open = OpenBundles::Global();
+  BundlePtr closed;  // dies after the lock
+  {
+    std::lock_guard lock(open.mutex);
+    const auto found = open.by_name.find(name);
+    if (found == open.by_name.end()) return NoSuchName("closing", name, open);
+    std::vector<BundlePtr>& bundles = found->second;
+    const auto place = std::find(bundles.begin(), bundles.end(), bundle);
+    if (place == bundles.end()) {
+      return NotFound(fmt::format(
+          "closing {} as '{}': other bundles have that name: it was closed before, or reloaded",
+          bundle->path(), name));
+    }
+    closed = std::move(*place);
+    bundles.erase(place);
+    if (bundles.empty()) open.by_name.erase(found);
+  }
+  closed.reset();
+  Runtime::Global().Trim();
+  return Status();
+}
+
+Result<BundlePtr> FindOpen(std::string_view name, std::string_view op) {
+  OpenBundles& open = OpenBundles::Global();
+  std::lock_guard lock(open.mutex);
+  const auto found = open.by_name.find(name);
+  if (found == open.by_name.end() || found->second.empty()) {
+    return NoSuchName("looking for", name, open);
+  }
+  for (const BundlePtr& bundle : found->second) {
+    if (HasOp(*bundle, op)) return bundle;
+  }
+  return NoSuchOp(name, op, found->second);
 }
 
 }  // namespace kbundle

@@ -8,9 +8,9 @@
 //   tensor maps for an address of no matter  ---> copied to the stack, their address replaced
 //
 // A launch makes only these driver calls: cuLaunchKernelEx, cuMemsetD8Async, cuMemcpyDtoDAsync, and
-// cuTensorMapReplaceAddress, which runs on the host. All of them are legal inside a capture. What
-// an execution plan enqueues is cuDNN's business (cudnn_plan.h), what a product does cuBLASLt's
-// (matrix_product.h); the kernels of both are loaded when the plan is made.
+// cuCtxGetId and cuTensorMapReplaceAddress, which run on the host. All of them are legal inside a
+// capture. What an execution plan enqueues is cuDNN's business (cudnn_plan.h), what a product does
+// cuBLASLt's (matrix_product.h); the kernels of both are loaded when the plan is made.
 //
 // Parameters go as an array of addresses, not as one packed buffer (CU_LAUNCH_PARAM_BUFFER):
 // nothing has to be packed, and whoever walks a captured graph finds kernelParams, where everybody
@@ -19,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -49,6 +50,7 @@ struct TensorMapTemplate {
 };
 
 struct KernelLaunch {
+  std::shared_ptr<const CudaKernel> kernel;  // keeps the function loaded
   CUfunction function = nullptr;
   CUlaunchConfig config{};  // complete but for stream and attributes
   std::vector<CUlaunchAttribute> attributes;
@@ -106,9 +108,12 @@ struct Step {
 
 class CudaPlan final : public Plan {
  public:
-  CudaPlan(const DriverApi& driver, const Bundle& bundle, PlanFacts facts,
+  CudaPlan(const DriverApi& driver, uint64_t context, const Bundle& bundle, PlanFacts facts,
            std::vector<std::vector<Step>> resolutions)
-      : driver_(driver), addresses_(bundle, facts), resolutions_(std::move(resolutions)) {
+      : driver_(driver),
+        context_(context),
+        addresses_(bundle, facts),
+        resolutions_(std::move(resolutions)) {
     problem_ = std::move(facts.problem);
     workspace_bytes_ = facts.workspace_bytes;
     variants_ = std::move(facts.variants);
@@ -119,6 +124,12 @@ class CudaPlan final : public Plan {
     const int alignment_class = addresses_.Classify(args);
     if (alignment_class < 0) [[unlikely]]
       return Refuse(args);
+    // By its id, which never comes again: after a reset the same handle is another context, whose
+    // driver would be given functions that are gone.
+    unsigned long long current = 0;  // NOLINT: the driver's type
+    const CUresult found = driver_.CtxGetId(nullptr, &current);
+    if (found != CUDA_SUCCESS || current != context_) [[unlikely]]
+      return RefuseContext(found);
     for (const Step& step : resolutions_[alignment_class]) {
       if (step.kind == StepKind::kExecutionPlan) {
         Status status = step.execution_plan.Enqueue(static_cast<CUstream>(stream), args);
@@ -137,6 +148,16 @@ class CudaPlan final : public Plan {
   [[gnu::cold]] Status Refuse(const LaunchArgs& args) const {
     return addresses_.Explain(args).Annotate("launching " + problem_.ToString());
   }
+  [[gnu::cold]] Status RefuseContext(CUresult found) const {
+    const std::string doing = "launching " + problem_.ToString();
+    KB_RETURN_IF_ERROR(
+        driver_.Check(found, doing + ": looking for the current CUDA context of this thread"));
+    return FailedPrecondition(
+        doing +
+        ": this thread's current CUDA context is not the one that the plan was made in, or that "
+        "one "
+        "was reset since: make it current (cuCtxSetCurrent), or make a plan in this one");
+  }
   [[gnu::cold]] Status Fail(int error, const Step& step) const {
     const std::string doing = fmt::format("launching {} of {}", step.name, problem_.ToString());
     if (step.product != nullptr) return step.product->library().Check(error, doing);
@@ -144,6 +165,7 @@ class CudaPlan final : public Plan {
   }
 
   const DriverApi& driver_;
+  const uint64_t context_;  // id
   AddressRules addresses_;
   std::vector<std::vector<Step>> resolutions_;  // by alignment class
 };
@@ -264,7 +286,8 @@ class CudaPlanBuilder final : public PlanBuilder {
   }
 
   std::unique_ptr<Plan> Finish(PlanFacts facts) override {
-    return std::make_unique<CudaPlan>(driver_, bundle_, std::move(facts), std::move(resolutions_));
+    return std::make_unique<CudaPlan>(driver_, context_, bundle_, std::move(facts),
+                                      std::move(resolutions_));
   }
 
  private:
@@ -277,9 +300,9 @@ class CudaPlanBuilder final : public PlanBuilder {
     step.value = resolved.value;
     if (step.kind == StepKind::kExecutionPlan) {
       KB_ASSIGN_OR_RETURN(
-          const CudnnPlan* plan,
+          std::shared_ptr<const CudnnPlan> plan,
           execution_plans_.Load(driver_, context_, device_, bundle_, resolved.blob, &bases_));
-      KB_ASSIGN_OR_RETURN(step.execution_plan, CudnnLaunch::Make(plan, resolved));
+      KB_ASSIGN_OR_RETURN(step.execution_plan, CudnnLaunch::Make(std::move(plan), resolved));
       return step;
     }
     if (step.kind == StepKind::kProduct) {
@@ -302,10 +325,12 @@ class CudaPlanBuilder final : public PlanBuilder {
       return Internal(fmt::format("a step has {} tensor maps, at most {} fit a launch",
                                   resolved.tensor_maps.size(), kMaxTensorMaps));
     }
-    KB_ASSIGN_OR_RETURN(CudaKernel * kernel, code_.Load(driver_, context_, bundle_, resolved.blob,
-                                                        resolved.symbol, &bases_));
+    KB_ASSIGN_OR_RETURN(
+        const std::shared_ptr<CudaKernel> kernel,
+        code_.Load(driver_, context_, bundle_, resolved.blob, resolved.symbol, &bases_));
     KB_RETURN_IF_ERROR(kernel->Prepare(resolved, device_));
     KernelLaunch launch;
+    launch.kernel = kernel;
     launch.function = kernel->function();
     launch.config = Geometry(resolved);
     launch.attributes = Attributes(resolved);

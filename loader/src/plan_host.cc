@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ constexpr int64_t kWorthHugePages = 8 << 20;
 
 struct Step {
   StepKind kind = StepKind::kKernel;
+  std::shared_ptr<const HostObject> object;  // keeps the function mapped
   HostFunction function = nullptr;
   ParameterTable parameters;
   int64_t range = 1, grain = 1;
@@ -159,8 +161,8 @@ class HostPlanBuilder final : public PlanBuilder {
     if (!resolved.tensor_maps.empty()) {
       return Internal(fmt::format("kernel {}: tensor maps are for GPUs", resolved.symbol));
     }
-    KB_ASSIGN_OR_RETURN(void* object, objects_.Load(bundle_, resolved.blob, &bases_));
-    KB_ASSIGN_OR_RETURN(step.function, FindHostKernel(object, resolved));
+    KB_ASSIGN_OR_RETURN(step.object, objects_.Load(bundle_, resolved.blob, &bases_));
+    KB_ASSIGN_OR_RETURN(step.function, step.object->Find(resolved));
     step.parameters = ParameterTable(resolved);
     step.range = resolved.range;
     step.grain = resolved.grain;

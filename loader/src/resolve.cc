@@ -65,8 +65,7 @@ Status Resolver::LayOutWorkspace() {
     const fb::Region& region = *regions->Get(i);
     int64_t bytes = 0;
     KB_RETURN_IF_ERROR(EvalSize(region.bytes(), View(region.text()), bytes));
-    region_offsets_.push_back(resolution_.workspace_bytes);
-    region_bytes_.push_back(bytes);
+    resolution_.regions.push_back({resolution_.workspace_bytes, bytes});
     if (bytes > INT64_MAX - kAlign - resolution_.workspace_bytes) {
       return OutOfRange(fmt::format("workspace region {} of {} bytes makes the workspace overflow",
                                     region.name()->string_view(), bytes));
@@ -83,6 +82,7 @@ Status Resolver::AddStep(const fb::Step& step, uint32_t number) {
   }
   ResolvedStep out;
   out.kind = static_cast<StepKind>(step.kind());
+  out.number = number;
   if (out.kind == StepKind::kKernel) {
     KB_RETURN_IF_ERROR(FillKernel(step, number, out));
     const bool empty = out.grid[0] == 0 || out.grid[1] == 0 || out.grid[2] == 0 || out.range == 0;
@@ -140,6 +140,12 @@ Status Resolver::FillTransfer(const fb::Step& step, ResolvedStep& out) const {
   const bool absent = out.target.from == Pointer::From::kNull ||
                       (out.kind == StepKind::kCopy && out.source.from == Pointer::From::kNull);
   if (absent) out.bytes = 0;
+  for (const fb::Arg* side : {step.target(), step.source()}) {
+    if (side == nullptr || out.bytes == 0 || out.bytes <= BytesOf(*side)) continue;
+    return OutOfRange(fmt::format("{} of {} bytes, but {} has {}: correct the step's `bytes`",
+                                  out.kind == StepKind::kCopy ? "a copy" : "a memset", out.bytes,
+                                  View(side->text()), BytesOf(*side)));
+  }
   return Status();
 }
 
@@ -151,7 +157,7 @@ Status Resolver::FillProduct(const fb::Step& step, uint32_t number, ResolvedStep
   };
   scope.pointer = [this](const fb::Arg& arg) { return PointerOf(arg); };
   scope.dtype = [this](const fb::Arg& arg) { return DTypeOf(arg); };
-  scope.region_bytes = [this](uint32_t region) { return region_bytes_[region]; };
+  scope.region_bytes = [this](uint32_t region) { return resolution_.regions[region].bytes; };
   scope.attribute = [this](uint32_t attribute) { return problem_.attributes[attribute].number; };
   KB_ASSIGN_OR_RETURN(out.product, ResolveProduct(*step.product(), scope));
   out.product->alignment = context_.alignment;
@@ -189,7 +195,7 @@ Pointer Resolver::PointerOf(const fb::Arg& arg) const {
     case ArgKind::kResult:
       return TensorPointer(static_cast<uint32_t>(problem_.operands.size()) + arg.index());
     case ArgKind::kRegion:
-      return {Pointer::From::kWorkspace, region_offsets_[arg.index()]};
+      return {Pointer::From::kWorkspace, resolution_.regions[arg.index()].offset};
     default:
       return {};
   }

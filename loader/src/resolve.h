@@ -94,6 +94,7 @@ using Extent = std::array<int64_t, 3>;
 
 struct ResolvedStep {
   StepKind kind = StepKind::kKernel;
+  uint32_t number = 0;  // in Template.steps
   // kKernel, kExecutionPlan
   uint32_t blob = 0;
   std::string symbol;  // name in the code object; engine and knobs
@@ -116,7 +117,12 @@ struct ResolvedStep {
 };
 
 struct Resolution {
+  struct Region {
+    int64_t offset = 0, bytes = 0;  // in the workspace; as asked for
+    bool operator==(const Region&) const = default;
+  };
   uint32_t variant = 0;
+  std::vector<Region> regions;  // as in Template.regions
   int64_t workspace_bytes = 0;  // regions, each 256-byte aligned
   std::vector<ResolvedStep> steps;
   bool operator==(const Resolution&) const = default;

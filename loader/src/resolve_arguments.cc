@@ -82,7 +82,8 @@ Status Resolver::AddArg(const fb::Arg& arg, ResolvedStep& out) const {
 // From the first of a tensor to its last, in memory.
 int64_t Resolver::ElementsOf(const fb::Arg& arg) const {
   const auto kind = static_cast<ArgKind>(arg.kind());
-  if (kind == ArgKind::kRegion) return region_bytes_[arg.index()] / SizeOf(DTypeOf(arg));
+  if (kind == ArgKind::kRegion)
+    return resolution_.regions[arg.index()].bytes / SizeOf(DTypeOf(arg));
   const auto operands = static_cast<uint32_t>(problem_.operands.size());
   const TensorSpec& tensor =
       TensorOf(problem_, kind == ArgKind::kOperand ? arg.index() : operands + arg.index());
@@ -92,6 +93,12 @@ int64_t Resolver::ElementsOf(const fb::Arg& arg) const {
     if (!tensor.strides.empty()) last += (tensor.dims[i] - 1) * tensor.strides[i];
   }
   return elements == 0 || tensor.strides.empty() ? elements : last + 1;
+}
+
+int64_t Resolver::BytesOf(const fb::Arg& arg) const {
+  if (static_cast<ArgKind>(arg.kind()) == ArgKind::kRegion)
+    return resolution_.regions[arg.index()].bytes;
+  return ElementsOf(arg) * SizeOf(DTypeOf(arg));
 }
 
 // Of an empty tensor nothing is read, wherever in it an address would be.

@@ -43,6 +43,7 @@ class Resolver {
   Status AddArgs(const fb::Step& step, ResolvedStep& out) const;
   Status AddArg(const fb::Arg& arg, ResolvedStep& out) const;
   int64_t ElementsOf(const fb::Arg& arg) const;
+  int64_t BytesOf(const fb::Arg& arg) const;
   Status AddPointer(const fb::Arg& arg, ResolvedStep& out) const;
   Status AddScalar(const fb::Arg& arg, ResolvedStep& out) const;
   Status AddArray(const fb::Arg& arg, ResolvedStep& out) const;
@@ -56,7 +57,6 @@ class Resolver {
   const fb::Template& template_;
   EvalContext context_;
   LetValues lets_;
-  std::vector<int64_t> region_offsets_, region_bytes_;
   Resolution resolution_;
 };
 

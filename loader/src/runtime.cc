@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "addresses.h"
+#include "choice_log.h"
 #include "choose.h"
 #include "code_cache.h"
 #include "cublaslt_handles.h"
@@ -50,46 +51,9 @@ Result<Place> CurrentContext(const DriverApi& driver) {
   return Place{&driver, id};
 }
 
-// Counts what was chosen. One row for each distinct choice; past kMaxRows, for each variant only,
-// so that a process with ever new shapes does not grow.
-class ChoiceLog {
- public:
-  void Count(const Bundle& bundle, const Plan& plan, const Device& device, std::string reason) {
-    RuntimeStats::Chosen row;
-    row.bundle = bundle.name();
-    row.op = plan.problem().op_name;
-    row.problem = plan.problem().ToString();
-    row.variant = bundle.VariantId(plan.variants().front());
-    row.choice = ChoiceName(plan.choice());
-    row.device = device.ToString();
-    row.reason = std::move(reason);
-    std::string key = KeyWriter()
-                          .Text(row.bundle)
-                          .Text(row.problem)
-                          .Text(row.variant)
-                          .Text(row.choice)
-                          .Text(row.device)
-                          .bytes();
-    std::lock_guard lock(mutex_);
-    if (rows_.size() >= kMaxRows && rows_.find(key) == rows_.end()) {
-      row.problem = "(further problems)";
-      key = row.variant + row.choice + row.device;
-    }
-    ++rows_.try_emplace(std::move(key), std::move(row)).first->second.count;
-  }
-  std::vector<RuntimeStats::Chosen> Rows() const {
-    std::vector<RuntimeStats::Chosen> rows;
-    std::lock_guard lock(mutex_);
-    for (const auto& [key, row] : rows_) rows.push_back(row);
-    return rows;
-  }
-
- private:
-  static constexpr size_t kMaxRows = 4096;
-
-  mutable std::mutex mutex_;
-  std::map<std::string, RuntimeStats::Chosen> rows_;
-};
+std::string_view TextOf(const Sha256Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
 
 // The GPUs seen so far: their attributes never change.
 class CudaDevices {
@@ -156,7 +120,14 @@ Result<std::shared_ptr<const Plan>> Runtime::Rep::Make(const Bundle& bundle, con
   }
   KB_ASSIGN_OR_RETURN(ChosenPlan chosen, ChoosePlan(bundle, problem, device, options,
                                                     Policy::Global().snapshot(), *builder));
-  choices.Count(bundle, *chosen.plan, device, std::move(chosen.reason));
+  choices.Count({.bundle = std::string(bundle.name()),
+                 .content_id = std::string(bundle.content_id()),
+                 .op = chosen.plan->problem().op_name,
+                 .problem = chosen.plan->problem().ToString(),
+                 .variant = bundle.VariantId(chosen.plan->variants().front()),
+                 .choice = ChoiceName(chosen.plan->choice()),
+                 .device = device.ToString(),
+                 .reason = std::move(chosen.reason)});
   plans_made.fetch_add(1, std::memory_order_relaxed);
   return std::shared_ptr<const Plan>(std::move(chosen.plan));
 }
@@ -195,7 +166,7 @@ Result<std::shared_ptr<const Plan>> Runtime::MakePlan(const std::shared_ptr<cons
   KB_ASSIGN_OR_RETURN(Place place, rep_->CurrentPlace(kind));
   const std::string key = KeyWriter()
                               .U64(place.context)
-                              .Text(bundle->content_id())
+                              .Text(TextOf(bundle->digest()))
                               .U32(problem.op)
                               .Text(problem.key)
                               .I64(asked.workspace_limit)
@@ -219,6 +190,15 @@ RuntimeStats Runtime::stats() const {
   return stats;
 }
 
-void Runtime::Trim() { rep_->plans.Trim(); }
+void Runtime::Trim() {
+  rep_->plans.Trim();
+  rep_->host_objects.DropUnused();
+}
+
+void Runtime::UnloadDeviceCode() {
+  Trim();
+  rep_->execution_plans.DropUnused();
+  rep_->code.DropUnused();
+}
 
 }  // namespace kbundle

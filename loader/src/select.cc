@@ -9,6 +9,7 @@
 #include "absent.h"
 #include "candidates.h"
 #include "kbundle/tuned.h"
+#include "launchable.h"
 
 namespace kbundle {
 namespace {
@@ -300,15 +301,15 @@ std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& probl
 std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options) {
   const fb::Index& index = bundle.index();
-  const Result<std::vector<Selected>> selected = Select(bundle, problem, device, options);
+  const Result<Launchable> selected = SelectLaunchable(bundle, problem, device, options);
   const std::vector<RankedTarget> targets = RankTargets(index, device);
   CandidateCheck check(bundle, problem, device, options);
   std::vector<Verdict> verdicts;
   const VariantRange range = VariantsOf(index, problem.op);
-  std::vector<uint32_t> position(range.end - range.first, 0);  // in the order, from 1
-  for (size_t i = 0; selected.ok() && i < selected->size(); ++i) {
-    const Selected& row = (*selected)[i];
-    position[row.variant - range.first] = static_cast<uint32_t>(i) + 1;
+  std::vector<bool> said(range.end - range.first);
+  for (size_t i = 0; selected.ok() && i < selected->order.size(); ++i) {
+    const Selected& row = selected->order[i];
+    said[row.variant - range.first] = true;
     const char* how = row.choice == Choice::kForced     ? "forced"
                       : row.choice == Choice::kTuned    ? "tuned for this very problem"
                       : row.choice == Choice::kNearest  ? "as on the nearest tuned problem"
@@ -318,8 +319,13 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
         {row.variant, true,
          i == 0 ? fmt::format("chosen: {}", how) : fmt::format("legal, number {}", i + 1)});
   }
+  for (size_t i = 0; selected.ok() && i < selected->passed_over.size(); ++i) {
+    const NotLaunchable& row = selected->passed_over[i];
+    said[row.selected.variant - range.first] = true;
+    verdicts.push_back({row.selected.variant, false, row.reason});
+  }
   for (uint32_t i = range.first; i < range.end; ++i) {
-    if (position[i - range.first] != 0) continue;
+    if (said[i - range.first]) continue;
     const fb::Variant& row = *index.variants()->Get(i);
     const fb::Target& name = *index.targets()->Get(row.target());
     const bool host = static_cast<TargetKind>(name.kind()) == TargetKind::kHost;

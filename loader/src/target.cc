@@ -79,6 +79,7 @@ int Target::Fit(const Device& device) const {
 }
 
 Result<Device> DeviceFromTargetName(std::string_view name) {
+  if (name == "host") return HostDevice();
   KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(name));
   if (target.kind == TargetKind::kCudaPortable) {
     return InvalidArgument("'portable' names no device: write a GPU such as sm_90");

@@ -1,6 +1,7 @@
 // TensorSpec, AttributeValue and Problem as values: sizes and text.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "kbundle/problem.h"
@@ -28,8 +29,9 @@ std::string_view Trim(std::string_view text) {
 }
 
 // "[1, 2]" -> "1", "2"; false when it is no list.
-bool SplitList(std::string_view text, std::vector<std::string_view>* items) {
-  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return false;
+bool SplitList(std::string_view text, std::vector<std::string_view>* items,
+               std::string_view brackets = "[]") {
+  if (text.size() < 2 || text.front() != brackets[0] || text.back() != brackets[1]) return false;
   text = Trim(text.substr(1, text.size() - 2));
   while (!text.empty()) {
     const size_t comma = text.find(',');
@@ -39,6 +41,19 @@ bool SplitList(std::string_view text, std::vector<std::string_view>* items) {
     if (Trim(text).empty()) return false;
   }
   return true;
+}
+
+Status ParseNumbers(std::string_view whole, const char* what,
+                    const std::vector<std::string_view>& items, std::vector<int64_t>* numbers) {
+  for (std::string_view item : items) {
+    int64_t number;
+    if (!ParseNumber(item, &number) || number < 0) {
+      return InvalidArgument(
+          fmt::format("'{}': {} '{}' is no number from 0 up", whole, what, item));
+    }
+    numbers->push_back(number);
+  }
+  return Status();
 }
 
 }  // namespace
@@ -100,21 +115,21 @@ Result<TensorSpec> ParseTensorSpec(std::string_view text) {
     spec.present = false;
     return spec;
   }
-  const size_t open = text.find('[');
+  const size_t open = std::min(text.find('['), text.size());
+  const size_t brace = std::min(text.find('{'), text.size());
   const auto dtype = ParseDType(Trim(text.substr(0, open)));
-  std::vector<std::string_view> items;
-  if (!dtype || open == std::string_view::npos || !SplitList(text.substr(open), &items)) {
-    return InvalidArgument(fmt::format(
-        "'{}' is no tensor: write a dtype and dims, as in bf16[4,2048], or absent", whole));
+  std::vector<std::string_view> dims, strides;
+  const bool strided = brace < text.size();
+  if (!dtype || brace < open || !SplitList(Trim(text.substr(open, brace - open)), &dims) ||
+      (strided && !SplitList(text.substr(brace), &strides, "{}"))) {
+    return InvalidArgument(
+        fmt::format("'{}' is no tensor: write a dtype and dims, as in bf16[4,2048], or with the "
+                    "strides of its elements, as in bf16[4,2048]{{4096,1}}, or absent",
+                    whole));
   }
   spec.dtype = *dtype;
-  for (std::string_view item : items) {
-    int64_t dim;
-    if (!ParseNumber(item, &dim) || dim < 0) {
-      return InvalidArgument(fmt::format("'{}': dim '{}' is no number from 0 up", whole, item));
-    }
-    spec.dims.push_back(dim);
-  }
+  KB_RETURN_IF_ERROR(ParseNumbers(whole, "dim", dims, &spec.dims));
+  KB_RETURN_IF_ERROR(ParseNumbers(whole, "stride", strides, &spec.strides));
   return spec;
 }
 

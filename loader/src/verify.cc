@@ -1,10 +1,12 @@
 #include "verify.h"
 
 #include <cstring>
+#include <unordered_set>
 
 #include "kbundle/dtype.h"
 #include "kbundle/key.h"
 #include "kbundle/target.h"
+#include "utf8.h"
 
 namespace kbundle {
 namespace {
@@ -62,7 +64,8 @@ Status CheckHeaderFields(const Header& header) {
 }
 
 Status VerifyTargets(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.targets()), 1u << 16, "targets"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.targets()), kMaxTargets, "targets"));
+  std::unordered_set<std::string_view> names;
   for (uint32_t i = 0; i < Count(index.targets()); ++i) {
     const fb::Target& target = *index.targets()->Get(i);
     KB_VERIFY(CheckName(target.name(), "name"), "target {}", i);
@@ -78,10 +81,8 @@ Status VerifyTargets(const fb::Index& index) {
                       i, target.name()->string_view(), target.kind(), target.major(),
                       target.minor(), target.feature()));
     }
-    for (uint32_t k = 0; k < i; ++k) {
-      if (index.targets()->Get(k)->name()->string_view() == target.name()->string_view()) {
-        return DataLoss(fmt::format("target '{}' appears twice", target.name()->string_view()));
-      }
+    if (!names.insert(target.name()->string_view()).second) {
+      return DataLoss(fmt::format("target '{}' appears twice", target.name()->string_view()));
     }
   }
   return Status();
@@ -109,14 +110,13 @@ Status VerifyTemplatesOf(const fb::Index& index, uint32_t number, uint32_t* next
                                 Count(index.templates())));
   }
   *next = static_cast<uint32_t>(end);
+  std::unordered_set<std::string_view> names;
   for (uint32_t i = op.first_template(); i < end; ++i) {
     const fb::Template& row = *index.templates()->Get(i);
     KB_VERIFY(CheckName(row.name(), "name"), "template {}", i);
     if (row.op() != number) return DataLoss(fmt::format("template {} says op {}", i, row.op()));
-    for (uint32_t k = op.first_template(); k < i; ++k) {
-      if (index.templates()->Get(k)->name()->string_view() == row.name()->string_view()) {
-        return DataLoss(fmt::format("template '{}' appears twice", row.name()->string_view()));
-      }
+    if (!names.insert(row.name()->string_view()).second) {
+      return DataLoss(fmt::format("template '{}' appears twice", row.name()->string_view()));
     }
     KB_VERIFY(VerifyTemplate(index, op, row), "variant '{}'", row.name()->string_view());
   }
@@ -125,6 +125,7 @@ Status VerifyTemplatesOf(const fb::Index& index, uint32_t number, uint32_t* next
 
 Status VerifyOps(const fb::Index& index) {
   KB_RETURN_IF_ERROR(CheckCount(Count(index.ops()), kMaxOps, "ops"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.templates()), kMaxTemplates, "variants' templates"));
   uint32_t next_template = 0;
   for (uint32_t i = 0; i < Count(index.ops()); ++i) {
     const fb::Op& op = *index.ops()->Get(i);
@@ -143,7 +144,7 @@ Status VerifyOps(const fb::Index& index) {
 }
 
 Status VerifyDevices(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.devices()), 1u << 16, "devices"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.devices()), kMaxDevices, "devices"));
   for (uint32_t i = 0; i < Count(index.devices()); ++i) {
     KB_VERIFY(CheckName(index.devices()->Get(i), "name"), "device {}", i);
   }
@@ -162,6 +163,7 @@ Status VerifyDevices(const fb::Index& index) {
 
 Status VerifyNames(const fb::Index& index) {
   KB_RETURN_IF_ERROR(CheckName(index.name(), "bundle name"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.provenance()), kMaxProvenance, "provenance rows"));
   for (uint32_t i = 0; i < Count(index.provenance()); ++i) {
     const fb::KeyValue& row = *index.provenance()->Get(i);
     KB_VERIFY(CheckName(row.key(), "key"), "provenance {}", i);
@@ -177,7 +179,46 @@ Status VerifyNames(const fb::Index& index) {
   return Status();
 }
 
+// The vectors of 64-bit numbers; the rest of an index is made of 32 bits and less. Those inside of
+// tables are looked at with the tables.
+Status CheckVectors(const fb::Index& index) {
+  KB_RETURN_IF_ERROR(CheckAligned(index.constants(), "constants"));
+  KB_RETURN_IF_ERROR(CheckAligned(index.variants(), "variants"));
+  KB_RETURN_IF_ERROR(CheckAligned(index.entries(), "entries"));
+  KB_RETURN_IF_ERROR(CheckAligned(index.blobs(), "blobs"));
+  KB_RETURN_IF_ERROR(CheckAligned(index.tuned(), "tuned problems"));
+  return CheckAligned(index.coordinates(), "coordinates");
+}
+
+// Of the index that this thread checks; none: no end.
+thread_local uint64_t* steps_left = nullptr;
+
+class StepLimit {
+ public:
+  explicit StepLimit(uint64_t index_size)
+      : steps_(kMaxCheckSteps + kMaxCheckStepsPerByte * index_size) {
+    steps_left = &steps_;
+  }
+  ~StepLimit() { steps_left = nullptr; }
+  StepLimit(const StepLimit&) = delete;
+  StepLimit& operator=(const StepLimit&) = delete;
+
+ private:
+  uint64_t steps_;
+};
+
 }  // namespace
+
+Status Spend(uint64_t steps) {
+  if (steps_left == nullptr) return Status();
+  if (*steps_left < steps) {
+    return ResourceExhausted(
+        "its names, programs and times are used so often that checking them has no end: build the "
+        "file with kbundle");
+  }
+  *steps_left -= steps;
+  return Status();
+}
 
 bool IsDType(int number) { return number > 0 && number < kDTypeCount; }
 
@@ -194,18 +235,27 @@ Status CheckIndex(uint64_t index, uint64_t count, std::string_view what) {
 Status CheckName(const flatbuffers::String* name, std::string_view what) {
   if (name == nullptr || name->size() == 0) return DataLoss(fmt::format("{} is empty", what));
   KB_RETURN_IF_ERROR(CheckText(name, what));
-  for (char c : name->string_view()) {
-    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) continue;
-    return DataLoss(
-        fmt::format("{} has control character {:#04x}", what, static_cast<unsigned char>(c)));
+  const std::string_view text = name->string_view();
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const bool c1 = c >= 0x80 && c < 0xa0 && static_cast<unsigned char>(text[i - 1]) == 0xc2;
+    if (c >= 0x20 && c != 0x7f && !c1) continue;
+    return DataLoss(fmt::format("{} has control character {:#04x}", what, c));
   }
   return Status();
 }
 
 Status CheckText(const flatbuffers::String* text, std::string_view what) {
-  if (text == nullptr || text->size() <= kMaxNameBytes) return Status();
-  return ResourceExhausted(
-      fmt::format("{} has {} bytes, at most {} are allowed", what, text->size(), kMaxNameBytes));
+  if (text == nullptr) return Status();
+  if (text->size() > kMaxNameBytes) {
+    return ResourceExhausted(
+        fmt::format("{} has {} bytes, at most {} are allowed", what, text->size(), kMaxNameBytes));
+  }
+  KB_RETURN_IF_ERROR(Spend(text->size()));
+  const size_t bad = NotUtf8(text->string_view());
+  if (bad == text->size()) return Status();
+  return DataLoss(fmt::format("{} is not UTF-8: byte {} is {:#04x}", what, bad,
+                              static_cast<unsigned char>(text->string_view()[bad])));
 }
 
 Status CheckTypeRef(const fb::Op& op, const fb::TypeRef& type) {
@@ -234,6 +284,8 @@ Status VerifyHeader(const Header& header, uint64_t file_size) {
 }
 
 Status VerifyIndex(const fb::Index& index, const Header& header) {
+  const StepLimit limit(header.index_size);
+  KB_RETURN_IF_ERROR(CheckVectors(index));
   KB_RETURN_IF_ERROR(VerifyNames(index));
   KB_RETURN_IF_ERROR(VerifyTargets(index));
   KB_RETURN_IF_ERROR(VerifyBlobs(index, header));

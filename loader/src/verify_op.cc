@@ -69,6 +69,8 @@ Status CheckAttribute(const fb::Attribute& attribute) {
   const auto type = static_cast<AttributeType>(attribute.type());
   const bool array = type == AttributeType::kIntArray || type == AttributeType::kFloatArray;
   KB_RETURN_IF_ERROR(CheckCount(attribute.max_len(), kMaxAttributeElements, "max_len"));
+  KB_RETURN_IF_ERROR(CheckAligned(attribute.integers(), "integers"));
+  KB_RETURN_IF_ERROR(CheckAligned(attribute.floats(), "floats"));
   if (array != (attribute.max_len() != 0)) {
     return DataLoss(
         fmt::format("max_len {} does not fit type {}", attribute.max_len(), attribute.type()));
@@ -100,7 +102,7 @@ Status CheckDim(const ProgramScope& scope, const fb::Dim& dim, bool operand, Bin
   if (dim.symbol() >= 0 && !Absent(&dim.program())) {
     return DataLoss("a dim is a symbol or a program, not both");
   }
-  if (operand && dim.symbol() >= 0) {
+  if (operand && dim.bind() != 0) {
     binding->bound.insert(dim.symbol());
     if (dim.ellipsis()) binding->ellipsis.insert(dim.symbol());
   }
@@ -175,6 +177,7 @@ Status CheckProblem(const fb::Op& op, const fb::Problem& problem) {
     const fb::ProblemTensor& tensor = *problem.operands()->Get(i);
     KB_RETURN_IF_ERROR(CheckIndex(tensor.dtype(), kDTypeCount, "dtype"));
     KB_RETURN_IF_ERROR(CheckCount(Count(tensor.dims()), kMaxRank, "dims"));
+    KB_RETURN_IF_ERROR(CheckAligned(tensor.dims(), "dims"));
     for (uint32_t d = 0; d < Count(tensor.dims()); ++d) {
       if (tensor.dims()->Get(d) < 0) return DataLoss(fmt::format("dim {}", tensor.dims()->Get(d)));
     }
@@ -183,6 +186,8 @@ Status CheckProblem(const fb::Op& op, const fb::Problem& problem) {
   for (uint32_t i = 0; i < Count(problem.attributes()); ++i) {
     const fb::AttributeValue& value = *problem.attributes()->Get(i);
     KB_RETURN_IF_ERROR(CheckIndex(value.attribute(), Count(op.attributes()), "attribute"));
+    KB_RETURN_IF_ERROR(CheckAligned(value.integers(), "integers"));
+    KB_RETURN_IF_ERROR(CheckAligned(value.floats(), "floats"));
     KB_RETURN_IF_ERROR(CheckCount(uint64_t{Count(value.integers())} + Count(value.floats()),
                                   kMaxAttributeElements, "attribute elements"));
   }

@@ -47,7 +47,18 @@ Status CheckScalar(const ProgramScope& scope, const fb::Arg* arg) {
   return DataLoss(fmt::format("attribute {} is no float", arg->index()));
 }
 
+constexpr ProductTensor kWritten[] = {ProductTensor::kD, ProductTensor::kBiasGradient,
+                                      ProductTensor::kDAmax};
+
 }  // namespace
+
+bool Writable(const fb::Op& op, const fb::Arg& pointer) {
+  if (pointer.kind() != static_cast<int>(ArgKind::kOperand)) return true;
+  for (uint32_t i = 0; i < Count(op.results()); ++i) {
+    if (op.results()->Get(i)->alias() == static_cast<int>(pointer.index())) return true;
+  }
+  return false;
+}
 
 Status VerifyProduct(const ProgramScope& scope, const fb::Product* product) {
   if (product == nullptr) return DataLoss("a product step without its product");
@@ -61,6 +72,11 @@ Status VerifyProduct(const ProgramScope& scope, const fb::Product* product) {
   for (uint32_t i = 0; i < kTensors; ++i) {
     KB_VERIFY(CheckTensor(scope, *product->tensors()->Get(i), static_cast<ProductTensor>(i)),
               "tensor {}", i);
+  }
+  for (ProductTensor written : kWritten) {
+    const auto place = static_cast<uint32_t>(written);
+    if (Writable(scope.op, *product->tensors()->Get(place))) continue;
+    return DataLoss(fmt::format("tensor {} is an operand, which must not be written", place));
   }
   constexpr auto kLastNeeded = static_cast<uint32_t>(ProductNumber::kK);
   for (uint32_t i = 0; i < kNumbers; ++i) {

@@ -134,6 +134,7 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
     return DataLoss(
         fmt::format("program ends at instruction {} of {}", end, Count(scope.index.code())));
   }
+  KB_RETURN_IF_ERROR(Spend(program->count()));
   int depth = 0;
   for (uint32_t i = program->first(); i < end; ++i) {
     const uint32_t word = scope.index.code()->Get(i);

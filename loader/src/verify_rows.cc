@@ -18,6 +18,8 @@ Status CheckBlob(const fb::Index& index, uint32_t number) {
   const fb::Blob& blob = *index.blobs()->Get(number);
   if (blob.size() == 0 || blob.stored_size() == 0) return DataLoss("it is empty");
   KB_RETURN_IF_ERROR(CheckCount(blob.size(), kMaxBlobBytes, "bytes uncompressed"));
+  KB_RETURN_IF_ERROR(
+      CheckCount(blob.stored_size(), MaxStoredSize(blob.size()), "bytes of a frame for its size"));
   const auto format = static_cast<uint32_t>(blob.format());
   if (format < static_cast<uint32_t>(fb::BlobFormat::MIN) ||
       format > static_cast<uint32_t>(fb::BlobFormat::MAX)) {
@@ -69,10 +71,13 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
     return ResourceExhausted(
         fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxPlanWorkspace));
   }
-  if (kind != StepKind::kKernel && kind != StepKind::kExecutionPlan && kind != StepKind::kProduct) {
-    return row.blob() == kNone
-               ? Status()
-               : DataLoss(fmt::format("blob {} for a step without code", row.blob()));
+  if (kind == StepKind::kMemset || kind == StepKind::kCopy) {
+    if (row.blob() != kNone) {
+      return DataLoss(fmt::format("blob {} for a step without code", row.blob()));
+    }
+    if (row.threads() == 0 && row.dynamic_shared() == 0) return Status();
+    return DataLoss(fmt::format("{} threads and {} bytes of shared memory for a step without code",
+                                row.threads(), row.dynamic_shared()));
   }
   KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
   KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
@@ -122,6 +127,7 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
 // Each type parameter has one of its dtypes; the bytes above are zero.
 Status CheckTypes(const fb::Index& index, const fb::Entry& entry) {
   const auto* params = index.ops()->Get(entry.op())->types();
+  KB_RETURN_IF_ERROR(Spend(kMaxTypeParams));
   for (uint32_t i = 0; i < kMaxTypeParams; ++i) {
     const auto dtype = static_cast<uint8_t>(TypeAt(entry.types(), static_cast<int>(i)));
     bool allowed = i >= Count(params) && dtype == 0;

@@ -44,6 +44,15 @@ Status CheckPointer(const ProgramScope& scope, const fb::Arg& arg) {
   }
 }
 
+// An operand belongs to the caller: only one that a result is written over may change.
+Status CheckWritten(const ProgramScope& scope, const fb::Arg& arg) {
+  KB_RETURN_IF_ERROR(CheckPointer(scope, arg));
+  return Writable(scope.op, arg) ? Status()
+                                 : DataLoss(fmt::format("operand {} must not be written: no result "
+                                                        "is written over it",
+                                                        arg.index()));
+}
+
 bool OneOf(uint8_t ctype, std::initializer_list<DType> allowed) {
   for (DType dtype : allowed) {
     if (ctype == static_cast<uint8_t>(dtype)) return true;
@@ -58,7 +67,10 @@ Status CheckAttributeArg(const ProgramScope& scope, const fb::Arg& arg) {
   const bool integer = OneOf(arg.ctype(), {DType::kI32, DType::kI64});
   if (static_cast<ArgKind>(arg.kind()) == ArgKind::kFloat) {
     if (type == AttributeType::kFloat && floating && arg.count() == 0) return Status();
-    if (type == AttributeType::kFloatArray && floating && arg.count() > 0) return Status();
+    if (type == AttributeType::kFloatArray && floating && arg.count() > 0) {
+      return CheckIndex(arg.count() - 1, scope.op.attributes()->Get(arg.index())->max_len(),
+                        "element");
+    }
   } else {
     if (arg.count() == 0) return DataLoss("an array of 0 elements");
     KB_RETURN_IF_ERROR(CheckCount(arg.count(), kMaxAttributeElements, "array elements"));
@@ -165,7 +177,7 @@ Status CheckMemoryStep(const ProgramScope& scope, const fb::Step& step, bool cop
   if (step.target() == nullptr || copy != (step.source() != nullptr)) {
     return DataLoss("a memset has a target, a copy target and source");
   }
-  KB_VERIFY(CheckPointer(scope, *step.target()), "target");
+  KB_VERIFY(CheckWritten(scope, *step.target()), "target");
   if (copy) KB_VERIFY(CheckPointer(scope, *step.source()), "source");
   if (!Absent(step.target()->program()) || (copy && !Absent(step.source()->program()))) {
     return DataLoss("only arguments have an offset");

@@ -30,9 +30,15 @@ Status CheckEvidence(const fb::Index& index, const fb::Evidence& row) {
     KB_RETURN_IF_ERROR(CheckText(text, "text"));
   }
   KB_RETURN_IF_ERROR(CheckIndex(row.base(), Count(index.variants()), "default"));
+  KB_RETURN_IF_ERROR(Spend(Count(row.times())));
+  KB_RETURN_IF_ERROR(CheckAligned(row.times(), "times"));
+  constexpr auto kKnown = static_cast<uint64_t>(fb::TunedFlags::ANY);
   for (uint32_t i = 0; i < Count(row.times()); ++i) {
     const fb::TunedTime& time = *row.times()->Get(i);
     KB_RETURN_IF_ERROR(CheckIndex(time.variant(), Count(index.variants()), "candidate"));
+    if ((time.flags() & ~kKnown) != 0) {
+      return DataLoss(fmt::format("flags {:#x} of a time, known are {:#x}", time.flags(), kKnown));
+    }
     for (double number : {time.low(), time.median(), time.high(), time.ratio(), time.band()}) {
       if (!std::isfinite(number) || number < 0)
         return DataLoss(fmt::format("a time of {}", number));
@@ -51,6 +57,7 @@ Status VerifyTuned(const fb::Index& index) {
     if (number >= 0 && number < 64) continue;
     return DataLoss(fmt::format("coordinate {}: log2 is {}, must be from 0 to 63", i, number));
   }
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.tuned_devices()), kMaxDevices, "tuned devices"));
   for (uint32_t i = 0; i < Count(index.tuned_devices()); ++i) {
     KB_VERIFY(CheckName(index.tuned_devices()->Get(i), "name"), "tuned device {}", i);
   }

@@ -2,8 +2,14 @@
 
 #include <sodium/crypto_hash_sha256.h>
 
+#include <algorithm>
+
+#include "sha256_blocks.h"
+
 namespace kbundle {
 namespace {
+
+constexpr size_t kBlock = 64;
 
 static_assert(sizeof(crypto_hash_sha256_state) == 104);
 static_assert(alignof(crypto_hash_sha256_state) <= 8);
@@ -16,14 +22,36 @@ crypto_hash_sha256_state* State(std::array<unsigned char, 104>& bytes) {
 
 Sha256::Sha256() { crypto_hash_sha256_init(State(state_)); }
 
+// libsodium keeps what is less than a block, and the count of bits; its state is ours to advance by
+// whole blocks in between.
 Sha256& Sha256::Update(const void* data, size_t size) {
-  crypto_hash_sha256_update(State(state_), static_cast<const unsigned char*>(data), size);
+  crypto_hash_sha256_state* state = State(state_);
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  if (HasSha256Instructions()) {
+    const size_t held = state->count / 8 % kBlock;
+    const size_t first = held == 0 ? 0 : std::min(size, kBlock - held);
+    crypto_hash_sha256_update(state, bytes, first);
+    bytes += first;
+    size -= first;
+    const size_t blocks = size / kBlock;
+    if (blocks > 0) Sha256Blocks(state->state, bytes, blocks);
+    state->count += uint64_t{8} * kBlock * blocks;
+    bytes += kBlock * blocks;
+    size -= kBlock * blocks;
+  }
+  crypto_hash_sha256_update(state, bytes, size);
   return *this;
 }
 
 Sha256Digest Sha256::Finish() {
   Sha256Digest digest;
   crypto_hash_sha256_final(State(state_), digest.data());
+  return digest;
+}
+
+Sha256Digest PortableSha256Of(const void* data, size_t size) {
+  Sha256Digest digest;
+  crypto_hash_sha256(digest.data(), static_cast<const unsigned char*>(data), size);
   return digest;
 }
 

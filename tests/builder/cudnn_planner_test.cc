@@ -12,6 +12,7 @@
 
 #include "base64.h"
 #include "cudnn_requests.h"
+#include "support/files.h"
 
 namespace kbundle::builder {
 namespace {
@@ -155,7 +156,7 @@ TEST_F(CudnnPlanning, AnotherLibraryThanCudnnIsNamed) {
 }
 
 TEST_F(CudnnPlanning, TheNullDriverKnowsTheDeviceAndRunsNothing) {
-  const std::string path = std::string(KB_SOURCE_DIR) + "/builder/profiles/h200.json";
+  const std::string path = testing::SourceDir() + "/builder/profiles/h200.json";
   setenv("KBUNDLE_PROFILE", path.c_str(), 1);
   void* driver = dlopen(options_.null_driver.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(driver, nullptr) << dlerror();

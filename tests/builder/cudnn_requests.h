@@ -11,13 +11,15 @@
 #include <vector>
 
 #include "cudnn_planner.h"
+#include "files.h"
+#include "support/files.h"
 
 namespace kbundle::builder {
 
 using Json = nlohmann::json;
 
 inline std::string Profile() {
-  return ReadFile(std::string(KB_SOURCE_DIR) + "/builder/profiles/h200.json").value();
+  return ReadFile(testing::SourceDir() + "/builder/profiles/h200.json").value();
 }
 
 // A tensor of [batch, heads, length, features], dense in memory in the order of `order`.
@@ -69,7 +71,7 @@ inline Json AttentionBackward(const AttentionShape& shape = {}) {
   return request;
 }
 
-class CudnnPlanning : public testing::Test {
+class CudnnPlanning : public ::testing::Test {
  protected:
   void SetUp() override {
     Result<CudnnPlannerOptions> found = CudnnPlanner::Find(Toolchain::Find(), Profile());

@@ -55,6 +55,7 @@ class RecordingReporter : public Reporter {
  public:
   void Progress(int, int, const std::string& what) override { progress.push_back(what); }
   void Note(const std::string& line) override { notes.push_back(line); }
+  void Warn(const std::string& text) override { notes.push_back("warning: " + text); }
   void Failure(const std::string& text) override { failures.push_back(text); }
   std::vector<std::string> progress, notes, failures;
 };

@@ -9,13 +9,14 @@
 #include <sstream>
 
 #include "manifest.h"
+#include "support/files.h"
 
 namespace kbundle::builder {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFolder = fs::path(KB_SOURCE_DIR) / "tests" / "builder" / "errors";
+const fs::path kFolder = fs::path(testing::SourceDir()) / "tests" / "builder" / "errors";
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -42,7 +43,7 @@ std::string Relative(std::string message) {
   return message;
 }
 
-class BadManifest : public testing::TestWithParam<std::string> {};
+class BadManifest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(BadManifest, IsRefusedWithTheTextBesideIt) {
   fs::path path = kFolder / (GetParam() + ".toml");
@@ -55,7 +56,7 @@ TEST_P(BadManifest, IsRefusedWithTheTextBesideIt) {
   EXPECT_EQ(found, ReadFile(golden));
 }
 
-INSTANTIATE_TEST_SUITE_P(Errors, BadManifest, testing::ValuesIn(BadManifests()),
+INSTANTIATE_TEST_SUITE_P(Errors, BadManifest, ::testing::ValuesIn(BadManifests()),
                          [](const auto& test) { return test.param; });
 
 TEST(BadManifests, AreThereAndEachHasItsText) {

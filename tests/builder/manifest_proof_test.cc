@@ -6,13 +6,14 @@
 #include <set>
 
 #include "manifest.h"
+#include "support/files.h"
 
 namespace kbundle::builder {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = KB_SOURCE_DIR;
+const fs::path kRoot = testing::SourceDir();
 
 Family Read(const fs::path& path) {
   Result<Family> family = ReadManifest(path.string());

@@ -259,10 +259,10 @@ TEST_F(ManifestTest, ChecksACopyOfUnequalShapesWhenThePlanIsMade) {
 }
 
 TEST_F(ManifestTest, FindsManifestsInAFolderAndItsFolders) {
-  Write("b/two.toml", "");
-  Write("a/one.toml", "");
-  Write("a/deep/three.toml", "");
-  Write("top.toml", "");
+  Write("b/two.toml", "[family]\n");
+  Write("a/one.toml", "[family]\n");
+  Write("a/deep/three.toml", "[family]\n");
+  Write("top.toml", "[family]\n");
   Write("a/notes.txt", "");
   auto names = [&](std::vector<std::string> paths) {
     Result<std::vector<std::string>> found = FindManifests(paths);

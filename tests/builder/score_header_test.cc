@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cfloat>
 #include <cmath>
@@ -11,6 +13,7 @@
 #include "compile.h"
 #include "library.h"
 #include "score_random.h"
+#include "support/files.h"
 
 namespace kbundle::builder {
 namespace {
@@ -124,9 +127,9 @@ class Compiled {
     WriteText(folder_ / "driver.cc", kDriver);
     Unit unit;
     unit.target = *Target::Parse("x86-64-v2");
-    std::string command = "c++ -Wall -Wextra -Werror -Wno-tautological-compare -I" KB_SOURCE_DIR
-                          "/kernels/include -I" +
-                          folder_.path() + " -o " + (folder_ / "a.so");
+    std::string command = "c++ -Wall -Wextra -Werror -Wno-tautological-compare -I" +
+                          testing::SourceDir() + "/kernels/include -I" + folder_.path() + " -o " +
+                          (folder_ / "a.so");
     for (const std::string& option : HostOptions(unit)) command += " " + option;
     command += " " + (folder_ / "driver.cc");
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
@@ -191,6 +194,58 @@ TEST(ScoreHeader, ReadsTheElementThatTheIndicesName) {
   EXPECT_EQ(compiled.call(0, 1, 0.25f, 1, 2, 3, 4, other), 1);
 }
 
+// A tensor whose last element is the last before a page that nothing may read.
+class FencedTensor {
+ public:
+  explicit FencedTensor(size_t count) : page_(sysconf(_SC_PAGESIZE)) {
+    size_ = (count * sizeof(float) + page_ - 1) / page_ * page_;
+    void* base =
+        mmap(nullptr, size_ + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(base, MAP_FAILED);
+    base_ = static_cast<char*>(base);
+    EXPECT_EQ(mprotect(base_ + size_, page_, PROT_NONE), 0);
+    data = reinterpret_cast<float*>(base_ + size_) - count;
+    for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>(i);
+  }
+  ~FencedTensor() { munmap(base_, size_ + page_); }
+
+  float* data;
+
+ private:
+  char* base_;
+  size_t page_, size_;
+};
+
+TEST(ScoreHeader, ReadsTensorsOverAnyIndicesAndNeverPastTheirEnd) {
+  constexpr int kLengths[] = {2, 3, 5, 7};  // b h q k
+  const std::vector<std::string> every = ScoreTensorIndices();
+  std::vector<ScoreMod> mods;
+  for (const std::string& dims : every) {
+    mods.push_back(Mod("m", "s * t" + ScoreTensorText(dims)));
+  }
+  const Compiled compiled(mods);
+  ASSERT_NE(compiled.call, nullptr);
+  for (size_t m = 0; m < mods.size(); ++m) {
+    size_t count = 1;
+    for (char dim : every[m]) count *= kLengths[kScoreIndices.find(dim)];
+    const FencedTensor tensor(count);
+    const Args args{{}, tensor.data, nullptr, kLengths[1], kLengths[2], kLengths[3]};
+    // A tile may end 255 queries and keys after the last.
+    for (const auto& [q, k] : {std::pair(3, 4), {4, 6}, {5, 7}, {4 + 255, 3}, {2, 6 + 255}}) {
+      const int at[] = {1, 2, q, k};
+      size_t place = 0;
+      for (char dim : every[m]) {
+        const size_t index = kScoreIndices.find(dim);
+        place = place * kLengths[index] + std::min(at[index], kLengths[index] - 1);
+      }
+      for (int slope : {0, 1}) {
+        EXPECT_EQ(compiled.call(m + 1, slope, 1, 1, 2, q, k, args), static_cast<float>(place))
+            << mods[m].expression.text << " at q " << q << ", k " << k;
+      }
+    }
+  }
+}
+
 TEST(ScoreHeader, IsReadable) {
   const std::string header = ScoreHeader({Mod("softcap", "cap * tanh(s / cap)")});
   EXPECT_NE(header.find("inline constexpr int kScoreMods = 2;"), std::string::npos);
@@ -207,6 +262,13 @@ struct ScoreMod<1> {  // softcap
   }
 )text"),
             std::string::npos)
+      << header;
+}
+
+TEST(ScoreHeader, BoundsNoIndexThatCannotLeaveItsTensor) {
+  const std::string header = ScoreHeader({Mod("alibi", "s + slope[h] * (k - q) + u[b, h]")});
+  EXPECT_NE(header.find("= a.tensor0[h];"), std::string::npos) << header;
+  EXPECT_NE(header.find("= a.tensor1[static_cast<long long>(b) * a.heads + h];"), std::string::npos)
       << header;
 }
 

@@ -172,7 +172,8 @@ TEST(ScoreLower, ComputesRandomModifiers) {
   int compared = 0;
   for (int i = 0; i < 400; ++i) {
     const ScoreExpression e = Parse(random.Modifier());
-    const auto forward = LowerScoreMod(e), backward = LowerScoreModBackward(e);
+    const ScorePlan plan{.backward = i % 2 == 1};
+    const auto forward = LowerScoreMod(e, plan), backward = LowerScoreModBackward(e, plan);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
     ASSERT_TRUE(backward.ok()) << backward.status().ToString();
     compared += Compare(e, *forward, *backward, random);
@@ -218,8 +219,8 @@ TEST(ScoreLower, KeepsQueriesAndKeysBehindTheLastOnesOut) {
   ScoreRandom random(11);
   for (const char* text : {"sqrt(abs(s) + 0.5)", "s", "s * slope[h]", "select(k > q, cap, s)"}) {
     const ScoreExpression e = Parse(text);
-    const ScoreBounds bounds{7, 10};
-    const auto forward = LowerScoreMod(e, bounds), backward = LowerScoreModBackward(e, bounds);
+    const ScorePlan plan{.backward = true, .queries = 7, .keys = 10};
+    const auto forward = LowerScoreMod(e, plan), backward = LowerScoreModBackward(e, plan);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
     ASSERT_TRUE(backward.ok()) << backward.status().ToString();
     for (const auto& [query, key] : {std::pair(0, 0), {6, 9}, {7, 9}, {6, 10}, {63, 63}}) {
@@ -235,6 +236,25 @@ TEST(ScoreLower, KeepsQueriesAndKeysBehindTheLastOnesOut) {
       EXPECT_EQ(interpreter.Run(*backward), inside ? 2.0 * slope : 0.0) << text;
     }
   }
+}
+
+// k - q of indices is an integer; cuDNN 9.19 then took the bits of f32 numbers for one.
+TEST(ScoreLower, ComputesNoIntegerInABackwardThatHasASlopeToCompute) {
+  const auto integers = [](const json& lowered) {
+    return std::any_of(lowered["nodes"].begin(), lowered["nodes"].end(), [](const json& node) {
+      return (node["mode"] == "SUB" || node["mode"] == "ADD") && node["x"].contains("index") &&
+             node["y"].contains("index");
+    });
+  };
+  const ScorePlan plan{.backward = true, .queries = 7, .keys = 10};
+  for (const char* text : {"(k - q) / 64 - s / (abs(s) + 1.5)", "s * (q + k)"}) {
+    const ScoreExpression e = Parse(text);
+    EXPECT_TRUE(integers(*LowerScoreMod(e))) << text;
+    EXPECT_FALSE(integers(*LowerScoreMod(e, plan))) << text;
+    EXPECT_FALSE(integers(*LowerScoreModBackward(e, plan))) << text;
+  }
+  // Its backward hands the gradient on.
+  EXPECT_TRUE(integers(*LowerScoreMod(Parse("s + slope[h] * (k - q)"), plan)));
 }
 
 TEST(ScoreLower, SaysThatItTakesTooManyNodes) {

@@ -7,6 +7,7 @@
 #include "library.h"
 #include "manifest.h"
 #include "score_header.h"
+#include "support/files.h"
 #include "unit_key.h"
 
 namespace kbundle::builder {
@@ -56,7 +57,7 @@ class ScoreManifest : public ::testing::Test {
     unit.family = &family;
     unit.source = "run.cc";
     Toolchain tools;
-    tools.kernel_includes = KB_SOURCE_DIR "/kernels/include";
+    tools.kernel_includes = testing::SourceDir() + "/kernels/include";
     ToolDigests digests(folder_.path());
     const Result<UnitInputs> inputs = KeyMaker(&tools, nullptr, nullptr, &digests).Make(unit);
     EXPECT_TRUE(inputs.ok()) << inputs.status().ToString();

@@ -2,20 +2,48 @@
 #ifndef KBUNDLE_TESTS_BUILDER_SCORE_RANDOM_H_
 #define KBUNDLE_TESTS_BUILDER_SCORE_RANDOM_H_
 
+#include <algorithm>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "score_expression.h"
 
 namespace kbundle::builder {
 
+// The indices that a tensor of a modifier may have, in each order: "b", "bh", .., "bkqh".
+inline std::vector<std::string> ScoreTensorIndices() {
+  std::vector<std::string> out;
+  for (int chosen = 1; chosen < 16; ++chosen) {
+    std::string dims;
+    for (int i = 0; i < 4; ++i) {
+      if (chosen >> i & 1) dims += kScoreIndices[i];
+    }
+    const auto after_batch = dims.begin() + (dims[0] == 'b');
+    std::sort(after_batch, dims.end());
+    do out.push_back(dims);
+    while (std::next_permutation(after_batch, dims.end()));
+  }
+  return out;
+}
+
+// "[b, q]"
+inline std::string ScoreTensorText(const std::string& dims) {
+  std::string out = "[";
+  for (char dim : dims) out += (out.size() > 1 ? ", " : "") + std::string(1, dim);
+  return out + "]";
+}
+
 class ScoreRandom {
  public:
-  explicit ScoreRandom(uint32_t seed) : random_(seed) {}
+  explicit ScoreRandom(uint32_t seed) : random_(seed), of_tensors_(seed) {}
 
-  // Always uses s.
+  // Always uses s. Its tensors have any indices.
   std::string Modifier() {
+    const std::vector<std::string> indices = ScoreTensorIndices();
     for (;;) {
+      table_ = "table" + ScoreTensorText(indices[of_tensors_() % indices.size()]);
+      other_ = "other" + ScoreTensorText(indices[of_tensors_() % indices.size()]);
       std::string text = Float(4);
       ExpressionError error;
       const auto parsed = ParseScoreExpression(text, &error);
@@ -41,8 +69,8 @@ class ScoreRandom {
   }
 
   std::string Leaf() {
-    const char* leaves[] = {"s", "s", "s", "cap", "gain", "slope[h]", "bias[b, q]", "q",
-                            "k", "h", "2", "0.5", "1.75", "0",        "1"};
+    const std::string leaves[] = {"s", "s", "s", "cap", "gain", table_, other_, "q",
+                                  "k", "h", "2", "0.5", "1.75", "0",    "1"};
     return leaves[Below(std::size(leaves))];
   }
 
@@ -83,7 +111,8 @@ class ScoreRandom {
     }
   }
 
-  std::mt19937 random_;
+  std::mt19937 random_, of_tensors_;
+  std::string table_, other_;  // of the modifier at hand
 };
 
 inline constexpr const char* kShippedModifiers[] = {

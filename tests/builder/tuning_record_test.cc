@@ -127,28 +127,6 @@ TEST(TuningRecord, NeverCrashesOnCutOrFlippedLines) {
   }
 }
 
-TEST(TuningRecord, MergesAssociativelyCommutativelyIdempotently) {
-  std::mt19937_64 random(5);
-  const auto some = [&random] {
-    std::vector<TuningRecord> records;
-    for (int x : {16, 32, 48, 64}) {
-      if (random() % 3 == 0) continue;
-      records.push_back(Record("f32[" + std::to_string(x) + "]", 50 + random() % 3,
-                               10 + static_cast<double>(random() % 4)));
-      if (random() % 4 == 0) records.back().candidates.pop_back();
-    }
-    return records;
-  };
-  for (int i = 0; i < 500; ++i) {
-    const auto a = some(), b = some(), c = some();
-    const std::string all = RecordsText(MergeRecords(MergeRecords(a, b), c));
-    EXPECT_EQ(all, RecordsText(MergeRecords(a, MergeRecords(b, c))));
-    EXPECT_EQ(all, RecordsText(MergeRecords(c, MergeRecords(b, a))));
-    EXPECT_EQ(RecordsText(MergeRecords(a, a)), RecordsText(a));
-    EXPECT_TRUE(ParseRecords(all, "r.jsonl").ok());
-  }
-}
-
 TEST(TuningRecord, NamesFilesAfterTheDevice) {
   EXPECT_EQ(DeviceSlug("NVIDIA H200"), "nvidia-h200");
   EXPECT_EQ(DeviceSlug("AMD EPYC(TM) 9B14"), "amd-epyc-tm-9b14");
@@ -184,7 +162,7 @@ std::string Resume(std::string text, size_t events) {
     std::vector<std::pair<std::string, std::string>> candidates;
     for (int i = 0; i < 12; ++i) candidates.emplace_back("demo.scale/v" + std::to_string(i), "f");
     const int number = state.NumberOf(problem);
-    if (!add(ProblemEvent(number, problem, candidates))) return text;
+    if (!add(ProblemEvent(number, problem, candidates, false))) return text;
     for (;;) {
       const TuningStep step = NextStep(state.problems()[number].log);
       if (step.kind == TuningStep::Kind::kDone) break;
@@ -242,11 +220,11 @@ TEST(TuningJournal, ForgetsAProblemWhoseCandidatesChanged) {
   TuningState state;
   ASSERT_TRUE(state.Apply(StartEvent("sm_90a", {{"name", "GPU"}}, 1)).ok());
   const Json problem = {{"op", "demo.scale"}};
-  ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "1"}})).ok());
+  ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "1"}}, false)).ok());
   ASSERT_TRUE(state.Apply(CheckedEvent(0, "a", 0)).ok());
-  ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "1"}})).ok());
+  ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "1"}}, false)).ok());
   EXPECT_TRUE(state.problems()[0].log.candidates[0].checked);
-  ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "2"}})).ok());
+  ASSERT_TRUE(state.Apply(ProblemEvent(0, problem, {{"a", "2"}}, false)).ok());
   EXPECT_FALSE(state.problems()[0].log.candidates[0].checked);
 }
 

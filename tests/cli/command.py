@@ -33,7 +33,7 @@ class Command:
     def __call__(self, *arguments, env=None, cwd=None, timeout=120, **more):
         done = subprocess.run([self.path, *map(str, arguments)], env=self.environment | (env or {}), cwd=cwd,
                               capture_output=True, timeout=timeout, **more)
-        return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return Finished(done.returncode, done.stdout.decode(), done.stderr.decode(errors="replace"))
 
     def start(self, *arguments, env=None, **more):
         return subprocess.Popen([self.path, *map(str, arguments)], env=self.environment | (env or {}),

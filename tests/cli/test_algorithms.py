@@ -63,6 +63,16 @@ def test_answers_stand_beside_the_manifest_and_become_variants(kbundle, gpu, den
     assert {blob["format"] for blob in whole["blobs"]} == {"algorithm"}
 
 
+def test_products_of_a_models_file_are_listed_beside_the_manifests_own(kbundle, gpu, dense, tmp_path):
+    model = tmp_path / "model.jsonl"
+    model.write_text('{"op": "dense.product", "operands": {"a": "bf16[256,64]", "b": "bf16[64,48]"}}\n'
+                     '{"op": "softmax.forward", "operands": {"x": "bf16[256,64]"}}\n')
+    done = kbundle("algorithms", dense, "--target", "sm_90a", "--near", "0", "--problems", model, env=gpu)
+    assert done.code == 0, done.err
+    listed = {row["problem"]["operands"]["a"] for row in lines(dense / "algorithms/stand-in.jsonl")}
+    assert listed == {"bf16[64,32]", "bf16[256,64]"} and "1 problem of other families" in done.err
+
+
 def test_faster_settings_near_those_are_listed_behind_them(kbundle, gpu, dense):
     """The stand-in is fastest with K whole, large clusters and custom options, of which the largest do not go together."""
     done = kbundle("algorithms", dense, "--target", "sm_90a", "--near", "3", env=gpu)

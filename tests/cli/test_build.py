@@ -18,7 +18,7 @@ def wrapped_compiler(folder, body):
     """A compiler that does `body` (sh) and then what c++ does; every compile leaves a line in compiles.log."""
     script = folder / "slow-c++"
     script.write_text(f"""#!/bin/sh
-case "$*" in *.cc*) echo "$*" >> {folder}/compiles.log;; esac
+case "$*" in *kb.so*) echo "$*" >> {folder}/compiles.log;; esac
 {body}
 exec c++ "$@"
 """)
@@ -296,3 +296,28 @@ def test_the_cache_folder_follows_flag_then_environment(kbundle, tiny, tmp_path)
     assert any((tmp_path / "flag").rglob("*")) and not (tmp_path / "cache").exists()
     kbundle.build(tiny, tmp_path / "a.kb", env={"KBUNDLE_CACHE": "", "XDG_CACHE_HOME": str(tmp_path / "xdg")})
     assert any((tmp_path / "xdg/kbundle").rglob("*"))
+
+
+def test_a_foreign_toml_file_is_passed_over_with_a_note(kbundle, tiny, tmp_path):
+    (tmp_path / "library" / "other").mkdir(parents=True)
+    shutil.move(tiny.parent, tmp_path / "library" / "tiny")
+    (tmp_path / "library" / "other" / "pyproject.toml").write_text('[project]\nname = "other"\n')
+    done = kbundle.build(tmp_path / "library", tmp_path / "x.kb")
+    assert done.code == 0 and "pyproject.toml has no [family] and is passed over" in done.out + done.err
+    named = kbundle.build(tmp_path / "library" / "other" / "pyproject.toml", tmp_path / "y.kb")
+    assert named.code == 1 and "family" in named.err
+    alone = kbundle.build(tmp_path / "library" / "other", tmp_path / "y.kb")
+    assert alone.code == 1 and "[family]" in alone.err and "pyproject.toml" in alone.err
+
+
+def test_only_takes_what_extract_takes(kbundle, tiny):
+    for name, variants in {"tiny.negate/loop": 2, "tiny.negate/loop@x86-64-v2": 1, "tiny.negate/loop[T=i32]": 2}.items():
+        done = kbundle("build", tiny, "--only", name, "--target", HOST_TARGETS, "--json")
+        assert done.code == 0 and done.json["variants"] == variants, done.err
+
+
+def test_a_dry_run_in_json_lists_the_code_objects(kbundle, tiny):
+    done = kbundle("build", tiny, "--dry-run", "--target", HOST_TARGETS, "--json")
+    units = done.json["units"]
+    assert done.code == 0 and len(units) == done.json["objects"] == 4 and all(unit["compile"] for unit in units)
+    assert any("negate" in unit["unit"] for unit in units)

@@ -1,43 +1,81 @@
-"""Promise: doctor finds what is there and says what to do about the rest; bench measures and judges; profile needs a GPU."""
+"""Promise: doctor tries what is there, from any folder, and says what to do about the rest; bench measures and judges; profile needs a GPU."""
 
 import os
+import pathlib
+import sys
 
 import pytest
 from cli.command import Command
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def findings(done):
     return {finding["part"]: finding for finding in done.json["findings"]}
 
 
-def test_doctor_finds_the_compilers_that_build_needs(kbundle):
-    done = kbundle("doctor", "--json")
-    found = findings(done)
-    assert {"nvrtc", "nvfatbin", "nvcc", "host compiler", "kernel headers", "CPU", "NVIDIA driver", "Python",
-            "JAX"} <= set(found)
+@pytest.fixture(scope="module")
+def healthy(command, tmp_path_factory):
+    """What doctor says of this machine for kernels/, asked in a folder that is nobody's."""
+    folder = tmp_path_factory.mktemp("healthy")
+    return Command(command, folder, folder)("doctor", ROOT / "kernels", "--json", cwd=folder)
+
+
+def test_doctor_tries_all_that_a_build_of_kernels_needs_from_any_folder(healthy):
+    found = findings(healthy)
+    assert {"nvrtc", "ptxas", "nvfatbin", "nvcc", "cuDNN", "Triton", "host compiler", "kernel headers", "CPU", "NVIDIA driver",
+            "Python", "JAX"} <= set(found)
     assert found["CPU"]["version"].startswith("x86-64-v")
     assert found["host compiler"]["found"] and os.access(found["host compiler"]["where"], os.X_OK)
-    ready = all(f["found"] for f in found.values() if f["required"])
-    assert done.json["can_build"] is ready and done.code == (0 if ready else 3)
+    assert {f["part"] for f in found.values() if f["required"]} >= {"nvrtc", "nvfatbin", "host compiler", "Triton", "cuDNN"}
+    broken = {part: f["advice"] for part, f in found.items() if f["state"] != "ok" and (f["required"] or f["state"] == "broken")}
+    assert not broken and healthy.json["can_build"] and healthy.code == 0
+    assert found["cuDNN"]["version"].startswith("9.")
 
 
-def test_doctor_without_a_compiler_is_exit_code_3_and_says_what_to_do(kbundle, tmp_path):
+def test_no_row_of_the_doctor_is_found_and_advised_at_once(healthy):
+    for finding in findings(healthy).values():
+        assert finding["found"] != bool(finding["advice"]), finding
+
+
+def test_the_checkouts_own_triton_is_found_from_any_folder(healthy):
+    assert findings(healthy)["Triton"]["where"] == str(ROOT / ".venv/bin/python")
+
+
+def test_doctor_without_a_compiler_says_no_and_what_to_do(kbundle, tmp_path):
     done = kbundle("doctor", env={"KBUNDLE_CXX": str(tmp_path / "none")})
-    assert done.code == 3
+    assert done.code == 1
     assert "missing" in done.out and "KBUNDLE_CXX" in done.out and "install" in done.out
 
 
-def test_doctor_without_a_toolkit_is_exit_code_3_and_names_the_folder_it_looked_in(kbundle, tmp_path):
+def test_doctor_without_a_toolkit_says_no_and_names_the_folder_it_looked_in(kbundle, tmp_path):
     done = kbundle("doctor", env={"KBUNDLE_CUDA_ROOT": str(tmp_path / "no-cuda")})
-    assert done.code == 3 and "no-cuda" in done.out and "KBUNDLE_CUDA_ROOT" in done.out
+    assert done.code == 1 and "no-cuda" in done.out and "KBUNDLE_CUDA_ROOT" in done.out
 
 
-def test_doctor_names_the_version_of_cudnn_or_how_to_get_it(kbundle, tmp_path):
-    found = findings(kbundle("doctor", "--json"))["cuDNN"]
-    assert found["version"].startswith("9.") if found["found"] else "nvidia-cudnn-cu13" in found["advice"]
-    (tmp_path / "libcudnn.so.9").touch()
-    found = findings(kbundle("doctor", "--json", env={"KBUNDLE_CUDNN": str(tmp_path / "libcudnn.so.9")}))["cuDNN"]
-    assert not found["found"] and not found["required"] and "KBUNDLE_CUDNN" in found["advice"]
+def test_what_is_there_and_does_not_work_is_broken_whatever_needs_it(kbundle, tmp_path):
+    library = tmp_path / "libcudnn.so.9"
+    library.touch()
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 12.2 && exit 0\necho out of order; exit 1\n")
+    compiler.chmod(0o755)
+    done = kbundle("doctor", "--json", env={"KBUNDLE_CUDNN": str(library), "KBUNDLE_CXX": str(compiler)})
+    found = findings(done)
+    assert done.code == 1 and not done.json["can_build"]
+    assert found["cuDNN"]["state"] == "broken" and not found["cuDNN"]["required"] and str(library) in found["cuDNN"]["advice"]
+    assert found["host compiler"]["state"] == "broken" and "out of order" in found["host compiler"]["advice"]
+
+
+def test_a_python_without_triton_is_absent_and_missing_only_for_those_who_need_it(kbundle, tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
+    bare.chmod(0o755)
+    env = {"KBUNDLE_PYTHON": str(bare)}
+    done = kbundle("doctor", "--json", env=env)
+    assert done.code == 0 and findings(done)["Triton"]["state"] == "absent"
+    done = kbundle("doctor", ROOT / "kernels/permutation", "--json", env=env)
+    triton = findings(done)["Triton"]
+    assert done.code == 1 and triton["state"] == "missing" and str(bare) in triton["advice"] and "--python" in triton["advice"]
 
 
 def test_doctor_sees_the_cpu_level_that_the_user_sets(kbundle):
@@ -52,11 +90,6 @@ def test_doctor_asks_the_active_environment_for_jax(kbundle, tmp_path):
     (fake / "python").chmod(0o755)
     found = findings(kbundle("doctor", "--json", env={"VIRTUAL_ENV": str(tmp_path / "venv")}))
     assert (found["Python"]["version"], found["JAX"]["version"]) == ("3.11.7", "0.9.1")
-
-
-def test_no_row_of_the_doctor_is_found_and_advised_at_once(kbundle):
-    for finding in findings(kbundle("doctor", "--json")).values():
-        assert finding["found"] != bool(finding["advice"]), finding
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,28 @@ def test_explain_names_the_choice_and_the_reason_against_each_other(kbundle, bun
     assert "workspace  0 bytes" in done.out
 
 
+def test_several_operands_after_one_flag_are_the_same_as_the_flag_repeated(kbundle, bundle):
+    operands = ["x=f32[4,32]", "offset=f32[32]"]
+    question = ["explain", bundle, "tiny.scale", "--json", "--target", "x86-64-v3"]
+    together = kbundle(*question, "--operand", *operands)
+    assert together.code == 0, together.err
+    assert together.json == kbundle(*question, "--operand", operands[0], "--operand", operands[1]).json
+    before = kbundle("explain", "--json", "--target", "x86-64-v3", "--operand", *operands, bundle, "tiny.scale")
+    assert before.code == 0 and before.json == together.json, before.err
+
+
+def test_host_is_a_target_wherever_one_is_asked_for(kbundle, tiny, tmp_path):
+    out = tmp_path / "tiny.kb"
+    done = kbundle("build", tiny, "-o", out, "--target", "host")
+    assert done.code == 0, done.err
+    targets = {v["target"] for op in kbundle("inspect", out, "--json").json["ops"] for v in op["variants"]}
+    assert targets == {"x86-64-v2", "x86-64-v3", "x86-64-v4"}
+    verified = kbundle("verify", out, "--target", "host", "--json")
+    assert verified.code == 0 and verified.json["problems_checked"] == 3, verified.err
+    assert kbundle("explain", out, "tiny.negate", "--operand", "x=i32[4]", "--target", "host").code == 0
+    assert kbundle("build", tiny, "-o", out, "--target", "hosts").code == 2
+
+
 def test_explain_json_is_the_documented_shape(kbundle, bundle):
     done = kbundle("explain", bundle, "tiny.scale", "--operand", "x=f32[4,32]", "--operand", "offset=f32[32]",
                    "--target", "x86-64-v2", "--json")
@@ -207,4 +229,4 @@ def test_verify_finds_damage_in_code_that_opening_does_not_read(kbundle, bundle,
     bad.write_bytes(flipped(bundle.read_bytes()))
     assert kbundle("inspect", bad).code == 0
     done = kbundle("verify", bad, "--json")
-    assert done.code == 1 and done.json["ok"] is False and done.json["code"] == "DATA_LOSS"
+    assert done.code == 1 and done.json["ok"] is False and done.json["error"]["code"] == "DATA_LOSS"

@@ -101,6 +101,12 @@ def test_a_record_of_code_that_changed_decides_nothing_and_is_noted(family):
     (family.folder / "fast.cc").write_text(SOURCE % 2)
     done, bundle = family.build("stale.kb", "--explain")
     assert done.code == 0 and "left out" in done.out + done.err and "tune again" in done.out + done.err
+    plain = family.build("stale.kb", "--json")[0]
+    assert plain.json["stale_records"] == 2 and "2 tuning records were left out" in plain.err
+    assert "2 tuning records" in plain.json["warnings"][0]
+    strict = family.kbundle("verify", bundle, "--strict", "--json")
+    assert strict.code == 1 and [row for row in strict.json["missing"] if row["what"] == "stale"]
+    assert family.kbundle("verify", bundle).code == 0
     assert "twice.copy/slow" in family.chosen(bundle, 4096)[0]
 
 
@@ -131,3 +137,37 @@ def change(line, edit):
     record = json.loads(line)
     edit(record)
     return record
+
+
+def test_a_copied_file_of_records_is_refused(family):
+    copy = family.records.with_name("copy.jsonl")
+    copy.write_text(family.records.read_text().splitlines(keepends=True)[1])
+    done, bundle = family.build("twice.kb")
+    assert done.code != 0 and copy.name in done.err and family.records.name in done.err and "delete" in done.err
+
+
+def test_revalidating_keeps_the_winner_that_still_wins_and_leaves_the_others_as_they_were(family):
+    """Another compiler's code is a changed source here; both variants change, as they would then."""
+    for name, repeat in {"slow": 40, "fast": 1}.items():
+        (family.folder / f"{name}.cc").write_text((SOURCE % repeat).replace("{ y[i] = x[i]; }", "y[i] = x[i];").replace(
+            'asm volatile("" :::', 'asm volatile("nop" :::'))
+    assert family.build("stale.kb", "--json")[0].json["stale_records"] == 2
+    line = ["tune", family.manifest, "--revalidate", "--target", "host", "--json"]
+    done = family.kbundle(*line, env={"KBUNDLE_PYTHON": sys.executable})
+    assert done.code == 0 and done.json["revalidated"] == 2, done.err
+    for row in family.records.read_text().splitlines():
+        assert "measured again" in json.loads(row)["reason"] and json.loads(row)["winner"].startswith("twice.copy/fast")
+    again = family.build("fresh.kb", "--json")[0]
+    assert again.json["stale_records"] == 0 and again.json["warnings"] == []
+    assert "twice.copy/fast" in family.chosen(family.folder / "fresh.kb", 4096)[0]
+    assert family.kbundle("tune", family.manifest, "--check", env={"KBUNDLE_PYTHON": sys.executable}).code == 0
+    idle = family.kbundle(*line, env={"KBUNDLE_PYTHON": sys.executable})
+    assert idle.code == 0 and idle.json["problems"] == 0
+
+
+def test_revalidating_gives_up_a_winner_that_wins_no_more(family):
+    before = family.records.read_text()
+    (family.folder / "fast.cc").write_text(SOURCE % 80)
+    done = family.kbundle("tune", family.manifest, "--revalidate", "--target", "host",
+                          env={"KBUNDLE_PYTHON": sys.executable})
+    assert done.code == 1 and "does not win any more" in done.err and family.records.read_text() == before

@@ -120,3 +120,39 @@ def test_the_user_locale_changes_no_number(kbundle, bundle):
     plain = kbundle("inspect", bundle, "--json")
     for locale in ("de_DE.UTF-8", "C.UTF-8"):
         assert kbundle("inspect", bundle, "--json", env={"LC_ALL": locale}).out == plain.out
+
+
+@pytest.mark.parametrize("arguments, meant", [
+    (["buidl", "x"], "build"), (["inspct", "a"], "inspect"), (["build", "x", "-o", "y", "--trget", "sm_80"], "--target"),
+    (["tune", "x", "--resum"], "--resume"), (["explain", "a", "b", "--opernd=x=f32[4]"], "--operand"),
+])
+def test_a_misspelled_command_or_option_gets_its_neighbour(kbundle, arguments, meant):
+    done = kbundle(*arguments)
+    assert done.code == 2 and "did you mean" in done.err and meant in done.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("arguments, code", [
+    (["build", "/nowhere", "-o", "x.kb"], "NOT_FOUND"), (["inspect", "/nowhere"], "NOT_FOUND"),
+    (["verify", "/nowhere"], "NOT_FOUND"), (["explain", "/nowhere", "a.b"], "NOT_FOUND"),
+    (["bench", "/nowhere"], "NOT_FOUND"), (["tune", "/nowhere", "--target", "host"], "NOT_FOUND"),
+    (["tune", "/nowhere", "--check"], "NOT_FOUND"), (["verify", "a", "--target", "sm_90q"], "INVALID_ARGUMENT"),
+    (["buidl"], "INVALID_ARGUMENT"),
+])
+def test_a_failure_with_json_is_json_too(kbundle, arguments, code):
+    done = kbundle(*arguments, "--json")
+    assert done.code in (1, 2) and done.err
+    assert done.json["ok"] is False and done.json["error"]["code"] == code and done.json["error"]["message"] in done.err
+
+
+def test_help_names_the_environment(kbundle):
+    text = kbundle("--help").out
+    for name in ("CACHE", "CUDA_ROOT", "CXX", "CUDNN", "PYTHON", "COMPILE_TIMEOUT"):
+        assert f"KBUNDLE_{name}" in text
+
+
+def test_a_failed_unit_is_shown_as_failed(kbundle, tiny, tmp_path):
+    (tiny.parent / "negate.cc").write_text("#error on purpose\n")
+    done = kbundle.build(tiny, tmp_path / "x.kb", "--keep-going")
+    assert done.code == 1
+    rows = [line for line in done.err.splitlines() if re.match(r"\[ *\d+/\d+\] ", line)]
+    assert sum("failed: " in row for row in rows) == 2 and all(re.search(r" \d+\.\d s$", row) for row in rows)

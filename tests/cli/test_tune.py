@@ -105,8 +105,20 @@ def test_reference_that_fails_costs_its_problems_alone(kbundle, tiny):
     reference = pathlib.Path(tiny).parent / "reference.py"
     reference.write_text(reference.read_text().replace("return -x", "return missing"))
     done = kbundle("tune", tiny, "--target", "host", "--json", env=PYTHON)
-    assert done.code == 0 and done.json["measured"] == 2 and done.json["skipped"] == 1
+    assert done.code == 1 and done.json["measured"] == 2 and done.json["skipped"] == 1
     assert "missing" in done.err and "reference.py, line" in done.err
+    [unanswered] = done.json["unanswered"]
+    assert "tiny.negate" in unanswered and len(done.json["files"]) == 1
+
+
+def test_a_problem_of_which_no_candidate_is_right_is_named_and_fails_the_tune(kbundle, tiny):
+    reference = pathlib.Path(tiny).parent / "reference.py"
+    reference.write_text(reference.read_text().replace("return -x", "return -x + 1"))
+    done = kbundle("tune", tiny, "--target", "host", env=PYTHON)
+    assert done.code == 1, done.out
+    [line] = [line for line in done.out.splitlines() if "no record of" in line]
+    assert "tiny.negate" in line and "no candidate is right" in line
+    assert kbundle("tune", tiny, "--target", "host", "--op", "tiny.scale", env=PYTHON).code == 0
 
 
 def test_make_inputs_is_given_shapes_and_all_attributes(kbundle, tiny):

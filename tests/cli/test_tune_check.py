@@ -78,6 +78,21 @@ def test_record_of_a_device_that_cannot_run_the_target_is_refused(kbundle, tuned
     assert "cannot run" in refused["why"][0] and len(found["missing"]) == 1
 
 
+def test_problems_of_a_file_are_checked_in_place_of_the_listed_ones(kbundle, tuned, tmp_path):
+    manifest, _ = tuned
+    problems = tmp_path / "model.jsonl"
+    problems.write_text('{"op": "tiny.scale", "operands": {"x": "f32[3,10]"}, "attributes": {"factor": 3.0}}\n')
+    found = check(kbundle, manifest, 1, "--target", "host", "--problems", problems)
+    assert found["problems"] == 1 and "[3,10]" in found["missing"][0]
+    assert kbundle("tune", manifest, "--target", "host", "--problems", problems, env=PYTHON).code == 0
+    assert check(kbundle, manifest, 0, "--target", "host", "--problems", problems)["problems"] == 1
+
+
+def test_one_op_is_checked_alone(kbundle, tiny):
+    found = check(kbundle, tiny, 0, "--target", "host", "--op", "tiny.negate")
+    assert found["problems"] == 0 and not found["missing"]  # its only variant is no choice
+
+
 def test_a_record_cut_short_is_an_error_with_its_line(kbundle, tuned):
     manifest, path = tuned
     text = path.read_text()
@@ -112,3 +127,24 @@ def test_an_op_with_variants_of_several_providers_is_checked(kbundle):
     attention = pathlib.Path(__file__).parents[2] / "kernels/attention"
     done = kbundle("tune", attention, "--op", "attention.sdpa_fp8_forward", "--check", "--target", "sm_90a", "--json", env=PYTHON)
     assert done.code in (0, 1) and "targets" in done.json, done.err
+
+
+def test_a_family_that_was_never_tuned_is_left_out_beside_one_that_was(kbundle, tuned, tmp_path):
+    manifest, _ = tuned
+    other = tmp_path / "tiny" / "other"
+    other.mkdir()
+    for name in ("scale.cc", "rows.h", "negate.cc", "reference.py"):
+        (other / name).write_text((manifest.parent / name).read_text())
+    text = manifest.read_text().replace('name      = "tiny"', 'name      = "other"')
+    (other / "other.toml").write_text(text)
+    found = check(kbundle, manifest.parent, 0)
+    assert found["untuned"] == {"other": 1} and found["problems"] == 1
+    told = kbundle("tune", manifest.parent, "--check", env=PYTHON)
+    assert told.code == 0 and "untuned  other: no record at all" in told.out
+
+
+def test_check_takes_the_python_that_it_is_given(kbundle, tmp_path):
+    """Its records name Triton's kernels: what --python names is where Triton is looked for."""
+    softmax = pathlib.Path(__file__).parents[2] / "kernels/softmax"
+    done = kbundle("tune", softmax, "--check", "--target", "sm_90a", "--python", "/nowhere/python", env=PYTHON)
+    assert done.code != 0 and "/nowhere/python" in done.err

@@ -53,7 +53,8 @@ def test_strict_asks_for_code_that_ran(ask):
 def test_a_line_that_is_no_problem_is_named_by_its_number(ask, bad, wanted):
     done = ask(line() + bad)
     assert done.code == 1 and done.json["ok"] is False
-    assert "problems.jsonl:2" in done.json["error"] and wanted in done.json["error"]
+    told = done.json["error"]["message"]
+    assert "problems.jsonl:2" in told and wanted in told
 
 
 def test_a_missing_file_and_a_missing_target_are_said(kbundle, bundle, tmp_path):

@@ -53,6 +53,7 @@ def _load():
     lib.kb_bundle_release.argtypes = [ctypes.c_void_p]
     pointer, text, i32 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32
     spec, out = ctypes.POINTER(Spec), ctypes.POINTER(ctypes.c_void_p)
+    addresses = ctypes.POINTER(pointer)
     for name, types in {
             "kb_bundle_open": [text, text, out],
             "kb_bundle_describe": [pointer, text, i32, out],
@@ -63,8 +64,9 @@ def _load():
             "kb_stats": [out],
             "kb_plan_make_aligned": [pointer, text, spec, i32, ctypes.c_int64, ctypes.c_int64, out],
             "kb_plan_variant": [pointer, out],
-            "kb_plan_launch": [pointer, pointer, ctypes.POINTER(pointer), ctypes.POINTER(pointer),
-                               pointer, i32],
+            "kb_plan_launch_cuda": [pointer, pointer, addresses, addresses, pointer],
+            "kb_plan_launch_host": [pointer, pointer, addresses, addresses, pointer],
+            "kb_plan_launch_threads": [pointer, i32, addresses, addresses, pointer],
     }.items():
         getattr(lib, name).restype = ctypes.c_void_p
         getattr(lib, name).argtypes = types
@@ -144,7 +146,7 @@ class Problem:
 
 class Plan:
     def __init__(self, bundle, problem, kind, workspace_limit=-1, alignment=1):
-        self.problem, out = problem, ctypes.c_void_p()
+        self.problem, self.kind, out = problem, kind, ctypes.c_void_p()
         check(LIB.kb_plan_make_aligned(bundle.handle, problem.op.encode(), ctypes.byref(problem.spec), kind,
                                        workspace_limit, alignment, ctypes.byref(out)))
         self.handle = out
@@ -165,10 +167,13 @@ class Plan:
         return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
 
     def launch(self, operands, results, workspace=None, stream=None, threads=1):
-        """Addresses in the op's order; the arrays may be made once with pointers()."""
+        """Addresses in the op's order; the arrays may be made once with pointers(). stream: of a plan for CUDA; threads: of
+        one for the host."""
         if isinstance(operands, list):
             operands, results = self.pointers(operands), self.pointers(results)
-        check(LIB.kb_plan_launch(self.handle, stream, operands, results, workspace, threads))
+        function, where = ((LIB.kb_plan_launch_cuda, stream) if self.kind == CUDA else
+                           (LIB.kb_plan_launch_threads, threads))
+        check(function(self.handle, where, operands, results, workspace))
 
 
 class Bundle:

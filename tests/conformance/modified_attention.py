@@ -2,6 +2,7 @@
 and random modifiers.
 """
 
+import itertools
 import json
 import pathlib
 import random
@@ -22,10 +23,19 @@ class Grammar:
     UNARY = ("tanh({})", "sigmoid({})", "erf({})", "abs({})", "sqrt(abs({}) + 0.5)", "log(abs({}) + 1.5)", "exp(-abs({}))", "-({})",
              "pow(abs({}) + 0.5, 1.5)")
     BINARY = ("({} + {})", "({} - {})", "({} * {})", "min({}, {})", "max({}, {})", "{} / (abs({}) + 1.5)")
-    LEAVES = ("s", "s", "s", "cap", "gain", "slope[h]", "0.25", "1.75", "(k - q) / 64")
+    LEAVES = ("s", "s", "s", "cap", "gain", "table", "other", "0.25", "1.75", "(k - q) / 64")
+    INDICES = [dims for count in (1, 2, 3, 4) for dims in itertools.combinations("bhqk", count)]
 
     def __init__(self, seed):
         self.random, self.reference = random.Random(seed), runner.load_reference("attention", [FAMILY])
+        self.unused = []  # index sets that no `table` of late had
+
+    def tensors(self):
+        """Two tensors: of the first every index set in turn, in any order but for b, which comes first."""
+        self.unused = self.unused or self.random.sample(self.INDICES, len(self.INDICES))
+        for name, dims in (("table", self.unused[-1]), ("other", self.random.choice(self.INDICES))):
+            rest = [dim for dim in dims if dim != "b"]
+            yield name, f"{name}[{', '.join(['b'] * ('b' in dims) + self.random.sample(rest, len(rest)))}]"
 
     def number(self, depth):
         if depth == 0 or self.random.random() < 0.1:
@@ -43,17 +53,34 @@ class Grammar:
         return f"!({test})" if self.random.random() < 0.2 else test
 
     def modifier(self):
-        """(text, reference.Modifier, values of its scalars) of one that depends on s and stays moderate."""
+        """(text, reference.Modifier, values of its scalars) of one that depends on s and on each of its tensors and stays moderate."""
+        lengths = dict(zip("bhqk", (3, 4, 130, 200)))
         while True:
-            text = self.number(4)
+            tensors = dict(self.tensors())
+            text = re.sub("table|other", lambda name: tensors[name.group()], self.number(4))
             modifier = self.reference.Modifier(text)
+            if "table" not in modifier.tensors:
+                continue
             values = [round(self.random.uniform(0.4, 2.0), 2) for _ in modifier.scalars]
             sampled = np.random.default_rng(0).standard_normal((130, 200)) * 1.5
             indices = dict(zip("bhqk", (0, 1, np.arange(130)[:, None], np.arange(200)[None, :])))
-            value, slope = modifier(sampled, indices, dict(zip("bhqk", (3, 4, 130, 200))), values, [np.full(4, 0.7)])
+            tables = [np.full(shape, 0.7) for shape in modifier.shapes(lengths).values()]
+            value, slope = modifier(sampled, indices, lengths, values, tables)
             moderate = np.isfinite(value).all() and np.isfinite(slope).all() and abs(value).max() < 40 and abs(slope).max() < 20
-            if moderate and np.mean(abs(slope) > 0.05) > 0.2 and 12 < len(text) < 400:
+            if not moderate or np.mean(abs(slope) > 0.05) <= 0.2 or not 12 < len(text) < 400:
+                continue
+            if all(self.moves(modifier, sampled, indices, lengths, values, tables, i) for i in range(len(tables))):
+                self.unused.pop()
                 return text, modifier, values
+
+    @staticmethod
+    def moves(modifier, sampled, indices, lengths, values, tables, number):
+        """Whether a tensor shows in many of the scores that a query sees, with a causal mask as without: behind a condition that never
+        holds, wrong numbers of it would be right."""
+        before, _ = modifier(sampled, indices, lengths, values, tables)
+        after, _ = modifier(sampled, indices, lengths, values, [-table if i == number else table for i, table in enumerate(tables)])
+        seen = indices["k"] <= indices["q"]
+        return min(np.mean(abs(after - before)[part] > 0.02) for part in (seen, ~seen)) > 0.1
 
     def modifiers(self, names):
         return {name: self.modifier() for name in names}

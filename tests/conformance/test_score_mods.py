@@ -1,5 +1,5 @@
 """Any score modifier of the grammar that a manifest names is computed forward and backward by the kernels that have it compiled in, as
-NumPy computes it in float64: 50 random ones, others in each run. KB_SEED repeats a run."""
+NumPy computes it in float64: 50 random ones, others in each run, with tensors over every set of indices. KB_SEED repeats a run."""
 
 import os
 import random
@@ -11,7 +11,8 @@ import pytest
 from conformance import attention, devices, modified_attention, runner
 
 MODIFIERS, OF_A_FAMILY = 50, 13
-SIZE, DEPTH, HEADS, TENSOR = (30, 77), (17, 12), (4, 2), (4,)
+SIZE, DEPTH, HEADS = (30, 77), (17, 12), (4, 2)
+LENGTHS = dict(zip("bhqk", (attention.BATCH, HEADS[0], *SIZE)))
 TOLERANCE = 1e-3  # of a result's largest magnitude: another expression is off by far more, float32 by far less
 NEAR = 1e-5  # how far float32's score may be from float64's
 
@@ -19,12 +20,11 @@ NEAR = 1e-5  # how far float32's score may be from float64's
 def steady(modifier, values, given, attributes):
     """Whether no score lies so near to where its slope jumps that float32 may take the other side."""
     q, k = (x if attributes["layout"] == "bhsd" else np.swapaxes(x, 1, 2) for x in (given["q"], given["k"]))
-    lengths = dict(zip("bhqk", (*q.shape[:3], k.shape[2])))
+    tables = [given[f"score_tensor{i}"] for i in range(len(modifier.tensors))]
     for b, h in np.ndindex(q.shape[:2]):
         s = attributes["scale"] * q[b, h] @ k[b, h // (q.shape[1] // k.shape[1])].T
-        indices = dict(zip("bhqk", (b, h, np.arange(lengths["q"])[:, None], np.arange(lengths["k"])[None, :])))
-        tables = [given["score_tensor0"]] if modifier.tensors else []
-        low, high = (modifier(s + by, indices, lengths, values, tables)[1] for by in (-NEAR, NEAR))
+        indices = dict(zip("bhqk", (b, h, np.arange(SIZE[0])[:, None], np.arange(SIZE[1])[None, :])))
+        low, high = (modifier(s + by, indices, LENGTHS, values, tables)[1] for by in (-NEAR, NEAR))
         if np.abs(high - low).max() > 1e-2:
             return False
     return True
@@ -35,7 +35,7 @@ def cases_of(modifiers):
         for number, (name, (_, modifier, values)) in enumerate(modifiers.items()):
             layout, mask = ("bshd", "bhsd")[number % 2], (("none", -1), ("causal", -1))[number // 2 % 2]
             problem, attributes = attention.problem_of(SIZE, DEPTH, HEADS, layout, mask, (), None, 0.0)
-            problem |= {"score_tensor0": TENSOR} if modifier.tensors else {}
+            problem |= modifier.shapes(LENGTHS)
             attributes |= {"score_mod": name, "score_scalars": values}
             tries = (list(attention.both_ops(reference, name, problem, attributes, 100 * number + i)) for i in range(100))
             yield from next(both for both in tries if steady(modifier, values, both[0][2], attributes))
@@ -57,6 +57,22 @@ def listed(backward):
     """The one problem of an op, which a manifest must have."""
     made = {"T": "f32", "q": [1, 4, 2, 8], "k": [1, 4, 2, 8], "v": [1, 4, 2, 8], "scale": 0.35}
     return [made if backward else made | {"with_stats": True}]
+
+
+def test_each_tensor_of_a_random_modifier_shows_in_its_scores():
+    """With a causal mask as without: behind a condition that never holds, a tensor read from elsewhere would be right."""
+    seed = int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 30)))
+    print("KB_SEED", seed)
+    rng, indices = np.random.default_rng(seed), dict(zip("bhqk", (1, 2, np.arange(SIZE[1])[:, None], np.arange(SIZE[1])[None, :])))
+    lengths = LENGTHS | {"q": SIZE[1]}
+    scores, seen = rng.standard_normal((SIZE[1], SIZE[1])), np.tri(SIZE[1], dtype=bool)
+    for text, modifier, values in modified_attention.Grammar(seed).modifiers(range(MODIFIERS)).values():
+        tables = [rng.standard_normal(shape) for shape in modifier.shapes(lengths).values()]
+        before = modifier(scores, indices, lengths, values, tables)
+        for number in range(len(tables)):
+            others = [[rng.standard_normal(table.shape) if i == number else table for i, table in enumerate(tables)] for _ in range(8)]
+            moved = np.any([modifier(scores, indices, lengths, values, other)[0] != before[0] for other in others], axis=0)
+            assert moved[seen].any() and moved[~seen].any(), f"tensor {number} of {text}"
 
 
 @pytest.mark.parametrize("first", range(0, MODIFIERS, OF_A_FAMILY))

@@ -4,7 +4,9 @@
 
 #include <numeric>
 #include <string>
+#include <vector>
 
+#include "handles.h"
 #include "kbundle/kbundle_c.h"
 #include "support/files.h"
 #include "support/run_sample.h"
@@ -29,7 +31,7 @@ class CAbi : public ::testing::Test {
   static void SetUpTestSuite() {
     const TempDir folder;
     const std::string path = folder / "c.kb";
-    BundleMaker maker = HostMaker(CompileHostSample(folder.path(), KB_SOURCE_DIR));
+    BundleMaker maker = HostMaker(CompileHostSample(folder.path(), testing::SourceDir()));
     WriteFile(path, maker.Bytes());
     ASSERT_EQ(Message(kb_bundle_open(path.c_str(), "c abi", &bundle)), "");
   }
@@ -63,10 +65,79 @@ TEST_F(CAbi, LaunchesAPlanOnAnyNumberOfThreads) {
   EXPECT_EQ(kb_plan_workspace_bytes(plan), 0);
   void* operands[] = {x.data()};
   void* results[] = {y.data()};
-  for (int threads : {-1, 0, 1, 2, 8}) {
+  for (int threads : {1, 2, 8}) {
     std::fill(y.begin(), y.end(), -1.0f);
-    ASSERT_EQ(Message(kb_plan_launch(plan, nullptr, operands, results, nullptr, threads)), "");
+    ASSERT_EQ(Message(kb_plan_launch_threads(plan, threads, operands, results, nullptr)), "");
     for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], 2.5f * x[i]) << threads;
+  }
+  kb_plan_release(plan);
+}
+
+// Runs the loop in two halves, on the calling thread; counts its calls in *state.
+void InHalves(void* state, int64_t count, int64_t grain,
+              void (*body)(void* context, int64_t begin, int64_t end), void* context) {
+  ++*static_cast<int*>(state);
+  EXPECT_GE(grain, 1);
+  body(context, count / 2, count);
+  body(context, 0, count / 2);
+}
+
+TEST_F(CAbi, LaunchesAPlanOnTheCallersOwnExecutor) {
+  std::vector<float> x(3000, 2.0f), y(3000);
+  kb_plan* plan = nullptr;
+  ASSERT_EQ(Message(kb_plan_make(bundle, "host.scale", &spec, KB_DEVICE_HOST, -1, &plan)), "");
+  void *operand = x.data(), *result = y.data();
+  int calls = 0;
+  const kb_host_executor executor{&InHalves, &calls};
+  EXPECT_EQ(Message(kb_plan_launch_host(plan, &executor, &operand, &result, nullptr)), "");
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(y, std::vector<float>(3000, 5.0f));
+  kb_plan_release(plan);
+}
+
+TEST_F(CAbi, RefusesALaunchThatIsNotOfThePlansKind) {
+  float x[3000] = {}, y[3000] = {};
+  kb_plan* plan = nullptr;
+  ASSERT_EQ(Message(kb_plan_make(bundle, "host.scale", &spec, KB_DEVICE_HOST, -1, &plan)), "");
+  void *operand = x, *result = y;
+  auto* stream = reinterpret_cast<struct CUstream_st*>(0x1234);
+  for (auto* one : {stream, static_cast<struct CUstream_st*>(nullptr)}) {
+    EXPECT_NE(Message(kb_plan_launch_cuda(plan, one, &operand, &result, nullptr), 3)
+                  .find("made for the host"),
+              std::string::npos);
+  }
+  kb_plan cuda_plan{Device::Kind::kCuda, plan->bundle, plan->plan};
+  const auto refused = [](kb_error* error) {
+    return Message(error, 3).find("made for CUDA") != std::string::npos;
+  };
+  int calls = 0;
+  const kb_host_executor executor{&InHalves, &calls};
+  EXPECT_TRUE(refused(kb_plan_launch_host(&cuda_plan, &executor, &operand, &result, nullptr)));
+  EXPECT_TRUE(refused(kb_plan_launch_threads(&cuda_plan, 2, &operand, &result, nullptr)));
+  EXPECT_EQ(calls, 0);
+  kb_plan_release(plan);
+}
+
+TEST_F(CAbi, RefusesALaunchWithoutArraysAPoolOrThreads) {
+  float x[3000] = {}, y[3000] = {};
+  kb_plan* plan = nullptr;
+  ASSERT_EQ(Message(kb_plan_make(bundle, "host.scale", &spec, KB_DEVICE_HOST, -1, &plan)), "");
+  void *operand = x, *result = y, *none = nullptr;
+  const auto message = [&](void* const* operands, void* const* results) {
+    return Message(kb_plan_launch_host(plan, nullptr, operands, results, nullptr), 3);
+  };
+  EXPECT_NE(message(&operand, nullptr).find("'results' is NULL"), std::string::npos);
+  EXPECT_NE(message(nullptr, &result).find("'operands' is NULL"), std::string::npos);
+  EXPECT_NE(message(&operand, &none).find("y is null"), std::string::npos);
+  EXPECT_NE(message(&none, &result).find("x is null"), std::string::npos);
+  const kb_host_executor empty{nullptr, nullptr};
+  EXPECT_NE(Message(kb_plan_launch_host(plan, &empty, &operand, &result, nullptr), 3)
+                .find("parallel_for is NULL"),
+            std::string::npos);
+  for (int threads : {-1, 0, 1025, 2147483647}) {
+    EXPECT_NE(Message(kb_plan_launch_threads(plan, threads, &operand, &result, nullptr), 3)
+                  .find("it must be 1 to 1024"),
+              std::string::npos);
   }
   kb_plan_release(plan);
 }
@@ -81,7 +152,7 @@ TEST_F(CAbi, HoldsTheCallerToTheAlignmentItPromises) {
               "");
     void *operand = x + skipped, *result = y + skipped;
     std::string message =
-        Message(kb_plan_launch(plan, nullptr, &operand, &result, nullptr, 1), code);
+        Message(kb_plan_launch_host(plan, nullptr, &operand, &result, nullptr), code);
     kb_plan_release(plan);
     return message;
   };
@@ -123,7 +194,8 @@ TEST_F(CAbi, RefusesArgumentsThatMakeNoSense) {
   EXPECT_NE(Message(kb_infer(bundle, nullptr, &spec, KB_DEVICE_HOST, &json), 3), "");
   EXPECT_NE(Message(kb_infer(bundle, "host.scale", nullptr, KB_DEVICE_HOST, &json), 3), "");
   EXPECT_NE(Message(kb_plan_make(bundle, "host.scale", &spec, 7, -1, &plan), 3), "");
-  EXPECT_NE(Message(kb_plan_launch(nullptr, nullptr, nullptr, nullptr, nullptr, 1), 3), "");
+  EXPECT_NE(Message(kb_plan_launch_host(nullptr, nullptr, nullptr, nullptr, nullptr), 3), "");
+  EXPECT_NE(Message(kb_plan_launch_cuda(nullptr, nullptr, nullptr, nullptr, nullptr), 3), "");
   tensor.dtype = 17;
   EXPECT_NE(infer().find("dtype 17"), std::string::npos);
   tensor.dtype = 12;
@@ -156,6 +228,38 @@ TEST_F(CAbi, ExplainRefusesATargetOfTheOtherKind) {
   char* json = nullptr;
   EXPECT_NE(Message(kb_explain(bundle, "host.scale", &spec, KB_DEVICE_HOST, "sm_90a", &json), 3),
             "");
+}
+
+TEST_F(CAbi, ClosesAndReloadsUnderAName) {
+  const TempDir folder;
+  const std::string one = folder / "one.kb", other = folder / "other.kb";
+  BundleMaker maker = HostMaker(CompileHostSample(folder.path(), testing::SourceDir()));
+  maker.index.name = "one";
+  WriteFile(one, maker.Bytes());
+  maker.index.name = "other";  // the same ops, other content
+  WriteFile(other, maker.Bytes());
+  kb_bundle *first = nullptr, *second = nullptr, *again = nullptr;
+  ASSERT_EQ(Message(kb_bundle_open(one.c_str(), "shared name", &first)), "");
+  EXPECT_NE(Message(kb_bundle_open(other.c_str(), "shared name", &second), 6).find("host."),
+            std::string::npos);
+  EXPECT_EQ(second, nullptr);
+  kb_plan* plan = nullptr;
+  ASSERT_EQ(Message(kb_plan_make(first, "host.scale", &spec, KB_DEVICE_HOST, -1, &plan)), "");
+  ASSERT_EQ(Message(kb_bundle_reload(other.c_str(), "shared name", &second)), "");
+  EXPECT_NE(Message(kb_bundle_close(first), 5), "") << "another has its place";
+  ASSERT_EQ(Message(kb_bundle_close(second)), "");
+  EXPECT_NE(Message(kb_bundle_close(second), 5), "") << "closed already";
+  kb_bundle_release(first);
+  kb_bundle_release(second);
+  std::vector<float> x(3000, 2.0f), y(3000);
+  void *operand = x.data(), *result = y.data();
+  EXPECT_EQ(Message(kb_plan_launch_host(plan, nullptr, &operand, &result, nullptr)), "");
+  EXPECT_EQ(y, std::vector<float>(3000, 5.0f)) << "a plan outlives its bundle's name and handle";
+  kb_plan_release(plan);
+  ASSERT_EQ(Message(kb_bundle_open(other.c_str(), "shared name", &again)), "");
+  EXPECT_EQ(Message(kb_bundle_close(again)), "");
+  kb_bundle_release(again);
+  EXPECT_NE(Message(kb_bundle_close(nullptr), 3), "");
 }
 
 TEST_F(CAbi, FreesNothingWithoutComplaint) {

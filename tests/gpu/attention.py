@@ -112,10 +112,21 @@ class Case:
         if bias is not None:
             bias = bias[b if bias.shape[0] > 1 else 0:][:1, q_heads if bias.shape[1] > 1 else slice(0, 1)]
         lengths = [x if x is None else x[b:b + 1] for x in self.host[4:6]]
-        by_head = self.host[7]  # of the listed modifiers with a tensor: one number a head
         wide = lambda x: x if x is None else x.astype(np.float64)
         return [wide(cut(self.host[0], q_heads)), wide(cut(self.host[1], kv_heads)), wide(cut(self.host[2], kv_heads)), wide(bias),
-                *lengths, None, by_head if by_head is None else wide(by_head[q_heads])], q_heads, kv_heads
+                *lengths, None, *map(wide, self.score_tensors(b, q_heads))], q_heads, kv_heads
+
+    def score_tensors(self, b, q_heads):
+        """Of the score modifier, those of one batch and some heads."""
+        modifier = self.reference.modifiers().get(self.attributes.get("score_mod"))
+        if not modifier:
+            return
+        q, k = (heads_first(x, self.attributes) for x in self.host[:2])
+        lengths = dict(zip("bhqk", (*q.shape[:3], k.shape[2])))
+        for name, tensor in zip(modifier.tensors, self.host[7:]):
+            cut = {"b": slice(b, b + 1), "h": q_heads}
+            dims = modifier.dims[name]
+            yield tensor.reshape([lengths[dim] for dim in dims])[tuple(cut.get(dim, slice(None)) for dim in dims)].reshape(-1)
 
     def chosen(self):
         q, k = heads_first(self.host[0], self.attributes), heads_first(self.host[1], self.attributes)

@@ -3,6 +3,7 @@ heads, sequences of no token among them; random score modifiers; plans made for 
 cuDNN. The bundles are those of grid_bundles.py.
 
 Of each problem one key head with its queries' heads of each batch is compared. KB_OTHER_CUDNN: the folder of the second cuDNN.
+With --modifiers only the random score modifiers, on buffers without guards, which end with their allocation: for compute-sanitizer.
 """
 
 import collections
@@ -11,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from report import Report
 
 ROOT = capi.ROOT
 FOLDER = ROOT / "build/attention_grid"
+FEW_SECONDS = 200
 
 
 class Case(attention.Case):
@@ -81,6 +84,19 @@ def grid(report, cuda):
             every = sum(len(list(attention.listed(capi.Bundle(FOLDER / f"{name}.kb"), f"attention.sdpa_{way}", None))) for name in names)
             report.bar(f"{title}, {way}: problems", every, 50, at_least=True)
             report.fact(f"{title}, {way}: problems that cuDNN refused", every - len(found[way, "cuDNN"]))
+
+
+def few_modifiers(report, cuda):
+    """As many of the bundles with random modifiers as there is time for; what this GPU reads past a tensor the sanitizer reports."""
+    devices.GUARD, start, done = 0, time.monotonic(), 0
+    every = sorted(path.stem for path in FOLDER.glob("modifiers*.kb"))
+    for name in every:
+        if time.monotonic() - start > FEW_SECONDS:
+            break
+        counted(report, name, every_run(name, cuda))
+        done += 1
+    report.bar("bundles of random modifiers that ran", done, 1, at_least=True)
+    report.fact("bundles that there was no time for", len(every) - done)
 
 
 def planned(name):
@@ -160,10 +176,14 @@ def main():
     if sys.argv[1:2] == ["child"]:
         return child(sys.argv[2])
     report = Report("attention on many small problems")
-    if not report.hold("build/attention_grid is there", (FOLDER / "grid.kb").exists(), "make it with tests/gpu/grid_bundles.py and bring it along"):
+    first = FOLDER / ("modifiers0.kb" if "--modifiers" in sys.argv else "grid.kb")
+    if not report.hold(f"{first.name} is there", first.exists(), "make it with tests/gpu/grid_bundles.py and bring it along"):
         report.finish()
     launch_cost.frameworks_libraries()
     cuda = devices.Cuda()
+    if "--modifiers" in sys.argv:
+        few_modifiers(report, cuda)
+        report.finish()
     grid(report, cuda)
     devices_differ(report, cuda)
     if (FOLDER / "versions.kb").exists():

@@ -5,12 +5,12 @@ each and random, far larger than the caches. Bytes: each input read once, each o
 the causal op counts the whole tensor although it never reads half of x.
 """
 
-import ctypes
 import pathlib
 
 import numpy as np
 
 from conformance import accuracy, capi, devices
+from device_copy import reference_tbps
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,12 +28,6 @@ def random_bf16(cuda, buffer, seed):
         cuda.upload(buffer.address + start, np.roll(block, start // step * 37)[:(buffer.size - start) // 2])
 
 
-def copy_bandwidth(cuda, buffer, other):
-    us = cuda.device_us(lambda: cuda.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(other.address), ctypes.c_uint64(buffer.address),
-                                          ctypes.c_size_t(buffer.size), cuda.stream), LAUNCHES, REPEATS)
-    return 2 * buffer.size / us / 1e6
-
-
 def main():
     report, cuda = Report("bandwidth"), devices.Cuda()
     bundle = capi.Bundle(ROOT / "build/kernels.kb")
@@ -42,8 +36,7 @@ def main():
         random_bf16(cuda, buffer, seed)
     mask = devices.Buffer(cuda, "u8", (SHAPE[0], 1) + SHAPE[2:])
     mask.put(np.random.default_rng(9).random(mask.dims) < 0.3)
-    report.fact("device copy, TB/s", round(copy_bandwidth(cuda, buffers[0], buffers[2]), 2))
-    rows = []
+    copy, rows = reference_tbps(report, cuda), []
     for op in bundle.describe(with_variants=False)["ops"]:
         name = op["name"].split(".")[1]
         if name not in BARS:
@@ -57,9 +50,9 @@ def main():
         arguments = capi.Plan.pointers([b.address for b in operands]), capi.Plan.pointers([result.address])
         us = cuda.device_us(lambda: plan.launch(*arguments, workspace, cuda.stream), LAUNCHES, REPEATS)
         moved = sum(b.size for b in operands) + result.size
-        rows.append([op["name"], plan.variant.split("/")[1], f"{us:.1f}", f"{moved / us / 1e6:.2f}"])
+        rows.append([op["name"], plan.variant.split("/")[1], f"{us:.1f}", f"{moved / us / 1e6:.2f}", f"{100 * moved / us / 1e6 / copy:.0f}"])
         report.bar(f"{op['name']} bf16 {list(SHAPE)}", moved / us / 1e6, BARS[name], "TB/s", at_least=True)
-    report.table("Launches in a captured graph", ["op", "variant", "us", "TB/s"], rows)
+    report.table("Launches in a captured graph", ["op", "variant", "us", "TB/s", "% of copy"], rows)
     report.finish()
 
 

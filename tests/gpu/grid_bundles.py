@@ -4,12 +4,14 @@ manifests that are kernels/attention's with other problems and score modifiers.
     python tests/gpu/grid_bundles.py [--seed N] [--modifiers N]
 
 grid.kb           every mask x layout x dtype x number of key heads on small shapes
-modifiers0.kb ..  random score modifiers, a few in each: a kernel of ours takes minutes to compile with many
+modifiers0.kb ..  random score modifiers with tensors over every set of b, h, q, k, a few in each: a kernel of ours takes minutes to
+                  compile with many
 live.kb           two problems, planned as those above
 driver.kb         the same, planned for a device profile of another driver version
 processors.kb     the same, planned for a profile with another number of multiprocessors
 newer.kb          some problems, planned by another cuDNN alone: the second library that KBUNDLE_CUDNN names, if it names two
 versions.kb       the same problems, planned by both
+sequences.kb      ragged attention of thousands of short sequences, for section cliffs
 """
 
 import argparse
@@ -34,6 +36,7 @@ MASKS = [("none", -1, False), ("causal", -1, False), ("causal", 50, False), ("ca
          ("causal_bottom_right", 50, False), ("none", -1, True), ("causal", -1, True)]
 HEADS = [(4, 4), (4, 2), (4, 1)]
 MODIFIERS = 5  # of a family
+MODIFIED = (131, 203)  # queries and keys, no multiple of any tile: what sticks out would be read past the end of a modifier's tensors
 PROFILE = {"driver": "driverVer", "processors": "multiProcessorCount"}
 
 
@@ -58,8 +61,8 @@ def grid(backward):
 def modified(backward, modifiers):
     for number, (name, (_, modifier, values)) in enumerate(modifiers.items()):
         more = {"score_mod": name, "score_scalars": values, "mask": ("none", "causal")[number // 4 % 2]}
-        more |= {"score_tensor0": [4]} if modifier.tensors else {}
-        yield listed_problem(backward, ("bf16", "f16")[number % 2], ("bshd", "bhsd")[number // 2 % 2], (4, 2), (130, 200), 64, **more)
+        more |= {name: list(dims) for name, dims in modifier.shapes(dict(zip("bhqk", (3, 4, *MODIFIED)))).items()}
+        yield listed_problem(backward, ("bf16", "f16")[number % 2], ("bshd", "bhsd")[number // 2 % 2], (4, 2), MODIFIED, 64, **more)
 
 
 # ---- Bundles ----
@@ -82,6 +85,22 @@ def build(name, expressions, problems, cudnn, profile="h200", provider="cudnn,cu
                     "-o", str(OUT / f"{name}.kb")], check=True)
 
 
+def build_sequences():
+    """OUT/sequences.kb: one problem of ragged attention, which our manifest does not list: its reference would take minutes."""
+    problem = {"T": "bf16", "q": [65536, 8, 64], "k": [65536, 8, 64], "v": [65536, 8, 64], "q_offsets": [4097], "max_queries": 64,
+               "max_keys": 64, "scale": 0.125, "with_stats": True}
+    folder = OUT / "sequences/attention"
+    modified_attention.write(folder, {"softcap": "cap * tanh(s / cap)"}, [[], []], ())
+    head, *blocks = re.split(r"(?m)^(?=\[\[?op\.)", (modified_attention.FAMILY / "attention.toml").read_text())
+    op, variant = (next(b for b in blocks if re.match(text, b)) for text in (r"\[op\.sdpa_ragged_forward\]",
+                                                                        r"\[\[op\.sdpa_ragged_forward\.variant\]\]\nname\s*= \"cudnn\""))
+    listed = f"problems    = [\n{modified_attention.as_toml(problem)}]\n"
+    op = re.sub(r"(?ms)^problems    = \[\n.*?^\]\n", lambda _: listed, op)
+    (folder / "attention.toml").write_text(head + op + variant)
+    subprocess.run([str(ROOT / "build/release/kbundle"), "build", str(folder), "--target", "sm_90a", "-o", str(OUT / "sequences.kb")],
+                   check=True)
+
+
 def other_profile(name):
     profile = json.loads((ROOT / "builder/profiles/h200.json").read_text())
     profile[PROFILE[name]] -= 20
@@ -98,17 +117,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     parser.add_argument("--modifiers", type=int, default=50)
+    parser.add_argument("--only-modifiers", action="store_true", help="no grid and no other plans: what sanitizer_modifiers and cliffs need")
     args = parser.parse_args()
     print(f"seed {args.seed}")
     grammar = modified_attention.Grammar(args.seed)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     plain = {"softcap": "cap * tanh(s / cap)"}
-    build("grid", plain, [list(grid(b)) for b in (False, True)], ["9.19.0"])
     for first in range(0, args.modifiers, MODIFIERS):
         made = grammar.modifiers(f"modifier{i}" for i in range(first, min(first + MODIFIERS, args.modifiers)))
         build(f"modifiers{first // MODIFIERS}", modified_attention.texts(made), [list(modified(b, made)) for b in (False, True)],
               ["9.19.0"], own=(["bf16"], [64]))
+    build_sequences()
+    if args.only_modifiers:
+        return
+    build("grid", plain, [list(grid(b)) for b in (False, True)], ["9.19.0"])
     few = [[listed_problem(b, "bf16", "bshd", (4, 2), (200, 328), 128, mask=mask) for mask in ("causal", "none")] for b in (False, True)]
     build("live", plain, few, ["9.19.0"], provider="cudnn")
     for name in PROFILE:

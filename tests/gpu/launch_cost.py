@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import glob
+import os
 import pathlib
 import site
 import statistics
@@ -18,15 +19,13 @@ class Call(ctypes.Structure):
 
 
 def library(soname):
-    """The process's library of that name, else the one that came with Python packages: a framework would have loaded it."""
-    try:
-        return ctypes.CDLL(soname, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        folders = {*site.getsitepackages(), *sys.path}
-        found = sorted(p for folder in folders for p in glob.glob(f"{folder}/nvidia/*/lib/{soname}"))
-        if not found:
-            raise
-        return ctypes.CDLL(found[0], mode=ctypes.RTLD_GLOBAL)
+    """The process's library of that name, else the one that came with Python packages, which a framework would have loaded, else the
+    system's."""
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
+    folders = {*site.getsitepackages(), *sys.path}
+    found = sorted(p for folder in folders for p in glob.glob(f"{folder}/nvidia/*/lib/{soname}"))
+    return ctypes.CDLL(found[0] if found else soname, mode=ctypes.RTLD_GLOBAL)
 
 
 def frameworks_libraries():
@@ -71,10 +70,10 @@ def costs_us(sequences, wait):
 
 
 def plan_launch(plan, operands, results, workspace, stream):
-    """A launch of a kbundle plan through the C ABI."""
+    """A launch of a kbundle plan for CUDA through the C ABI."""
     from conformance import capi
     arrays = [capi.Plan.pointers(list(side)) for side in (operands, results)]
-    cells = [cell(plan.handle.value), cell(getattr(stream, "value", stream)), *(cell(ctypes.addressof(a)) for a in arrays), cell(workspace), cell(1)]
-    calls = sequence([(capi.LIB.kb_plan_launch, cells, False)])
+    cells = [cell(plan.handle.value), cell(getattr(stream, "value", stream)), *(cell(ctypes.addressof(a)) for a in arrays), cell(workspace)]
+    calls = sequence([(capi.LIB.kb_plan_launch_cuda, cells, False)])
     calls.also = plan, arrays
     return calls

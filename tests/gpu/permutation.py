@@ -1,11 +1,10 @@
 """The permutation ops on this GPU: every variant on odd sizes and on maps of any bytes, and device times at 16384 tokens
-of 4096 bf16, 8 of 64 experts each, against a device copy of as many bytes.
+of 4096 bf16, 8 of 64 experts each, against what a device copy reaches.
 
 Bytes: a token's row is read once and written k times, or read k times and written once; maps are not counted.
 With --hostile only some maps of any bytes, for compute-sanitizer.
 """
 
-import ctypes
 import pathlib
 import sys
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from bandwidth import random_bf16
 from conformance import capi, devices, permutation, runner
+from device_copy import reference_tbps
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -117,12 +117,7 @@ def measure(cuda, bundle, op, operands, attributes, large):
 def times(report, cuda):
     bundle = capi.Bundle(BUNDLE)
     data = Data(cuda, runner.load_reference("permutation", [ROOT / "kernels"]))
-    copy_us = cuda.device_us(lambda: cuda.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(data.target.address),
-                                               ctypes.c_uint64(data.many.address), ctypes.c_size_t(data.many.size), cuda.stream),
-                             LAUNCHES, REPEATS)
-    copy = 2 * data.many.size / copy_us / 1e6
-    report.fact("device copy, TB/s", round(copy, 2))
-    rows = []
+    copy, rows = reference_tbps(report, cuda), []
     for title, op, operands, attributes, large, moved in data.problems():
         found = measure(cuda, bundle, op, operands, attributes, large)
         tbps = lambda us: moved * TOKENS * HIDDEN * 2 / us / 1e6

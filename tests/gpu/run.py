@@ -27,8 +27,11 @@ SECTIONS = {
     "conformance_cudnn_backward": (["variants.py", "--libraries", "attention", "backward/"], 150, 1),
     "conformance_matmul": (["variants.py", "matmul"], 150, 1),
     "downstream": (["downstream.py"], 60, 1),
+    "page_commands": (["page_commands.py"], 400, 1),
     "accuracy": (["accuracy.py"], 120, 1),
     "bandwidth": (["bandwidth.py"], 60, 1),
+    "softmax_longest": (["softmax_longest.py"], 150, 1),
+    "cliffs": (["cliffs.py"], 120, 1),
     "permutation": (["permutation.py"], 120, 1),
     "attention": (["attention.py"], 200, 1),
     "attention_forms": (["attention_forms.py"], 480, 1),
@@ -50,6 +53,7 @@ SECTIONS = {
     "triton_ops": (["triton_ops.py"], 240, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
+    "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
     "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),
     "two_gpus": (["two_gpus.py"], 560, 2),
 }
@@ -76,6 +80,14 @@ def devices():
     except FileNotFoundError:
         own = ""
     return names, f"{version.value // 1000}.{version.value % 1000 // 10}", own
+
+
+def bundle_id(path=ROOT / "build/kernels.kb"):
+    """The content id of the bundle that is measured, as `kbundle inspect` prints it; None without one."""
+    if not path.exists():
+        return None
+    with open(path, "rb") as file:
+        return f"{int.from_bytes(file.read(56)[48:], 'little'):016x}"
 
 
 def versions():
@@ -130,13 +142,23 @@ def run_section(name, out, log):
     return found
 
 
+def whence(section, bundle):
+    """When a section ran and on what; a section of another bundle than the latest run's says so: its tables and what is chosen in
+    them may be others by now."""
+    of = section.get("bundle")
+    if of and of == bundle:
+        return f"Run {section['date']}, bundle {of}."
+    return f"Run {section['date']}. **Stale**: of {f'bundle {of}' if of else 'a bundle that was not noted'}."
+
+
 def markdown(facts):
     lines = [f"# {facts['device']}", "", f"{facts['date']}, driver {facts['driver']} (CUDA {facts['cuda']}), "
-             + ", ".join(f"{k} {v}" for k, v in facts["versions"].items() if v), ""]
+             + ", ".join(f"{k} {v}" for k, v in facts["versions"].items() if v)
+             + (f", bundle {facts['bundle']}" if facts.get("bundle") else ""), ""]
     for name, section in facts["sections"].items():
         lines += [f"## {name}: {'passed' if section['passed'] else 'FAILED'} in {section['seconds']} s"
                   f"{' (' + section['error'] + ')' if 'error' in section else ''}", "",
-                  f"Run {section['date']}.", ""]
+                  whence(section, facts.get("bundle")), ""]
         if section["bars"]:
             lines += ["| bar | found | limit | |", "|---|---|---|---|"]
             for b in section["bars"]:
@@ -177,7 +199,7 @@ def main():
     before = [p for p in (path, HERE / "results" / path.name) if p.exists()]
     facts = json.loads(before[0].read_text()) if before else {"sections": {}}
     facts |= {"device": names[0], "driver": driver, "cuda": cuda, "versions": versions(),
-              "date": datetime.date.today().isoformat()}
+              "bundle": bundle_id(), "date": datetime.date.today().isoformat()}
     skipped = [s for s in wanted if SECTIONS[s][2] > len(names)]
     passed = failed = 0
     with open(out / f"{stem}.log", "w") as log:
@@ -185,7 +207,7 @@ def main():
             if name in skipped:
                 continue
             section = run_section(name, out, log)
-            section |= {"date": facts["date"], "gpus": len(names)}
+            section |= {"date": facts["date"], "gpus": len(names), "bundle": facts["bundle"]}
             facts["sections"][name] = section
             facts["sections"] = {n: facts["sections"][n] for n in SECTIONS if n in facts["sections"]}
             path.write_text(json.dumps(facts, indent=1) + "\n")

@@ -5,10 +5,10 @@ so that XLA neither merges nor overlaps them; XLA runs either program as a CUDA 
 the host clock over back-to-back runs of the program, ended by one wait, divided by the calls; the
 median of interleaved rounds. kbundle's own captured graph is in the table too, and torch.compile's.
 
-The bar compares kbundle's own captured graph (device events) with the formula's, which XLA captures (host
-clock), both over the same rotating sets of data. The column "kbundle in jax.jit" holds XLA's price of a
-custom call as well, a child graph each, which shows on the smallest shapes: it is printed, not judged.
-The bar against torch.compile compares two captured graphs over the very same tensors.
+The bar is what a user under jax.jit has: both columns of the same clock, with XLA's price of a custom call, a
+child graph each, which shows on the smallest shapes. That the kernels themselves are no slower is a bar of
+its own: kbundle's own captured graph (device events) beside the formula's. The bar against torch.compile
+compares two captured graphs over the very same tensors.
 """
 
 import itertools
@@ -156,7 +156,7 @@ def own_graph_us(op, dtype, sets):
 def main():
     report = Report("speed")
     bundle = kbundle.open(str(ROOT / "build/kernels.kb"))
-    rows, behind = [], []
+    rows, behind, kernels_behind = [], [], []
     for number, (op, dtype, shape) in enumerate(SHAPES):
         formula, kind = OPS[f"softmax.{op}"]
         elements = 1
@@ -171,8 +171,10 @@ def main():
         same, compiled = against_torch_us(op, dtype, shape, set_count) if number < 3 else (None, None)
         allowed = max(theirs * 1.02, theirs + 0.3)
         label = f"{op} {dtype}{list(shape)}"
-        if graph > allowed:  # device time in a captured graph on both sides; see the module's text
-            behind.append(label)
+        if mine > allowed:
+            behind.append(f"{label}: {mine:.2f} against {theirs:.2f} us")
+        if graph > allowed:
+            kernels_behind.append(f"{label}: {graph:.2f} against {theirs:.2f} us")
         rows.append([label, variant, f"{graph:.2f}", f"{mine:.2f}", f"{theirs:.2f}", f"{theirs / mine:.2f}",
                      *("" if us is None else f"{us:.2f}" for us in (same, compiled))])
         print("    ", *rows[-1], flush=True)
@@ -181,7 +183,9 @@ def main():
     report.table("Microseconds per call", ["op and shape", "variant", "kbundle, own graph", "kbundle in jax.jit",
                                           "jax.jit formula", "ratio", "kbundle, torch's tensors",
                                           "torch.compile"], rows)
-    report.hold(f"never slower than jax.jit by more than 2 % or 0.3 us on {len(SHAPES)} shapes", not behind, str(behind))
+    allowed = f"never slower than the formula by more than 2 % or 0.3 us on {len(SHAPES)} shapes"
+    report.hold(f"under jax.jit {allowed}", not behind, ", ".join(behind))
+    report.hold(f"the kernels alone {allowed}", not kernels_behind, ", ".join(kernels_behind))
     report.finish()
 
 

@@ -229,7 +229,7 @@ class CudnnPlanTest : public ::testing::Test {
     device_.device.major = 9;
   }
 
-  Result<std::unique_ptr<CudnnPlan>> Load(ExecutionPlanBlob blob = SampleBlob()) {
+  Result<std::shared_ptr<CudnnPlan>> Load(ExecutionPlanBlob blob = SampleBlob()) {
     return CudnnPlan::Load(*driver_.api(), handles_, device_, std::move(blob));
   }
   // A plan and its launch, which must both come to be.
@@ -237,7 +237,7 @@ class CudnnPlanTest : public ::testing::Test {
     auto plan = Load();
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     plan_ = std::move(*plan);
-    auto launch = CudnnLaunch::Make(plan_.get(), SampleStep());
+    auto launch = CudnnLaunch::Make(plan_, SampleStep());
     ASSERT_TRUE(launch.ok()) << launch.status().ToString();
     launch_ = std::move(*launch);
   }
@@ -254,7 +254,7 @@ class CudnnPlanTest : public ::testing::Test {
   FakeCudnn cudnn_;
   CudnnHandles handles_{*driver_.api(), cudnn_.api()};
   CudaDevice device_;
-  std::unique_ptr<CudnnPlan> plan_;
+  std::shared_ptr<CudnnPlan> plan_;
   CudnnLaunch launch_;
   void* operands_[1] = {reinterpret_cast<void*>(0x10000)};
   void* results_[1] = {reinterpret_cast<void*>(0x20000)};
@@ -321,7 +321,7 @@ TEST_F(CudnnPlanTest, ItsKernelsAreLoadedOnceByACaptureThatIsThrownAway) {
   EXPECT_EQ(cudnn_.runs()[0].uids, SampleBlob().uids);
   const std::vector<void*> given = cudnn_.runs()[0].pointers;
   EXPECT_EQ(std::set<void*>(given.begin(), given.end()).size(), 5u) << "two tensors at one address";
-  ASSERT_TRUE(CudnnLaunch::Make(plan_.get(), SampleStep()).ok());
+  ASSERT_TRUE(CudnnLaunch::Make(plan_, SampleStep()).ok());
   EXPECT_EQ(cudnn_.runs().size(), 1u) << "touched twice";
 }
 
@@ -329,14 +329,14 @@ TEST_F(CudnnPlanTest, ACaptureThatFailsIsAnErrorAndTriedAgain) {
   auto plan = Load();
   ASSERT_TRUE(plan.ok());
   driver_.FailAll("StreamBeginCapture", CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_FALSE(CudnnLaunch::Make(plan->get(), SampleStep()).ok());
+  EXPECT_FALSE(CudnnLaunch::Make(*plan, SampleStep()).ok());
   EXPECT_EQ(driver_.CountOf("StreamDestroy"), 1);
   driver_.FailAll("StreamBeginCapture", CUDA_SUCCESS);
   cudnn_.fail_execute = 5000;
-  EXPECT_FALSE(CudnnLaunch::Make(plan->get(), SampleStep()).ok());
+  EXPECT_FALSE(CudnnLaunch::Make(*plan, SampleStep()).ok());
   EXPECT_EQ(driver_.CountOf("GraphDestroy"), 1);
   cudnn_.fail_execute = 0;
-  EXPECT_TRUE(CudnnLaunch::Make(plan->get(), SampleStep()).ok());
+  EXPECT_TRUE(CudnnLaunch::Make(*plan, SampleStep()).ok());
   EXPECT_EQ(cudnn_.runs().size(), 2u);
   EXPECT_EQ(driver_.CountOf("StreamDestroy"), 3);
 }
@@ -367,7 +367,7 @@ TEST_F(CudnnPlanTest, ATensorMayBeAPlaceInsideAnOperandOrResult) {
   ResolvedStep step = SampleStep();
   step.args[0].pointer.offset = 48;
   step.args[1].pointer.offset = 64;
-  auto launch = CudnnLaunch::Make(plan->get(), step);
+  auto launch = CudnnLaunch::Make(*plan, step);
   ASSERT_TRUE(launch.ok()) << launch.status().ToString();
   ASSERT_TRUE(launch->Enqueue(StreamAt(0x10), Args()).ok());
   EXPECT_EQ(cudnn_.runs().back().Of(1), static_cast<char*>(operands_[0]) + 48);
@@ -395,7 +395,7 @@ TEST_F(CudnnPlanTest, WhatTheStepHasAndThePlanDoesNotWantIsNotGiven) {
   blob.uids = {2, 10, 11};
   auto plan = Load(blob);
   ASSERT_TRUE(plan.ok());
-  auto launch = CudnnLaunch::Make(plan->get(), SampleStep());
+  auto launch = CudnnLaunch::Make(*plan, SampleStep());
   ASSERT_TRUE(launch.ok()) << launch.status().ToString();
   ASSERT_TRUE(launch->Enqueue(nullptr, Args()).ok());
   EXPECT_EQ(cudnn_.runs().back().uids, blob.uids);
@@ -406,13 +406,12 @@ TEST_F(CudnnPlanTest, AUidThatNobodyGivesIsADamagedBundle) {
   blob.uids.push_back(12);
   auto plan = Load(blob);
   ASSERT_TRUE(plan.ok());
-  ExpectWords(CudnnLaunch::Make(plan->get(), SampleStep()).status(), StatusCode::kDataLoss,
+  ExpectWords(CudnnLaunch::Make(*plan, SampleStep()).status(), StatusCode::kDataLoss,
               {"wants a tensor 12", "rebuild the bundle"});
   plan = Load();
   ResolvedStep step = SampleStep();
   step.args[0].pointer = {};  // an optional operand that is absent
-  ExpectWords(CudnnLaunch::Make(plan->get(), step).status(), StatusCode::kDataLoss,
-              {"wants a tensor 1"});
+  ExpectWords(CudnnLaunch::Make(*plan, step).status(), StatusCode::kDataLoss, {"wants a tensor 1"});
 }
 
 TEST_F(CudnnPlanTest, APlanThatTakesMoreWorkspaceThanTheIndexSaysIsADamagedBundle) {
@@ -420,7 +419,7 @@ TEST_F(CudnnPlanTest, APlanThatTakesMoreWorkspaceThanTheIndexSaysIsADamagedBundl
   ASSERT_TRUE(plan.ok());
   ResolvedStep step = SampleStep();
   step.bytes = 768;
-  ExpectWords(CudnnLaunch::Make(plan->get(), step).status(), StatusCode::kDataLoss,
+  ExpectWords(CudnnLaunch::Make(*plan, step).status(), StatusCode::kDataLoss,
               {"takes 1024 bytes of workspace", "index has 768"});
 }
 
@@ -447,7 +446,7 @@ TEST_F(CudnnPlanTest, PlansOfOneContextShareItsHandles) {
   MakeLaunch();
   auto other = Load();
   ASSERT_TRUE(other.ok());
-  auto launch = CudnnLaunch::Make(other->get(), SampleStep());
+  auto launch = CudnnLaunch::Make(*other, SampleStep());
   ASSERT_TRUE(launch.ok()) << launch.status().ToString();
   ASSERT_TRUE(launch->Enqueue(StreamAt(0x10), Args()).ok());
   ASSERT_TRUE(Launch(0x10).ok());
@@ -544,6 +543,7 @@ TEST_F(CudnnPlanTest, ItsEndDestroysAllThatItMade) {
   MakeLaunch();
   ASSERT_TRUE(Launch().ok());
   EXPECT_EQ(cudnn_.alive(), 3) << "handle, plan, pack";
+  launch_ = CudnnLaunch();
   plan_.reset();
   EXPECT_EQ(cudnn_.alive(), 1) << "more than the context's handle";
 }

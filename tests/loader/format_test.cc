@@ -9,6 +9,7 @@
 #include <set>
 
 #include "kbundle/execution_plan.h"
+#include "kbundle/limits.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -18,7 +19,7 @@ namespace {
 using testing::BundleMaker;
 using testing::ReadFile;
 
-std::string Format() { return ReadFile(std::string(KB_SOURCE_DIR) + "/schemas/FORMAT.md"); }
+std::string Format() { return ReadFile(testing::SourceDir() + "/schemas/FORMAT.md"); }
 
 const std::map<std::string, uint64_t> kConstants = {
     {"kMaxIndexBytes", kMaxIndexBytes},
@@ -43,6 +44,12 @@ const std::map<std::string, uint64_t> kConstants = {
     {"kMaxArgBytes", kMaxArgBytes},
     {"kMaxProgramLength", kMaxProgramLength},
     {"kMaxStackDepth", kMaxStackDepth},
+    {"kMaxTargets", kMaxTargets},
+    {"kMaxTemplates", kMaxTemplates},
+    {"kMaxDevices", kMaxDevices},
+    {"kMaxProvenance", kMaxProvenance},
+    {"kMaxCheckSteps", kMaxCheckSteps},
+    {"kMaxCheckStepsPerByte", kMaxCheckStepsPerByte},
 };
 
 // Every kMax.. name in the text that `before` precedes, and the number that follows `between`.
@@ -72,9 +79,9 @@ TEST(FormatText, QuotesEveryLimitWithItsValue) {
   EXPECT_NE(text.find("`kMaxPlanUids` = " + std::to_string(kMaxPlanUids)), std::string::npos);
 }
 
-TEST(FormatText, KnowsEveryLimitOfTheHeader) {
-  const std::string header =
-      ReadFile(std::string(KB_SOURCE_DIR) + "/schemas/include/kbundle/format.h");
+TEST(FormatText, KnowsEveryLimitOfTheHeaders) {
+  const std::string folder = testing::SourceDir() + "/schemas/include/kbundle/";
+  const std::string header = ReadFile(folder + "format.h") + ReadFile(folder + "limits.h");
   std::set<std::string> declared, known;
   for (const auto& [constant, value] : Limits(header, " ", " = ")) declared.insert(constant);
   for (const auto& [constant, value] : kConstants) known.insert(constant);

@@ -178,6 +178,18 @@ TEST_F(ProblemTest, RefusesAttributesMissingUnknownMistypedOrTwice) {
   ExpectRefused(Scale({"f32[8]"}, {{"scale", "9007199254740993000"}}), "no exact value as a float");
 }
 
+TEST_F(ProblemTest, SaysHowToWriteANumberThatIsNone) {
+  const std::vector<std::string> operands = {"f32[8]", "i32[1]", "u8[4]"};
+  ExpectRefused(Scale({"f32[8]"}, {{"scale", "1e400"}}),
+                "text 1e400 given, it is of type float: write a number that a double holds");
+  ExpectRefused(Make(operands, {{"axis", "1_0"}}),
+                "text 1_0 given, it is of type int: write digits, as in -3, within 64 bits");
+  ExpectRefused(Make(operands, {{"axis", "0"}, {"sizes", ""}}),
+                "it is of type int[]: write integers in brackets, as in [1,2] or []");
+  EXPECT_TRUE(Scale({"f32[8]"}, {{"flag", "1"}}).ok());
+  EXPECT_TRUE(Make(operands, {{"axis", "0"}, {"sizes", "[]"}}).ok());
+}
+
 TEST_F(ProblemTest, RefusesSizesBeyond64Bits) {
   ExpectRefused(Scale({"f32[4294967296,4294967296]"}), "more than 2^63 bytes");
   ExpectRefused(Scale({"f32[4294967296,4294967296,4294967296]"}), "more than 2^63 bytes");
@@ -218,6 +230,17 @@ TEST(ParseTensorSpec, ReadsWhatItPrints) {
   for (const char* text :
        {"", "bf17[4]", "f32", "f32[4", "f32[-1]", "f32[a]", "f32[1,,2]", "f32[1,]"}) {
     EXPECT_EQ(ParseTensorSpec(text).status().code(), StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(ParseTensorSpec, TakesStridesBehindTheDims) {
+  const auto spec = ParseTensorSpec("x=bf16[4, 2048]{4096, 1}");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->dims, (std::vector<int64_t>{4, 2048}));
+  EXPECT_EQ(spec->strides, (std::vector<int64_t>{4096, 1}));
+  EXPECT_EQ(spec->ToString(), "bf16[4,2048]{4096,1}");
+  for (const char* bad : {"f32[4]{", "f32[4]{1", "f32{1}[4]", "f32[4]{1_0}", "f32[4]{-1}"}) {
+    EXPECT_FALSE(ParseTensorSpec(bad).ok()) << bad;
   }
 }
 

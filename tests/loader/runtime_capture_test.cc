@@ -3,52 +3,13 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <set>
 
 #include "kbundle/runtime.h"
+#include "support/allocations.h"
 #include "support/files.h"
 #include "support/run_sample.h"
-
-namespace {
-
-thread_local uint64_t t_allocations = 0;
-
-}  // namespace
-
-#ifdef __SANITIZE_ADDRESS__  // which replaces the allocator itself
-constexpr bool kCountsAllocations = false;
-#else
-constexpr bool kCountsAllocations = true;
-
-static void* Allocate(size_t size, size_t alignment) {
-  ++t_allocations;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), size == 0 ? 1 : size) != 0) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-// Counts for the whole test program, a thread at a time. GCC inlines half of a replaced pair and then
-// takes the other half for a mismatch.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-void* operator new(size_t size) { return Allocate(size, 16); }
-void* operator new[](size_t size) { return Allocate(size, 16); }
-void* operator new(size_t size, std::align_val_t a) { return Allocate(size, size_t(a)); }
-void* operator new[](size_t size, std::align_val_t a) { return Allocate(size, size_t(a)); }
-void operator delete(void* memory) noexcept { free(memory); }
-void operator delete[](void* memory) noexcept { free(memory); }
-void operator delete(void* memory, size_t) noexcept { free(memory); }
-void operator delete[](void* memory, size_t) noexcept { free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { free(memory); }
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept { free(memory); }
-#endif
 
 namespace kbundle {
 namespace {
@@ -87,27 +48,44 @@ TEST_F(CaptureTest, LaunchOnlyEnqueues) {
   }
   const std::vector<std::string> calls = driver_.calls();
   EXPECT_EQ(std::set<std::string>(calls.begin(), calls.end()),
-            (std::set<std::string>{"LaunchKernelEx", "MemsetD8Async", "MemcpyDtoDAsync",
+            (std::set<std::string>{"CtxGetId", "LaunchKernelEx", "MemsetD8Async", "MemcpyDtoDAsync",
                                    "TensorMapReplaceAddress"}));
 }
 
+TEST_F(CaptureTest, AnotherContextThanThePlansIsAnErrorValue) {
+  const auto plans = AllPlans();
+  driver_.ClearLog();
+  for (uint64_t context : {2, 0}) {
+    FakeDriver::SetContext(context);
+    for (const auto& plan : plans) {
+      FakeAddresses addresses(plan->problem());
+      const Status status = plan->Launch(nullptr, addresses.args());
+      EXPECT_FALSE(status.ok());
+      EXPECT_NE(status.message().find("current CUDA context"), std::string::npos)
+          << status.ToString();
+    }
+  }
+  FakeDriver::SetContext(1);
+  EXPECT_TRUE(driver_.launches().empty());
+}
+
 TEST_F(CaptureTest, LaunchAllocatesNothing) {
-  if (!kCountsAllocations) GTEST_SKIP() << "the sanitizer's allocator cannot be counted";
+  if (!testing::kCountsAllocations) GTEST_SKIP() << "the sanitizer's allocator cannot be counted";
   const auto plans = AllPlans();
   std::vector<FakeAddresses> addresses;
   for (const auto& plan : plans) addresses.emplace_back(plan->problem());
   driver_.Record(false);
-  const uint64_t calls = driver_.call_count(), before = t_allocations;
+  const uint64_t calls = driver_.call_count(), before = testing::Allocations();
   bool ok = true;
   for (size_t i = 0; i < plans.size(); ++i) {
     ok &= plans[i]->Launch(nullptr, addresses[i].args()).ok();
   }
-  const uint64_t after = t_allocations;
+  const uint64_t after = testing::Allocations();
   EXPECT_TRUE(ok);
   EXPECT_EQ(after - before, 0u);
-  EXPECT_EQ(driver_.call_count() - calls, 7u);
+  EXPECT_EQ(driver_.call_count() - calls, 7u + plans.size());
   std::vector<int> seen(plans.size());
-  EXPECT_GT(t_allocations, after) << "the counter counts" << seen.size();
+  EXPECT_GT(testing::Allocations(), after) << "the counter counts" << seen.size();
 }
 
 TEST_F(CaptureTest, PlansAreMadeBesideACaptureInGlobalMode) {

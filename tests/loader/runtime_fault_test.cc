@@ -125,7 +125,7 @@ TEST_F(FaultTest, ALaunchThatFailsSaysWhichAndTheNextOneWorks) {
   Runtime runtime(driver_.api());
   const auto plan = runtime.MakePlan(bundle_, scale_, kCuda);
   FakeAddresses addresses(scale_);
-  driver_.FailCall(1, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  driver_.FailCall(2, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);  // behind the look at the context
   const Status status = (*plan)->Launch(nullptr, addresses.args());
   EXPECT_NE(status.message().find("launching kernel vec of run.scale("), std::string::npos)
       << status.ToString();

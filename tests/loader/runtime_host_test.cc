@@ -1,5 +1,4 @@
-// Promise: the host provider computes, in parts or at once, from sealed memory or from a file, and
-// says so when it cannot.
+// Promise: the host provider computes, in parts or at once, and says so when it cannot.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <numeric>
 #include <vector>
 
-#include "../../loader/src/host_object.h"
 #include "kbundle/runtime.h"
 #include "support/files.h"
 #include "support/run_sample.h"
@@ -26,7 +24,7 @@ constexpr Device::Kind kHost = Device::Kind::kHost;
 const std::vector<uint8_t>& HostCode() {
   static const std::vector<uint8_t>& code = *[] {
     testing::TempDir dir;
-    return new std::vector<uint8_t>(CompileHostSample(dir.path(), KB_SOURCE_DIR));
+    return new std::vector<uint8_t>(CompileHostSample(dir.path(), testing::SourceDir()));
   }();
   return code;
 }
@@ -118,41 +116,6 @@ TEST_F(HostTest, EqualProblemsShareOnePlanAndOneObject) {
   EXPECT_EQ(runtime_.stats().chosen.at(0).device, HostDevice().ToString());
 }
 
-TEST_F(HostTest, MemoryAndTemporaryFileGiveTheSameKernel) {
-  ResolvedStep step;
-  step.symbol = "scale_f32";
-  for (uint32_t size : {8, 8, 4, 4})
-    step.args.push_back({ResolvedArg::Kind::kConstant, size, {}, 0});
-  for (HostObjectPlace place : {HostObjectPlace::kMemory, HostObjectPlace::kTemporaryFile}) {
-    auto object = LoadHostObject(HostCode(), "sample", place);
-    ASSERT_TRUE(object.ok()) << object.status().ToString();
-    const auto kernel = FindHostKernel(*object, step);
-    ASSERT_TRUE(kernel.ok()) << kernel.status().ToString();
-    float x = 2, y = 0, scale = 4;
-    const float* px = &x;
-    float* py = &y;
-    const int32_t k = 1;
-    const void* args[] = {&py, &px, &scale, &k};
-    (*kernel)(0, 1, args);
-    EXPECT_EQ(y, 8);
-  }
-}
-
-TEST_F(HostTest, AKernelWithOtherParametersIsRefusedByName) {
-  auto object = LoadHostObject(HostCode(), "sample");
-  ASSERT_TRUE(object.ok());
-  ResolvedStep step;
-  step.symbol = "scale_f32";
-  EXPECT_NE(FindHostKernel(*object, step).status().message().find("takes 4 parameters"),
-            std::string::npos);
-  for (uint32_t size : {8, 8, 8, 4})
-    step.args.push_back({ResolvedArg::Kind::kConstant, size, {}, 0});
-  EXPECT_NE(FindHostKernel(*object, step).status().message().find("parameter 3"),
-            std::string::npos);
-  step.symbol = "absent";
-  EXPECT_EQ(FindHostKernel(*object, step).status().code(), StatusCode::kDataLoss);
-}
-
 TEST_F(HostTest, BytesThatAreNoLibraryAreAnErrorValue) {
   const auto bundle = HostMaker(std::vector<uint8_t>(500, 7)).Open(dir_ / "noise.kb");
   auto plan = runtime_.MakePlan(bundle, ProblemOf(*bundle, "host.scale", {"f32[7,5]"}), kHost);
@@ -167,31 +130,6 @@ TEST_F(HostTest, ADamagedObjectIsNeverMapped) {
   auto plan = runtime_.MakePlan(bundle_, ProblemOf(*bundle_, "host.scale", {"f32[7,5]"}), kHost);
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().code(), StatusCode::kDataLoss) << plan.status().ToString();
-}
-
-TEST(OpenShared, NamesFindTheBundleAndOtherContentIsRefused) {
-  testing::TempDir dir;
-  testing::WriteFile(dir / "a.kb", testing::RunMaker().Bytes());
-  testing::WriteFile(dir / "b.kb", HostMaker(HostCode()).Bytes());
-  const auto first = OpenShared(dir / "a.kb", "open_shared_test");
-  ASSERT_TRUE(first.ok()) << first.status().ToString();
-  EXPECT_EQ(*OpenShared(dir / "a.kb", "open_shared_test"), *first);
-  EXPECT_EQ(*FindOpen("open_shared_test"), *first);
-  const auto other = OpenShared(dir / "b.kb", "open_shared_test");
-  EXPECT_EQ(other.status().code(), StatusCode::kAlreadyExists) << other.status().ToString();
-  EXPECT_EQ(*FindOpen("open_shared_test"), *first);
-  const auto by_own_name = OpenShared(dir / "b.kb");
-  ASSERT_TRUE(by_own_name.ok());
-  EXPECT_EQ(*FindOpen("host"), *by_own_name);
-}
-
-TEST(OpenShared, AnUnknownNameIsToldWhatIsOpen) {
-  testing::TempDir dir;
-  testing::WriteFile(dir / "a.kb", testing::RunMaker().Bytes());
-  ASSERT_TRUE(OpenShared(dir / "a.kb", "known_name").ok());
-  const auto found = FindOpen("unknown_name");
-  EXPECT_EQ(found.status().code(), StatusCode::kNotFound);
-  EXPECT_NE(found.status().message().find("known_name"), std::string::npos);
 }
 
 }  // namespace

@@ -266,8 +266,8 @@ TEST_F(PlanTest, StepsRunInOrderWithTheirWorkspace) {
   driver_.ClearLog();
   FakeAddresses addresses(problem);
   ASSERT_TRUE(plan->Launch(nullptr, addresses.args()).ok());
-  EXPECT_EQ(driver_.calls(),
-            (std::vector<std::string>{"MemsetD8Async", "LaunchKernelEx", "MemcpyDtoDAsync"}));
+  EXPECT_EQ(driver_.calls(), (std::vector<std::string>{"CtxGetId", "MemsetD8Async",
+                                                       "LaunchKernelEx", "MemcpyDtoDAsync"}));
   EXPECT_EQ(driver_.launches()[0].Parameter<void*>(0), addresses.workspace);
 }
 

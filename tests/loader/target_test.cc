@@ -57,6 +57,7 @@ TEST(Device, OfThisMachineIsALevelThatRunsHere) {
 TEST(Device, IsNotNamedByPortable) {
   EXPECT_EQ(DeviceFromTargetName("portable").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(DeviceFromTargetName("sm_90a")->sm_count, 132);
+  EXPECT_EQ(DeviceFromTargetName("host")->ToString(), HostDevice().ToString());
 }
 
 }  // namespace

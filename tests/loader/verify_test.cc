@@ -56,6 +56,17 @@ const Lie kLies[] = {
      StatusCode::kResourceExhausted},
     {"ControlCharacterInAName", [](auto& i) { i.ops[0]->name = "demo\x1b[2J"; },
      "control character 0x1b"},
+    {"C1ControlCharacterInAName",
+     [](auto& i) {
+       i.ops[0]->name =
+           "demo\xc2\x9b"
+           "2J";
+     },
+     "control character 0x9b"},
+    {"NameThatIsNotUtf8", [](auto& i) { i.ops[0]->name = "demo\xff"; },
+     "name is not UTF-8: byte 4 is 0xff"},
+    {"TextThatIsNotUtf8", [](auto& i) { i.ops[0]->summary = "\xe2\x82"; },
+     "summary is not UTF-8: byte 0 is 0xe2"},
     {"TargetThatIsNotItsName", [](auto& i) { i.targets[0]->minor = 6; }, "not what its name says"},
     {"UnknownTarget", [](auto& i) { i.targets[0]->name = "sm_x"; }, "is no target"},
     {"TwiceTheSameTarget",

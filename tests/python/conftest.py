@@ -1,6 +1,6 @@
 """Bundles to call from Python, and the platforms to call them on.
 
-KB_TEST_BUNDLES: a folder with probe.kb, demo.kb and kernels.kb built elsewhere; else they are built here.
+KB_TEST_BUNDLES: a folder with probe.kb, other_probe.kb, demo.kb and kernels.kb built elsewhere; else they are built here.
 JAX_PLATFORMS empty: every platform that JAX finds; tests of an absent one are skipped by name.
 """
 
@@ -12,7 +12,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARIES = {"probe": ROOT / "tests/python/library", "demo": ROOT / "tests/downstream/library",
-             "kernels": ROOT / "kernels"}
+             "kernels": ROOT / "kernels", "other_probe": ROOT / "tests/python/library"}
+TARGETS = {"other_probe": "x86-64-v2"}  # the ops of probe, and other content
 
 # Before any backend starts: shard_map needs devices.
 _FLAG = "--xla_force_host_platform_device_count=4"
@@ -36,7 +37,7 @@ def bundle_path(name, request):
             command = request.getfixturevalue("command")
             folder = request.getfixturevalue("tmp_path_factory").mktemp("bundles")
             path = folder / (name + ".kb")
-            targets = "x86-64-v2,x86-64-v3,x86-64-v4,sm_90a"
+            targets = TARGETS.get(name, "x86-64-v2,x86-64-v3,x86-64-v4,sm_90a")
             # Own names: other tests of this process may have a bundle of the same family open.
             subprocess.run([command, "build", str(LIBRARIES[name]), "-o", str(path), "--target", targets,
                             "--name", "python_" + name], check=True)
@@ -67,6 +68,17 @@ def probe(probe_path):
 def demo(request):
     import kbundle
     return kbundle.open(bundle_path("demo", request))
+
+
+@pytest.fixture(scope="session")
+def other_probe_path(request):
+    """A file with the ops of probe and other content."""
+    return bundle_path("other_probe", request)
+
+
+@pytest.fixture(scope="session")
+def demo_path(request):
+    return bundle_path("demo", request)
 
 
 @pytest.fixture(scope="session")

@@ -100,9 +100,9 @@ def test_a_bundle_that_is_none(probe_path):
         kbj.call(str(probe_path), "probe.shift", X)
 
 
-def test_other_content_under_a_taken_name(probe, demo):
-    with refused("ALREADY_EXISTS", "probe"):
-        kbundle.open(demo.path, name=probe.name)
+def test_other_content_of_an_op_under_a_taken_name(probe, other_probe_path):
+    with refused("ALREADY_EXISTS", "probe.add_all", "other_probe.kb", "another name"):
+        kbundle.open(other_probe_path, name=probe.name)
 
 
 # ---- errors that XLA carries: what a program in the persistent cache or an export can meet ----

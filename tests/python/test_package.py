@@ -60,6 +60,36 @@ def test_denied_and_forced_variants(probe):
         probe.force("probe.shift/lop")
 
 
+def test_a_wish_holds_for_problems_seen_before(probe):
+    import jax
+    import kbundle.jax as kbj
+    x = np.ones((23, 3), np.float32)
+
+    def chosen():
+        return {row["variant"]: row["count"] for row in probe.stats()["chosen"] if "f32[23,3]" in row["problem"]}
+    kbj.call(probe, "probe.shift", x, by=53)
+    usual, = chosen()
+    kbj.call(probe, "probe.shift", x, by=53)
+    assert chosen() == {usual: 1}, "an equal call made another plan"
+    probe.force("probe.shift/loop[T=f32]@x86-64-v2")
+    kbj.call(probe, "probe.shift", x, by=53)
+    assert set(chosen()) == {usual, "probe.shift/loop[T=f32]@x86-64-v2"}
+    kbundle.clear_policy()
+    jax.jit(lambda x: kbj.call(probe, "probe.shift", x, by=53))(x)
+    assert chosen()[usual] == 2
+
+
+def test_a_forced_variant_gets_its_own_workspace(demo):
+    before = [demo.infer("demo.histogram_share", (("u8", (500,)),), (), 1)["workspace_bytes"] for _ in range(2)]
+    assert before[0] == before[1] > 0
+    for variant in demo.op("demo.histogram_share").variants:
+        demo.deny(variant.id)
+    with pytest.raises(kbundle.Error, match="NOT_FOUND"):
+        demo.infer("demo.histogram_share", (("u8", (500,)),), (), 1)
+    kbundle.clear_policy()
+    assert demo.infer("demo.histogram_share", (("u8", (500,)),), (), 1)["workspace_bytes"] == before[0]
+
+
 def test_verify_reads_every_byte(probe):
     probe.verify()
 

@@ -90,6 +90,23 @@ def test_gradients_are_finite_differences():
     check_grads(lambda y, p: kbj.sort_chunks(y, [3, 0, 9], [2, 0, 1], p)[:2], (y, y[:, 0]), **near)
 
 
+@pytest.mark.parametrize("padding", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_what_comes_back_for_padding_counts_for_nothing(dtype, padding):
+    """An expert may give any number for a row of probability 0, which permute wrote as 0: the gradient of x does not see it."""
+    rng = np.random.default_rng(6)
+    routed = routing(rng, 20, 8, 4)
+    x, probs = values(rng, 20, 24, dtype=dtype), jnp.asarray(rng.random((20, 8)) * (rng.random((20, 8)) < 0.6), jnp.float32)
+    (out, weights, _), back = jax.vjp(lambda x, probs: kbj.permute(x, routed, 76, probs), x, probs)
+    assert (weights == 0).any()
+    dout, dweights = values(rng, *out.shape, dtype=dtype), values(rng, 76)
+    no_map = np.zeros((20, 17), jax.dtypes.float0)
+    wanted = back((jnp.where(weights[:, None] == 0, 0, dout), dweights, no_map))
+    found = back((jnp.where(weights[:, None] == 0, jnp.asarray(padding, dtype), dout), dweights, no_map))
+    for f, w in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(wide(f), wide(w))
+
+
 def test_experts_in_the_middle_of_a_layer():
     """permute, an expert that doubles, unpermute: each token 2 * (sum of its probabilities) times itself."""
     rng = np.random.default_rng(4)

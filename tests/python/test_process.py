@@ -130,6 +130,35 @@ def test_a_forked_child_runs_what_is_compiled_and_refuses_to_compile(probe_path)
     assert "[kbundle:FAILED_PRECONDITION]" in out and "fork" in out
 
 
+@pytest.mark.parametrize("used_before, imported", [("jax.numpy.ones(3) + 1", "here"), ("jax.devices()", "here"),
+                                                   ("jax.numpy.ones(3) + 1", "in the child")])
+def test_a_child_of_a_parent_that_used_jax_alone_refuses_to_compile(probe_path, used_before, imported):
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path), JAX_PLATFORMS="cpu")
+    code = f"""
+import os, signal, jax
+import numpy as np
+{"import kbundle.jax as kbj" if imported == "here" else ""}
+{used_before}
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)
+    import kbundle, kbundle.jax as kbj
+    bundle = kbundle.open({str(probe_path)!r})
+    try:
+        kbj.call(bundle, "probe.shift", np.ones((3, 5), np.float32))
+    except kbundle.Error as error:
+        print(error, flush=True)
+        os._exit(0)
+    os._exit(1)
+assert os.waitpid(pid, 0)[1] == 0
+import kbundle, kbundle.jax as kbj
+kbj.call(kbundle.open({str(probe_path)!r}), "probe.shift", np.ones((3, 5), np.float32))
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0 and "[kbundle:FAILED_PRECONDITION]" in done.stdout, done.stdout
+
+
 def test_a_fork_before_jax_was_used_is_fine(probe_path):
     child(f"""
     import os

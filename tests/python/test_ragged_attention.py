@@ -140,8 +140,8 @@ def test_each_device_of_a_mesh_has_its_heads(platform):
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"max_query_length": 0}, "max_query_length=0; it is a Python integer"),
-    ({"max_key_value_length": 2.5}, "max_key_value_length=2.5"),
+    ({"max_query_length": 0}, "max_query_length is 0; it must be an integer, 1 or more"),
+    ({"max_key_value_length": 2.5}, "max_key_value_length is 2.5"),
     ({"query_offsets": jnp.zeros((2, 2), jnp.int32)}, r"query_offsets is int32\[2, 2\]"),
     ({"key_value_offsets": jnp.zeros(5)}, r"key_value_offsets is float32\[5\]"),
     ({"query_offsets": jnp.zeros(4, jnp.int32)}, "query_offsets are of 3 sequences, key_value_offsets of 4"),

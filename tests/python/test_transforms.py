@@ -56,6 +56,33 @@ def test_a_result_without_rows_makes_a_loop(probe):
     np.testing.assert_array_equal(total(x), x.sum(axis=1))
 
 
+@pytest.mark.parametrize("op, axes, joins", [
+    ("probe.by_channel", [0], True), ("probe.by_channel", [1], True), ("probe.by_channel", [2], True),
+    ("probe.add_all", [0, None], False), ("probe.add_all", [None, 0], False), ("probe.add_all", [0, 1], False),
+    ("probe.count_rows", [0], False), ("probe.shift", [1], True),
+])
+def test_a_leading_batch_is_the_same_as_a_loop(probe, op, axes, joins):
+    shapes = [(3, 5), (4, 5)][:len(axes)]
+    operands = [rows(*shape) if axis is None else rows(*shape[:axis], 2, *shape[axis:])
+                for shape, axis in zip(shapes, axes)]
+    one = lambda *operands: kbj.call(probe, op, *operands)
+    wanted = np.stack([one(*(x if axis is None else np.take(x, index, axis) for x, axis in zip(operands, axes)))
+                       for index in range(2)])
+    for out_axis in (0, 1, 2):
+        batched = jax.vmap(one, in_axes=axes, out_axes=out_axis)
+        np.testing.assert_array_equal(batched(*operands), np.moveaxis(wanted, 0, out_axis))
+    assert calls_in(batched, *operands) == (1, not joins)
+
+
+def test_two_batches_stand_where_the_ellipsis_is(probe):
+    x = rows(2, 3, 4, 5)  # of batches 2 and 5: [3, 4] each
+    channels = lambda x: kbj.call(probe, "probe.by_channel", x)
+    twice = jax.vmap(jax.vmap(channels, in_axes=2), in_axes=0)
+    assert calls_in(twice, x) == (1, False)
+    wanted = x * np.arange(1, 4).reshape(1, 3, 1, 1)
+    np.testing.assert_array_equal(twice(x), wanted.transpose(0, 3, 1, 2))
+
+
 def test_the_loop_rule_handles_mixed_operands_and_two_results(probe, demo):
     x, gain, bias = rows(3, 5, 7), rows(7), rows(3, 7)
     affine = lambda x, bias: kbj.call(demo, "demo.affine", x, gain, bias)

@@ -19,7 +19,7 @@ def library(tmp_path_factory):
         if name:
             (folder / name).write_text(text)
     assert {p.name for p in folder.iterdir()} == {"leaky.toml", "leaky.cu", "leaky_host.cc", "reference.py",
-                                                  "use_leaky.py"}
+                                                  "use_leaky.py", "model.py"}
     return folder
 
 

@@ -94,8 +94,9 @@ struct FakeCalls {
     return g_fake->Enter("CtxGetDevice");
   }
   static CUresult CtxGetId(CUcontext context, unsigned long long* id) {  // NOLINT
-    *id = reinterpret_cast<uint64_t>(context);
-    return g_fake->Enter("CtxGetId");
+    *id = context != nullptr ? reinterpret_cast<uint64_t>(context) : t_context;
+    const CUresult result = g_fake->Enter("CtxGetId");
+    return *id == 0 ? CUDA_ERROR_INVALID_CONTEXT : result;
   }
   static CUresult DeviceGetCount(int* count) {
     *count = 2;

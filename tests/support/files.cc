@@ -19,6 +19,8 @@ namespace {
 
 }  // namespace
 
+std::string SourceDir() { return KB_SOURCE_DIR; }
+
 TempDir::TempDir() {
   std::string pattern = (std::filesystem::temp_directory_path() / "kbundle-test-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) Fail(pattern);

@@ -7,6 +7,9 @@
 
 namespace kbundle::testing {
 
+// The checkout that these tests were built from.
+std::string SourceDir();
+
 // A new folder; removed with everything in it when this goes.
 class TempDir {
  public:

@@ -5,11 +5,23 @@
 
 #include "handles.h"
 #include "kbundle/describe.h"
+#include "kbundle/open_bundles.h"
 #include "kbundle/select.h"
 #include "spec.h"
 
 namespace kbundle {
 namespace {
+
+using Opener = Result<std::shared_ptr<const Bundle>> (*)(const std::string&, const std::string&);
+
+Status OpenBy(Opener opener, const char* path, const char* name, kb_bundle** out) {
+  KB_RETURN_IF_ERROR(RequirePointer(path, "path"));
+  KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
+  KB_ASSIGN_OR_RETURN(auto bundle, opener(path, name == nullptr ? "" : name));
+  const std::string known(name == nullptr || *name == '\0' ? bundle->name() : name);
+  *out = new kb_bundle{known, std::move(bundle)};
+  return Status();
+}
 
 Result<Device> ChosenDevice(Device::Kind kind, const char* target) {
   if (target == nullptr) return Runtime::Global().CurrentDevice(kind);
@@ -38,12 +50,17 @@ using kbundle::Status;
 extern "C" {
 
 kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out) {
+  return Guarded([&] { return kbundle::OpenBy(&kbundle::OpenShared, path, name, out); });
+}
+
+kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out) {
+  return Guarded([&] { return kbundle::OpenBy(&kbundle::ReloadShared, path, name, out); });
+}
+
+kb_error* kb_bundle_close(const kb_bundle* bundle) {
   return Guarded([&]() -> Status {
-    KB_RETURN_IF_ERROR(RequirePointer(path, "path"));
-    KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-    KB_ASSIGN_OR_RETURN(auto bundle, kbundle::OpenShared(path, name == nullptr ? "" : name));
-    *out = new kb_bundle{std::move(bundle)};
-    return Status();
+    KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
+    return kbundle::CloseShared(bundle->name, bundle->bundle);
   });
 }
 
@@ -123,6 +140,8 @@ void kb_policy_allow_portable(int32_t allow) {
   kb_error_free(
       Guarded([&] { return kbundle::Policy::Global().AllowPortable(allow != 0), Status(); }));
 }
+
+uint64_t kb_policy_generation(void) { return kbundle::Policy::Global().generation(); }
 
 kb_error* kb_stats(char** json) {
   return Guarded([&]() -> Status {

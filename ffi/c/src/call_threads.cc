@@ -1,7 +1,7 @@
 #include "call_threads.h"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -22,7 +22,7 @@ void ParallelFor(void* state, int64_t count, int64_t grain, ParallelJob::Body bo
   ParallelJob* job = ParallelJob::Make(count, chunk, body, context, helpers);
   try {
     while (static_cast<int>(started.size()) < helpers) started.emplace_back(ParallelJob::Help, job);
-  } catch (const std::system_error&) {  // no more threads here: those that run are enough
+  } catch (const std::exception&) {  // no more threads or memory: those that run are enough
     job->Abandon(helpers - static_cast<int>(started.size()));
   }
   job->Finish();

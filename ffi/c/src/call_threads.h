@@ -1,5 +1,5 @@
-// Threads made for one kb_plan_launch. A launch that must be cheap runs with one thread, or brings
-// a pool of its own through the XLA handlers.
+// Threads made for one kb_plan_launch_threads. A launch that must be cheap runs with one thread, or
+// brings a pool of its own as a kb_host_executor.
 #ifndef KBUNDLE_FFI_CALL_THREADS_H_
 #define KBUNDLE_FFI_CALL_THREADS_H_
 

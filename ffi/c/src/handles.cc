@@ -5,15 +5,24 @@
 
 namespace kbundle {
 
-kb_error* OutOfMemoryError() {
-  static kb_error error{static_cast<int>(StatusCode::kResourceExhausted),
-                        "out of memory inside kbundle; free memory and try again"};
-  return &error;
-}
+namespace {
+
+// Made by the compiler: when it is wanted there is no memory to make it in.
+constinit kb_error out_of_memory{static_cast<int>(StatusCode::kResourceExhausted),
+                                 {},
+                                 "out of memory inside kbundle; free memory and try again"};
+
+}  // namespace
+
+kb_error* OutOfMemoryError() { return &out_of_memory; }
 
 kb_error* ToError(const Status& status) {
   if (status.ok()) return nullptr;
-  return new kb_error{static_cast<int>(status.code()), status.message()};
+  auto error = std::make_unique<kb_error>();
+  error->code = static_cast<int>(status.code());
+  error->text = std::make_unique<const std::string>(status.message());
+  error->message = error->text->c_str();
+  return error.release();
 }
 
 char* CopyText(const std::string& text) {
@@ -45,7 +54,7 @@ const char* kb_version(void) { return KB_VERSION_TEXT; }
 int32_t kb_error_code(const kb_error* error) { return error == nullptr ? 0 : error->code; }
 
 const char* kb_error_message(const kb_error* error) {
-  return error == nullptr ? "" : error->message.c_str();
+  return error == nullptr ? "" : error->message;
 }
 
 void kb_error_free(kb_error* error) {

@@ -15,17 +15,21 @@
 #include "kbundle/kbundle_c.h"
 #include "kbundle/runtime.h"
 #include "kbundle/status.h"
+#include "kbundle/target.h"
 
 struct kb_error {
   int code = 0;
-  std::string message;
+  std::unique_ptr<const std::string> text;  // null for the error that is never allocated
+  const char* message = nullptr;            // into text, or a literal
 };
 
 struct kb_bundle {
+  std::string name;  // that it was opened under
   std::shared_ptr<const kbundle::Bundle> bundle;
 };
 
 struct kb_plan {
+  kbundle::Device::Kind kind;                     // says which launch is legal
   std::shared_ptr<const kbundle::Bundle> bundle;  // names the plan's variants
   std::shared_ptr<const kbundle::Plan> plan;
 };

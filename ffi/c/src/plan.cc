@@ -1,4 +1,5 @@
-// Plans of the C ABI.
+// Plans of the C ABI. A launch is typed by the plan's device kind: what Plan::Launch takes as one
+// untyped pointer comes in through a function of its own for each kind.
 #include <string>
 #include <utility>
 
@@ -6,6 +7,35 @@
 #include "handles.h"
 #include "spec.h"
 
+namespace kbundle {
+namespace {
+
+constexpr int32_t kMostThreads = 1024;
+
+const char* Spelled(Device::Kind kind) { return kind == Device::Kind::kHost ? "the host" : "CUDA"; }
+
+// What can be told of a launch before any address is read.
+Status CheckLaunch(const kb_plan* plan, Device::Kind wanted, const LaunchArgs& args) {
+  KB_RETURN_IF_ERROR(RequirePointer(plan, "plan"));
+  if (plan->kind != wanted) {
+    return InvalidArgument(std::string("launching a plan for ") + Spelled(wanted) +
+                           ": it was made for " + Spelled(plan->kind) +
+                           "; launch it with the function of that device kind");
+  }
+  const Problem& problem = plan->plan->problem();
+  if (!problem.operands.empty()) KB_RETURN_IF_ERROR(RequirePointer(args.operands, "operands"));
+  if (!problem.results.empty()) KB_RETURN_IF_ERROR(RequirePointer(args.results, "results"));
+  return Status();
+}
+
+Status LaunchHost(const kb_plan* plan, const HostExecutor* executor, const LaunchArgs& args) {
+  return plan->plan->Launch(const_cast<HostExecutor*>(executor), args);
+}
+
+}  // namespace
+}  // namespace kbundle
+
+using kbundle::Device;
 using kbundle::Guarded;
 using kbundle::RequirePointer;
 using kbundle::Status;
@@ -32,7 +62,7 @@ kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op, const kb
     options.alignment = alignment;
     KB_ASSIGN_OR_RETURN(auto plan, kbundle::Runtime::Global().MakePlan(bundle->bundle, problem,
                                                                        device_kind, options));
-    *out = new kb_plan{bundle->bundle, std::move(plan)};
+    *out = new kb_plan{device_kind, bundle->bundle, std::move(plan)};
     return Status();
   });
 }
@@ -49,15 +79,44 @@ kb_error* kb_plan_variant(const kb_plan* plan, char** id) {
   });
 }
 
-kb_error* kb_plan_launch(const kb_plan* plan, void* stream, void* const* operands,
-                         void* const* results, void* workspace, int32_t threads) {
+kb_error* kb_plan_launch_cuda(const kb_plan* plan, struct CUstream_st* stream,
+                              void* const* operands, void* const* results, void* workspace) {
   return Guarded([&]() -> Status {
-    KB_RETURN_IF_ERROR(RequirePointer(plan, "plan"));
     const kbundle::LaunchArgs arguments{operands, results, workspace};
-    if (stream != nullptr || threads <= 1) return plan->plan->Launch(stream, arguments);
+    KB_RETURN_IF_ERROR(kbundle::CheckLaunch(plan, Device::Kind::kCuda, arguments));
+    return plan->plan->Launch(stream, arguments);
+  });
+}
+
+kb_error* kb_plan_launch_host(const kb_plan* plan, const kb_host_executor* executor,
+                              void* const* operands, void* const* results, void* workspace) {
+  return Guarded([&]() -> Status {
+    const kbundle::LaunchArgs arguments{operands, results, workspace};
+    KB_RETURN_IF_ERROR(kbundle::CheckLaunch(plan, Device::Kind::kHost, arguments));
+    if (executor == nullptr) return kbundle::LaunchHost(plan, nullptr, arguments);
+    if (executor->parallel_for == nullptr) {
+      return kbundle::InvalidArgument(
+          "launching a plan for the host: the executor's parallel_for is NULL; give a function, or "
+          "NULL for the executor to run on the calling thread");
+    }
+    const kbundle::HostExecutor given{executor->parallel_for, executor->state};
+    return kbundle::LaunchHost(plan, &given, arguments);
+  });
+}
+
+kb_error* kb_plan_launch_threads(const kb_plan* plan, int32_t threads, void* const* operands,
+                                 void* const* results, void* workspace) {
+  return Guarded([&]() -> Status {
+    const kbundle::LaunchArgs arguments{operands, results, workspace};
+    KB_RETURN_IF_ERROR(kbundle::CheckLaunch(plan, Device::Kind::kHost, arguments));
+    if (threads < 1 || threads > kbundle::kMostThreads) {
+      return kbundle::InvalidArgument("launching a plan for the host: threads is " +
+                                      std::to_string(threads) + "; it must be 1 to " +
+                                      std::to_string(kbundle::kMostThreads));
+    }
     kbundle::CallThreads call_threads{threads};
     const kbundle::HostExecutor executor = call_threads.executor();
-    return plan->plan->Launch(const_cast<kbundle::HostExecutor*>(&executor), arguments);
+    return kbundle::LaunchHost(plan, threads == 1 ? nullptr : &executor, arguments);
   });
 }
 

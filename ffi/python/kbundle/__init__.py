@@ -11,14 +11,16 @@ Pure Python over the C ABI of libkbundle.so (ctypes). Importing this module impo
 NumPy. Everything is safe from any thread.
 """
 
-from kbundle._bundle import Bundle, Op, default_bundle, find, open, use
-from kbundle._errors import Error, tag_of
+from kbundle._bundle import Bundle
+from kbundle._errors import Error, InvalidArgument, tag_of
 from kbundle._library import library_path
+from kbundle._op import Op
+from kbundle._open_bundles import default_bundle, find, open, use
 from kbundle._policy import allow_portable, clear_policy, stats, strict
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bundle", "Error", "Op", "allow_portable", "clear_policy", "default_bundle", "find",
+    "Bundle", "Error", "InvalidArgument", "Op", "allow_portable", "clear_policy", "default_bundle", "find",
     "library_path", "open", "stats", "strict", "tag_of", "use",
 ]

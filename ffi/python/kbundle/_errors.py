@@ -13,7 +13,11 @@ _TAG = re.compile(r"\[kbundle:([A-Z_]+)\]")
 
 
 class Error(RuntimeError):
-    """What kbundle raises. `code` is the canonical number, `tag` its name ("NOT_FOUND")."""
+    """What kbundle raises. `code` is the canonical number, `tag` its name ("NOT_FOUND"). Error("INVALID_ARGUMENT", ..) is
+    an InvalidArgument."""
+
+    def __new__(cls, tag, message):
+        return super().__new__(InvalidArgument if cls is Error and tag == "INVALID_ARGUMENT" else cls, tag, message)
 
     def __init__(self, tag, message):
         super().__init__("[kbundle:%s] %s" % (tag, message))
@@ -23,6 +27,10 @@ class Error(RuntimeError):
 
     def __reduce__(self):
         return (Error, (self.tag, self.message))
+
+
+class InvalidArgument(Error, ValueError):
+    """An argument that is refused: a ValueError too."""
 
 
 def tag_of(error):

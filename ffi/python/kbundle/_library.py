@@ -48,6 +48,8 @@ _FUNCTIONS = {
     "kb_error_free": (None, [_HANDLE]),
     "kb_string_free": (None, [_HANDLE]),
     "kb_bundle_open": (_HANDLE, [_TEXT, _TEXT, _OUT]),
+    "kb_bundle_reload": (_HANDLE, [_TEXT, _TEXT, _OUT]),
+    "kb_bundle_close": (_HANDLE, [_HANDLE]),
     "kb_bundle_release": (None, [_HANDLE]),
     "kb_bundle_verify": (_HANDLE, [_HANDLE]),
     "kb_bundle_describe": (_HANDLE, [_HANDLE, _TEXT, ctypes.c_int32, _OUT]),
@@ -56,6 +58,7 @@ _FUNCTIONS = {
     "kb_policy_force": (_HANDLE, [_HANDLE, _TEXT]),
     "kb_policy_deny": (_HANDLE, [_HANDLE, _TEXT]),
     "kb_policy_clear": (None, []),
+    "kb_policy_generation": (ctypes.c_uint64, []),
     "kb_policy_strict": (None, [ctypes.c_int32]),
     "kb_policy_allow_portable": (None, [ctypes.c_int32]),
     "kb_stats": (_HANDLE, [_OUT]),
@@ -99,6 +102,20 @@ def library():
         raise Error("UNIMPLEMENTED", "loading %s: its ABI version is %d, this package needs %d; "
                     "build both from the same sources" % (path, found, ABI_VERSION))
     return loaded
+
+
+def text(value, what):
+    """The bytes of a string or path for C. what: the argument's name, for the error."""
+    if not isinstance(value, (str, bytes)):
+        raise Error("INVALID_ARGUMENT", "reading %s: %r is %s; give a string" % (what, value, type(value).__name__))
+    try:
+        encoded = os.fsencode(value) if what == "path" else value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError as error:
+        raise Error("INVALID_ARGUMENT", "reading %s: %r is no Unicode text (%s)" % (what, value, error)) from None
+    if b"\0" in encoded:
+        raise Error("INVALID_ARGUMENT", "reading %s: %r has a NUL character, where C would cut it short; leave it out"
+                    % (what, value))
+    return encoded
 
 
 def check(error):

@@ -18,7 +18,12 @@ def allow_portable(on=True):
     library().kb_policy_allow_portable(1 if on else 0)
 
 
+def generation():
+    """A number that grows with every change of these wishes, whoever makes it: what was derived from them before is old."""
+    return library().kb_policy_generation()
+
+
 def stats():
     """What the process did so far: plans made and shared, code objects loaded, and for each op and
-    variant chosen, why and how often."""
+    variant chosen, why and how often. A row's "bundle" is the name inside the file, "content_id" its content."""
     return call_json(library().kb_stats)

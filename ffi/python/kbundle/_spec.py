@@ -1,75 +1,87 @@
-"""Requests: operands and attributes in the forms people write, and as the C structs.
+"""Requests in normal form: operands and attributes as people write them, checked, as values that hash and compare exactly.
 
-An operand is described by (dtype name, shape) or None where it is absent; an attribute by
-(name, kind, value) with a value that hashes and compares exactly (floats as their repr, so that 0.0
-and -0.0 differ and NaN equals itself).
+An operand is (dtype name, shape) or None where it is absent; an attribute (name, kind, value), floats as their repr, so that
+0.0 and -0.0 differ and NaN equals itself. Whatever fits no 64 bits, or would change on its way into them, is refused here.
 """
 
-import ctypes
+import operator
 import re
 
+from kbundle._dtypes import dtype_name
 from kbundle._errors import Error
-from kbundle._library import Attribute, ProblemSpec, Tensor
 
-# kbundle's name: number (dtype.h), then the names NumPy and JAX use.
-_DTYPES = {
-    "bool": (1, "bool_"), "u8": (2, "uint8"), "i8": (3, "int8"), "u16": (4, "uint16"),
-    "i16": (5, "int16"), "u32": (6, "uint32"), "i32": (7, "int32"), "u64": (8, "uint64"),
-    "i64": (9, "int64"), "f16": (10, "float16"), "bf16": (11, "bfloat16"), "f32": (12, "float32"),
-    "f64": (13, "float64"), "e4m3": (14, "float8_e4m3fn"), "e5m2": (15, "float8_e5m2"),
-    "e8m0": (16, "float8_e8m0fnu"),
-}
-_NAMES = {}
-for _name, (_number, _long) in _DTYPES.items():
-    _NAMES[_name] = _NAMES[_long] = _name
-# kbundle's name -> the name that jax.numpy.dtype understands
-LONG_NAMES = {name: long.rstrip("_") for name, (_, long) in _DTYPES.items()}
-
-_TEXT_SPEC = re.compile(r"^\s*([a-z0-9_]+)\s*\[([\d\s,]*)\]\s*$")
+_TEXT_SPEC = re.compile(r"\s*([a-z0-9_]+)\s*\[([0-9\s,]*)\]\s*")
+_NUMBER = re.compile(r"[0-9]+")
+_MOST = 2**63 - 1
 
 BOOL, INT, FLOAT, TEXT, INT_ARRAY, FLOAT_ARRAY = range(6)
 
 
-def dtype_name(dtype):
-    """kbundle's name of a dtype given as text, NumPy or JAX dtype, or scalar type."""
-    for name in (dtype if isinstance(dtype, str) else None, getattr(dtype, "name", None),
-                 getattr(getattr(dtype, "dtype", None), "name", None),
-                 getattr(dtype, "__name__", None)):
-        if isinstance(name, str) and name in _NAMES:
-            return _NAMES[name]
-    raise Error("INVALID_ARGUMENT", "reading a dtype: %r is none that an op can have; known are %s"
-                % (dtype, ", ".join(_DTYPES)))
-
-
-def operand(spec):
+def operand(spec, what="an operand"):
     """(dtype name, shape) of "bf16[4,8]", of a (dtype, shape) pair, or of anything with shape and
-    dtype; None of None."""
+    dtype; None of None. what: the argument's name, for errors."""
     if spec is None:
         return None
     if isinstance(spec, str):
-        match = _TEXT_SPEC.match(spec)
-        if not match:
-            raise Error("INVALID_ARGUMENT", "reading operand %r: write it like 'bf16[4,2048]'" % spec)
-        dims = [part for part in match.group(2).replace(" ", "").split(",") if part]
-        return dtype_name(match.group(1)), tuple(int(dim) for dim in dims)
+        return _operand_of_text(spec, what)
     if isinstance(spec, tuple) and len(spec) == 2:
-        return dtype_name(spec[0]), tuple(int(dim) for dim in spec[1])
+        return dtype_name(spec[0]), tuple(_dim(dim, what) for dim in spec[1])
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
-        return dtype_name(spec.dtype), tuple(_static_dim(dim) for dim in spec.shape)
-    raise Error("INVALID_ARGUMENT", "reading an operand: %r has no shape and dtype; give an array, "
-                "a (dtype, shape) pair, text like 'bf16[4,2048]', or None" % (spec,))
+        return dtype_name(spec.dtype), tuple(_dim(dim, what) for dim in spec.shape)
+    raise Error("INVALID_ARGUMENT", "reading %s: %r has no shape and dtype; give an array, "
+                "a (dtype, shape) pair, text like 'bf16[4,2048]', or None" % (what, spec))
 
 
-def _static_dim(dim):
+def _operand_of_text(spec, what):
+    match = _TEXT_SPEC.fullmatch(spec)
+    dims = [part.strip() for part in match.group(2).split(",")] if match and match.group(2).strip() else []
+    if not match or not all(_NUMBER.fullmatch(dim) for dim in dims):
+        raise Error("INVALID_ARGUMENT", "reading %s: %r is no tensor; write it like 'bf16[4,2048]'" % (what, spec))
+    return dtype_name(match.group(1)), tuple(_dim(int(dim.lstrip("0")[:40] or "0"), what) for dim in dims)
+
+
+def _dim(dim, what):
     try:
-        return int(dim)
+        size = operator.index(dim)
     except Exception:
-        raise Error("UNIMPLEMENTED", "reading an operand: its dimension %s is symbolic, but plans are "
-                    "made for known sizes; export with concrete shapes" % (dim,))
+        if isinstance(dim, (float, str)):
+            raise Error("INVALID_ARGUMENT", "reading %s: its dimension %r is no integer" % (what, dim)) from None
+        raise Error("UNIMPLEMENTED", "reading %s: its dimension %s is symbolic, but plans are made for known sizes; "
+                    "export with concrete shapes" % (what, dim)) from None
+    if not 0 <= size <= _MOST:
+        raise Error("INVALID_ARGUMENT", "reading %s: its dimension is %d; sizes are 0 to 2^63 - 1" % (what, size))
+    return size
 
 
-def _element_kind(values):
-    return FLOAT if any(isinstance(value, float) for value in values) else INT
+# ---- attributes ----
+
+def attribute(name, value, declared=None):
+    """(name, kind, value). declared: the op's type of it ("float", "int[]", "dtype", ...), or None."""
+    if declared == "dtype":
+        return name, TEXT, dtype_name(value)
+    value = _scalar(value)
+    if isinstance(value, bool):
+        return name, BOOL, value
+    if isinstance(value, int):
+        return name, INT, _integer(name, value)
+    if isinstance(value, float):
+        return name, FLOAT, repr(float(value))  # NumPy's own floats have another repr
+    if isinstance(value, str):
+        return name, TEXT, value
+    values = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(values, (list, tuple)):
+        values = [_scalar(element) for element in values]
+        if all(isinstance(element, (int, float)) and not isinstance(element, bool) for element in values):
+            if declared == "float[]" or any(isinstance(element, float) for element in values):
+                return name, FLOAT_ARRAY, tuple(repr(_float(name, element)) for element in values)
+            return name, INT_ARRAY, tuple(_integer(name, element) for element in values)
+    raise Error("INVALID_ARGUMENT", "reading attribute %r: %r is none of bool, int, float, string, "
+                "dtype, or a flat list of ints or floats" % (name, value))
+
+
+def attributes(given, declared):
+    """All of them, by name. declared: {name: type}."""
+    return tuple(attribute(name, given[name], declared.get(name)) for name in sorted(given))
 
 
 def _scalar(value):
@@ -81,36 +93,17 @@ def _scalar(value):
     return value
 
 
-def attribute(name, value, declared=None):
-    """(name, kind, value). declared: the op's type of it ("float", "int[]", "dtype", ...), or None."""
-    if declared == "dtype":
-        return name, TEXT, dtype_name(value)
-    value = _scalar(value)
-    if isinstance(value, bool):
-        return name, BOOL, value
-    if isinstance(value, int):
-        if not -2**63 <= value < 2**63:
-            raise Error("INVALID_ARGUMENT", "reading attribute %r: %d does not fit 64 bits" % (name, value))
-        return name, INT, value
-    if isinstance(value, float):
-        return name, FLOAT, repr(float(value))  # NumPy's own floats have another repr
-    if isinstance(value, str):
-        return name, TEXT, value
-    values = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(values, (list, tuple)):
-        values = [_scalar(element) for element in values]
-        if all(isinstance(element, (int, float)) for element in values):
-            kind = FLOAT if declared == "float[]" else _element_kind(values)
-            if kind == FLOAT:
-                return name, FLOAT_ARRAY, tuple(repr(float(element)) for element in values)
-            return name, INT_ARRAY, tuple(int(element) for element in values)
-    raise Error("INVALID_ARGUMENT", "reading attribute %r: %r is none of bool, int, float, string, "
-                "dtype, or a flat list of ints or floats" % (name, value))
+def _integer(name, value):
+    if -_MOST - 1 <= value <= _MOST:
+        return int(value)
+    raise Error("INVALID_ARGUMENT", "reading attribute %r: %d does not fit 64 bits; give -2^63 to 2^63 - 1" % (name, value))
 
 
-def attributes(given, declared):
-    """All of them, by name. declared: {name: type}."""
-    return tuple(attribute(name, given[name], declared.get(name)) for name in sorted(given))
+def _float(name, value):
+    """An element of a list of floats; an integer only where a double holds it exactly."""
+    if isinstance(value, float) or abs(value) <= 2**53:
+        return float(value)
+    raise Error("INVALID_ARGUMENT", "reading attribute %r: %d has no exact value as a float; give a float" % (name, value))
 
 
 def plain_value(kind, value):
@@ -120,33 +113,3 @@ def plain_value(kind, value):
     if kind == FLOAT_ARRAY:
         return tuple(float(element) for element in value)
     return value
-
-
-def c_spec(operands, attribute_list):
-    """A kb_problem_spec; the returned structure keeps everything it points to."""
-    tensors = (Tensor * max(1, len(operands)))()
-    for slot, described in zip(tensors, operands):
-        if described is None:
-            continue
-        dtype, shape = described
-        slot.present = 1
-        slot.dtype = _DTYPES[dtype][0]
-        slot.rank = len(shape)
-        slot.dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    values = (Attribute * max(1, len(attribute_list)))()
-    for slot, (name, kind, value) in zip(values, attribute_list):
-        slot.name = name.encode()
-        slot.kind = kind
-        value = plain_value(kind, value)
-        if kind in (BOOL, INT):
-            slot.integer = int(value)
-        elif kind == FLOAT:
-            slot.number = value
-        elif kind == TEXT:
-            slot.text = value.encode()
-        else:
-            slot.count = len(value)
-            element, field = ((ctypes.c_int64, "integers") if kind == INT_ARRAY
-                              else (ctypes.c_double, "numbers"))
-            setattr(slot, field, (element * max(1, len(value)))(*value))
-    return ProblemSpec(tensors, len(operands), values, len(attribute_list))

@@ -6,6 +6,7 @@
 
 #include "frame.h"
 #include "kbundle/bundle_generated.h"
+#include "kbundle/open_bundles.h"
 
 namespace kbundle {
 namespace {
@@ -110,7 +111,7 @@ Status CallSite::ReadAttributes(const XLA_FFI_Attrs& attrs) {
 }
 
 Status CallSite::Resolve() {
-  auto bundle = FindOpen(bundle_name_);
+  auto bundle = FindOpen(bundle_name_, op_name_);
   if (!bundle.ok()) {
     return std::move(bundle).status().Annotate("resolving op '" + op_name_ + "' of a program");
   }

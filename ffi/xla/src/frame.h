@@ -4,11 +4,13 @@
 #define KBUNDLE_FFI_FRAME_H_
 
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "error_reserve.h"
 #include "kbundle/dtype.h"
 #include "kbundle/problem.h"
 #include "kbundle/status.h"
@@ -40,15 +42,22 @@ std::string_view AttributeName(const XLA_FFI_Attrs& attrs, int64_t index);
 // A bool, integer, floating number, string, or an array of int64 or double.
 Result<AttributeValue> ToAttributeValue(const XLA_FFI_Attrs& attrs, int64_t index);
 
-// Runs a handler's body; whatever is thrown becomes an error too.
+// Runs a handler's body; whatever is thrown becomes an error too, and memory that has run out one
+// that needs none.
 template <typename Body>
 XLA_FFI_Error* GuardedHandler(const XLA_FFI_Api& api, Body&& body) noexcept {
   try {
-    return ToXlaError(api, std::forward<Body>(body)());
-  } catch (const std::exception& exception) {
-    return ToXlaError(api, Internal(std::string("unexpected exception: ") + exception.what()));
-  } catch (...) {
-    return ToXlaError(api, Internal("unexpected exception of unknown type"));
+    try {
+      return ToXlaError(api, std::forward<Body>(body)());
+    } catch (const std::bad_alloc&) {
+      return OutOfMemoryError(api);
+    } catch (const std::exception& exception) {
+      return ToXlaError(api, Internal(std::string("unexpected exception: ") + exception.what()));
+    } catch (...) {
+      return ToXlaError(api, Internal("unexpected exception of unknown type"));
+    }
+  } catch (...) {  // out of memory while saying so
+    return OutOfMemoryError(api);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "intra_op_pool.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "frame.h"
 #include "parallel_job.h"
@@ -50,7 +51,12 @@ bool IntraOpPool::Schedule(XLA_FFI_Task* task, void* data) const {
   args.ctx = context;
   args.task = task;
   args.data = data;
-  return FromXlaError(*api, api->XLA_FFI_ThreadPool_Schedule(&args), "scheduling on the pool").ok();
+  try {  // a loop that has begun must be finished, come what may
+    return FromXlaError(*api, api->XLA_FFI_ThreadPool_Schedule(&args), "scheduling on the pool")
+        .ok();
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 }  // namespace kbundle

@@ -33,6 +33,7 @@ Status StateType::Register(const XLA_FFI_Api& api) {
 }
 
 Status StateType::Set(const XLA_FFI_CallFrame& frame, std::unique_ptr<CallSite> site) {
+  KeepErrorsReady(*frame.api);  // again: some may have been used since
   XLA_FFI_State_Set_Args args{};
   args.struct_size = XLA_FFI_State_Set_Args_STRUCT_SIZE;
   args.ctx = frame.ctx;
@@ -47,6 +48,7 @@ Status StateType::Set(const XLA_FFI_CallFrame& frame, std::unique_ptr<CallSite> 
 
 XLA_FFI_Error* AnswerMetadata(const XLA_FFI_CallFrame& frame, XLA_FFI_Handler_Traits traits,
                               StateType* type) noexcept {
+  KeepErrorsReady(*frame.api);
   return GuardedHandler(*frame.api, [&]() -> Status {
     const XLA_FFI_Api_Version& runtime = frame.api->api_version;
     if (runtime.major_version != XLA_FFI_API_MAJOR || runtime.minor_version < kOldestMinor) {

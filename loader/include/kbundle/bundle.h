@@ -1,6 +1,6 @@
 // Bundle: the verified, immutable view of one bundle file.
 //
-// Open checks header, XXH3 of the index, FlatBuffers structure and meaning, once; afterwards the
+// Open checks header, hashes of the index, FlatBuffers structure and meaning, once; afterwards the
 // index is trusted. Blobs are read with pread into the caller's memory and verified on each read,
 // so a file truncated, rewritten or replaced while open gives kDataLoss, never a signal, never
 // wrong code. Every method is const and safe from any thread. Views live as long as the Bundle.
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kbundle/problem.h"
+#include "kbundle/sha256.h"
 #include "kbundle/status.h"
 #include "kbundle/target.h"
 
@@ -30,22 +31,19 @@ struct Variant;
 struct Step;
 }  // namespace fb
 
-struct OpenOptions {
-  bool check_sha256 = false;  // of the index, as a signature check needs
-};
-
 class Bundle {
  public:
-  static Result<std::shared_ptr<const Bundle>> Open(const std::string& path,
-                                                    const OpenOptions& options = {});
+  static Result<std::shared_ptr<const Bundle>> Open(const std::string& path);
   ~Bundle();
   Bundle(const Bundle&) = delete;
   Bundle& operator=(const Bundle&) = delete;
 
   const std::string& path() const;
   std::string_view name() const;
-  // 16 hex digits of the index hash: equal ids, equal content.
+  // 16 hex digits of the index hash, for people; programs compare digests.
   std::string content_id() const;
+  // SHA-256 of the index, checked when it was opened: equal digests, equal content.
+  const Sha256Digest& digest() const;
   uint64_t file_size() const;
   const fb::Index& index() const;
 
@@ -66,14 +64,17 @@ class Bundle {
   // `bases` caches decompressed bases for a burst of reads; may be null.
   class BaseCache;
   Result<std::vector<uint8_t>> ReadBlob(uint32_t blob, BaseCache* bases = nullptr) const;
-  // Every byte of the file: all blobs, padding zero, SHA-256 of blobs as well.
+  // SHA-256 of what ReadBlob gives, as the index has it: the name of the code in every cache.
+  // Requires a blob number of the index.
+  Sha256Digest BlobDigest(uint32_t blob) const;
+  // Every byte of the file: header, index, padding zero, all blobs.
   Status VerifyAll() const;
 
  private:
   struct Rep;
   explicit Bundle(std::unique_ptr<Rep> rep);
   static Status ReadHeader(Rep* rep);
-  static Status ReadIndex(Rep* rep, const OpenOptions& options);
+  static Status ReadIndex(Rep* rep);
   std::unique_ptr<Rep> rep_;
 };
 

@@ -20,8 +20,8 @@ namespace kbundle {
 // (text, or null for a memset or copy), "blob" (-1), "registers", "spill_bytes", "static_shared".
 Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool with_variants);
 
-// The shape of kb_explain. "target" is the device's name. When no variant is legal, which is not an
-// error here, "chosen", "choice" and "workspace_bytes" are null and "error" says why.
+// The shape of kb_explain. "target" is the device's name. When no variant can be launched, which is
+// no error here, "chosen", "choice" and "workspace_bytes" are null and "error" says why.
 std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Device& device,
                         const SelectOptions& options = {});
 

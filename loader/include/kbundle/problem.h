@@ -70,7 +70,7 @@ struct Problem {
   std::string ToString() const;  // "softmax.scaled_forward(x=bf16[4,2048]; scale=0.125)"
 };
 
-// "x=bf16[4,16,2048,2048]" or "bf16[4]" -> dtype and dims; for command lines.
+// "bf16[4]", "x=bf16[4,2048]{4096,1}" -> dtype, dims and strides; for command lines.
 Result<TensorSpec> ParseTensorSpec(std::string_view text);
 // "0.125", "3", "true", "bf16", "[1,2,3]".
 AttributeValue ParseAttributeValue(std::string_view text);

@@ -2,13 +2,13 @@
 //
 // One Runtime a process (Runtime::Global()), others for tests with their own driver table. Plans
 // are shared: one per (context, bundle content, problem, options); code objects: one per (context,
-// bundle content, blob). Loading happens outside any lock; a finished object is published whole,
-// the loser drops its copy.
+// SHA-256 of the code), whatever bundles they come from. Loading happens outside any lock; a
+// finished object is published whole, the loser drops its copy.
 //
 // Plans are plain host memory: the caches hold them weakly, so they die with their last user. Code
-// objects stay for the life of the process, even that of a test's Runtime: unloading may wait for
-// running work, is not legal beside every capture, and what can be loaded is bounded by the bundle.
-// At process exit everything is left to the driver. All methods are safe from any thread.
+// objects are held by their plans and by the Runtime, until it is asked to let go: a plan made
+// again should not load again, and only the caller knows when the GPU is done with a kernel. At
+// process exit everything is left to the driver. All methods are safe from any thread.
 #ifndef KBUNDLE_RUNTIME_H_
 #define KBUNDLE_RUNTIME_H_
 
@@ -75,11 +75,14 @@ struct PlanOptions {
   int64_t alignment = 1;
 };
 
-// Counters since the process began; chosen is by (op, variant id).
+// Counters since the process began. Of each content, chosen has at most 4096 problems by name; what
+// further ones chose is counted by variant, as the problem "(further problems)"; it is of the 64
+// contents that came last.
 struct RuntimeStats {
   uint64_t plans_made = 0, plans_shared = 0, objects_loaded = 0;
   struct Chosen {
-    std::string bundle, op, problem, variant, choice, device, reason;
+    std::string bundle, content_id;  // the name inside the file, its Bundle::content_id()
+    std::string op, problem, variant, choice, device, reason;
     uint64_t count = 0;
   };
   std::vector<Chosen> chosen;
@@ -103,21 +106,23 @@ class Runtime {
                                                const Problem& problem, Device::Kind kind,
                                                const PlanOptions& options = {});
   RuntimeStats stats() const;
-  // Forgets the keys of plans that have no user left; code objects stay (see above). Making plans
-  // does the same now and then, so nobody needs to call this.
+  // Gives back what no plan alive uses on the host: keys, mapped code. Always safe; called when a
+  // bundle is closed.
   void Trim();
+  // Trim, and unloads the device code of which no plan is left. The caller says that no such code
+  // is still running, and that no CUDA graph captured from such plans will run again.
+  void UnloadDeviceCode();
 
  private:
   struct Rep;
   std::unique_ptr<Rep> rep_;
 };
 
-// Open bundles by name, process-wide: what a compiled program refers to. The same content under the
-// same name again gives the same Bundle; other content under a taken name is kAlreadyExists.
-// kNotFound of Find lists the names that are open.
+// Open bundles by name, process-wide: what a compiled program refers to. Several bundles may have
+// one name as long as no op is in two of them. The same content under the same name again gives the
+// same Bundle; kAlreadyExists names an op that other content has there already. See open_bundles.h.
 Result<std::shared_ptr<const Bundle>> OpenShared(const std::string& path,
                                                  const std::string& name = "");
-Result<std::shared_ptr<const Bundle>> FindOpen(std::string_view name);
 
 }  // namespace kbundle
 

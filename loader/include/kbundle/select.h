@@ -69,6 +69,11 @@ Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& proble
 Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options = {});
 
+// The first of Select's list that can be launched: whose expressions and arguments can be computed
+// for this problem. What a plan is made of, unless a library of the process refuses it.
+Result<Selected> SelectFirstLaunchable(const Bundle& bundle, const Problem& problem,
+                                       const Device& device, const SelectOptions& options = {});
+
 // Every variant of the op that any target of this device kind has, chosen or not, and why.
 struct Verdict {
   uint32_t variant;

@@ -46,7 +46,7 @@ struct Target {
   int Fit(const Device& device) const;
 };
 
-// A device to plan for, from a target's name: "sm_90a" -> a 9.0 GPU (132 SMs assumed), "x86-64-v3".
+// A device to plan for, by a target's name: "sm_90a": a 9.0 GPU (132 SMs assumed), "host": this CPU
 Result<Device> DeviceFromTargetName(std::string_view name);
 
 }  // namespace kbundle

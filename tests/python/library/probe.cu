@@ -22,6 +22,28 @@ __global__ void column_sum(float* total, const float* x, int64 rows, int64 k) {
   total[j] = sum;
 }
 
+__global__ void by_channel(float* y, const float* x, int64 n, int64 count) {
+  const int64 i = Element();
+  if (i < count) y[i] = x[i] * static_cast<float>(i / n + 1);
+}
+
+__global__ void add_all(float* y, const float* x, const float* w, int64 more, int64 k,
+                        int64 count) {
+  const int64 i = Element();
+  if (i >= count) return;
+  float sum = x[i];
+  for (int64 m = 0; m < more; ++m) sum += w[m * k + i % k];
+  y[i] = sum;
+}
+
+__global__ void count_rows(float* y, const float* x, int64 rows, int64 k) {
+  const int64 i = Element();
+  if (i >= rows) return;
+  float sum = 0;
+  for (int64 j = 0; j < k; ++j) sum += x[i * k + j];
+  for (int64 j = 0; j < rows; ++j) y[i * rows + j] = sum;
+}
+
 __global__ void attributes(int* seen, int flag, int count, int mode, int length, int first,
                            float number) {
   seen[0] = flag;

@@ -26,6 +26,32 @@ static void ColumnSum(int64_t begin, int64_t end, float* total, const float* x, 
 }
 KB_HOST_KERNEL(column_sum_f32, ColumnSum);
 
+static void ByChannel(int64_t begin, int64_t end, float* y, const float* x, int64_t n) {
+  for (int64_t i = begin; i < end; ++i) y[i] = x[i] * static_cast<float>(i / n + 1);
+}
+KB_HOST_KERNEL(by_channel, ByChannel);
+
+static void AddAll(int64_t begin, int64_t end, float* y, const float* x, const float* w,
+                   int64_t more, int64_t k) {
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < k; ++j) {
+      y[i * k + j] = x[i * k + j];
+      for (int64_t m = 0; m < more; ++m) y[i * k + j] += w[m * k + j];
+    }
+  }
+}
+KB_HOST_KERNEL(add_all, AddAll);
+
+static void CountRows(int64_t begin, int64_t end, float* y, const float* x, int64_t rows,
+                      int64_t k) {
+  for (int64_t i = begin; i < end; ++i) {
+    float sum = 0;
+    for (int64_t j = 0; j < k; ++j) sum += x[i * k + j];
+    for (int64_t j = 0; j < rows; ++j) y[i * rows + j] = sum;
+  }
+}
+KB_HOST_KERNEL(count_rows, CountRows);
+
 static void Attributes(int64_t begin, int64_t end, int32_t* seen, int32_t flag, int32_t count,
                        int32_t mode, int32_t length, int32_t first, float number) {
   if (begin >= end) return;

@@ -15,6 +15,19 @@ def column_sum(x):
     return x.reshape(-1, x.shape[-1]).sum(axis=0)
 
 
+def by_channel(x):
+    return x * np.arange(1, len(x) + 1).reshape((-1,) + (1,) * (x.ndim - 1))
+
+
+def add_all(x, w):
+    return x + w.reshape(-1, w.shape[-1]).sum(axis=0)
+
+
+def count_rows(x):
+    sums = x.sum(axis=-1)
+    return np.broadcast_to(sums[..., None], sums.shape + (sums.size,))
+
+
 def unbatched(x):
     return x
 

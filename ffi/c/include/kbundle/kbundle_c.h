@@ -1,10 +1,22 @@
-/* The C ABI of libkbundle.so: open a bundle, ask for a plan, launch it on a stream.
+/* The C ABI of libkbundle.so: open a bundle, ask for a plan, launch it on a stream or on the CPU.
  *
- * Every function returns NULL for success or a kb_error that the caller frees. Out parameters are
- * set only on success. Handles may be used from any thread; a kb_plan may be launched from several
- * threads at once. Strings returned through char** are freed with kb_string_free. No exception
- * crosses this boundary. ABI version: kb_abi_version(); functions are only ever added.
- */
+ * Errors. A function that can fail returns NULL for success or a kb_error, which the caller frees
+ * with kb_error_free. Codes are the canonical ones (3 invalid argument, 5 not found, 8 out of
+ * memory or over a limit, 9 wrong device or state, 15 damaged file, ...). Out parameters are set
+ * only on success. Senseless arguments (NULL where something is needed, a plan of another device
+ * kind, numbers out of range) are errors with code 3, never a crash; addresses that point nowhere
+ * cannot be told. Memory that runs out is an error with code 8 that is not allocated. No exception
+ * crosses this boundary.
+ *
+ * Ownership. kb_bundle and kb_plan are references: each is released once by who got it, in any
+ * order; a plan keeps what it needs of its bundle. Arguments are read during the call and not kept.
+ * Strings returned through char** are freed with kb_string_free.
+ *
+ * Threads. Every function may be called from any thread, several at a time, and one handle may be
+ * used by several at once; only its release must come after their calls. A plan may be launched
+ * from several threads at once, each with a workspace of its own.
+ *
+ * ABI version: kb_abi_version(); functions are only ever added. */
 #ifndef KBUNDLE_C_H_
 #define KBUNDLE_C_H_
 
@@ -74,20 +86,30 @@ typedef struct {
 } kb_problem_spec;
 
 /* ---- bundles ---- */
-/* Opens (or shares) the file under a process-wide name; name NULL: the one inside the file. */
+/* Opens (or shares) the file under a process-wide name, by which compiled programs refer to it;
+ * name NULL: the one inside the file. Several files may have one name while no op is in two of
+ * them, so that a name and an op are one bundle, whatever was opened first; code 6 names an op that
+ * other content has there. The same content under its name again is the same bundle. */
 KB_EXPORT kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out);
-/* The bundle itself stays open while programs use it. */
+/* The same, but bundles of that name that share an op with the file lose it: programs that are
+ * compiled from now on get the new one, others keep what they have. */
+KB_EXPORT kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out);
+/* Takes the bundle out of its name; code 5 when it is not there (any more). Plans and programs that
+ * have it go on. Its descriptor and memory come back when all of them and all references are gone.
+ * The reference is still to be released. */
+KB_EXPORT kb_error* kb_bundle_close(const kb_bundle* bundle);
+/* Gives back a reference; the bundle stays open under its name. */
 KB_EXPORT void kb_bundle_release(kb_bundle* bundle);
 KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
 /* JSON: {"name","path","content_id","file_bytes","provenance":{},"targets":[..],"devices":[..],
  *  "ops":[{"name","summary","interface":"16 hex","vmap":"leading|loop|none","coordinates":[..],
  *   "types":[{"name","dtypes","attribute"}],
- *   "operands":[{"name","shape","optional","strided"}],
- *   "results":[{"name","shape","alias": operand index or -1,"conditional"}],
+ *   "operands":[{"name","shape","optional","strided","ellipsis"}],
+ *   "results":[{"name","shape","alias": operand index or -1,"conditional","ellipsis"}],
+ *    ("ellipsis": {"name": "rows" of `rows..`,"axis": terms before it}, or null)
  *   "attributes":[{"name","type","default","choices","max_len"}],
  *   "score_mods":[{"name","text","scalars":[..],"tensors":[{"name","dims":"hq"}]}] (only of ops
  *    that take them: what score_scalars and score_tensor0, 1 hold, in order),
- *   "operands_with_ellipsis":[bool..],"results_with_ellipsis":[bool..],
  *   "tolerances":[{"result","dtype","ulps","relative"}],
  *   "problems":[{"text","operands":[{"present","dtype","dims"}],"attributes":{}}],
  *   "variants":[{"id","target","template","provider","rank","ran_on":[..],"registers","blob",
@@ -108,7 +130,19 @@ KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_p
  *  "tuned": null, or of the tuned problem that decided {"problem","device","winner","default",
  *    "verdict","reason","times":[{"id","us":[q25,median,q75],"versus_default":[ratio,band],
  *    "dropped","failed"}]},
- *  "candidates":[{"id","legal","reason"}]}.
+ *  "candidates":[{"id","legal","reason"}],
+ *  "launch": null, or what the chosen variant does, in numbers: {"alignment","sm_count": assumed
+ *    where only a target is named,"workspace":[{"region","offset","bytes"}],"steps":[{"step": from
+ *    1,"kind": "kernel","memset","copy","execution plan" or "product", then
+ *    of a kernel "kernel","blob","args", with "grid","block","cluster","shared","programmatic" on a
+ *      GPU, "range","grain" on the CPU; of an execution plan "kernel","blob","workspace","bytes",
+ *      "args"; of a memset "target","value","bytes"; of a copy "target","source","bytes"; of a
+ *      product "blob","mnk","batch","transpose_a","transpose_b","a","b","c","d","aux","bias" (those
+ *      present: {"at","dtype","leading","batch_stride"}),"epilogue","tf32","alpha","beta",
+ *      "workspace","bytes"}]}, steps that do nothing left out; or with "error" why it cannot run.
+ *    An argument is {"text"} and "at": a pointer, "ctype" and "value", or "tensor_map", "dtype" and
+ *    what cuTensorMapEncodeTiled takes. A pointer is null, {"operand" or "result","offset": bytes}
+ *    or {"workspace": offset}.}.
  * target NULL: the current device of `kind`. */
 KB_EXPORT kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                                int32_t kind, const char* target, char** json);
@@ -117,10 +151,14 @@ KB_EXPORT kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb
 KB_EXPORT kb_error* kb_policy_force(const kb_bundle* bundle, const char* variant_id);
 KB_EXPORT kb_error* kb_policy_deny(const kb_bundle* bundle, const char* variant_id);
 KB_EXPORT void kb_policy_clear(void);
+/* Grows with every change of the policy: what kb_infer said before it is old then, for the
+ * workspace depends on which variants may be chosen. */
+KB_EXPORT uint64_t kb_policy_generation(void);
 KB_EXPORT void kb_policy_strict(int32_t strict);
 KB_EXPORT void kb_policy_allow_portable(int32_t allow);
 /* JSON: {"plans_made","plans_shared","objects_loaded",
- *  "chosen":[{"bundle","op","problem","variant","choice","device","reason","count"}]} */
+ *  "chosen":[{"bundle": the name inside the file,"content_id","op","problem","variant","choice",
+ *   "device","reason","count"}]} */
 KB_EXPORT kb_error* kb_stats(char** json);
 
 /* ---- plans ---- */
@@ -136,10 +174,34 @@ KB_EXPORT kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op
                                          int64_t workspace_limit, int64_t alignment, kb_plan** out);
 KB_EXPORT int64_t kb_plan_workspace_bytes(const kb_plan* plan);
 KB_EXPORT kb_error* kb_plan_variant(const kb_plan* plan, char** id);
-/* stream: CUstream for CUDA; NULL for the host (runs on `threads` threads made for the call,
- * 1 = inline). operands, results: addresses in the op's order, NULL where absent. */
-KB_EXPORT kb_error* kb_plan_launch(const kb_plan* plan, void* stream, void* const* operands,
-                                   void* const* results, void* workspace, int32_t threads);
+
+/* Launches. operands, results: arrays of addresses in the op's order, as many as the op has, NULL
+ * where absent; the array itself may be NULL only if the op has none. In-out results stand at their
+ * operand's address. workspace: kb_plan_workspace_bytes(plan) bytes at a multiple of 256 that no
+ * other launch uses meanwhile; NULL if that is 0. */
+struct CUstream_st; /* a CUstream (or cudaStream_t) is a pointer to it; NULL: the default stream */
+/* Enqueues a plan of KB_DEVICE_CUDA; never waits. The context that the plan was made in must be
+ * current. Legal as the first call of a stream capture. */
+KB_EXPORT kb_error* kb_plan_launch_cuda(const kb_plan* plan, struct CUstream_st* stream,
+                                        void* const* operands, void* const* results,
+                                        void* workspace);
+
+/* A thread pool: calls body(context, begin, end) over all of [0, count), in parts of at least
+ * `grain` (but for the last), on any threads, and returns when all is done. */
+typedef struct {
+  void (*parallel_for)(void* state, int64_t count, int64_t grain,
+                       void (*body)(void* context, int64_t begin, int64_t end), void* context);
+  void* state;
+} kb_host_executor;
+/* Runs a plan of KB_DEVICE_HOST to its end, on an executor that is borrowed for the call; NULL: on
+ * the calling thread. */
+KB_EXPORT kb_error* kb_plan_launch_host(const kb_plan* plan, const kb_host_executor* executor,
+                                        void* const* operands, void* const* results,
+                                        void* workspace);
+/* The same on `threads` threads, 1 to 1024, made for the call; the calling one is one of them. */
+KB_EXPORT kb_error* kb_plan_launch_threads(const kb_plan* plan, int32_t threads,
+                                           void* const* operands, void* const* results,
+                                           void* workspace);
 KB_EXPORT void kb_plan_release(kb_plan* plan);
 
 /* ---- XLA FFI ----

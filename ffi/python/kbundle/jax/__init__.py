@@ -9,10 +9,13 @@ derivative of their own; the wrappers that op families bring along (kbj.<wrapper
 have one. A compiled program names its bundle: a process that loads one from the persistent cache
 or from an export first imports this module and opens the bundle.
 
+Operands of a plain jit that are sharded over devices are gathered first, and the result is replicated: there is no
+partitioning rule. Inside jax.shard_map each device calls with its own shards.
+
 Importing this module starts no backend.
 """
 
-from kbundle._bundle import default_bundle, use
+from kbundle._open_bundles import default_bundle, use
 from kbundle.jax import _families, _fork, _registration
 from kbundle.jax._primitive import call
 from kbundle.jax._record import record_problems
@@ -25,7 +28,10 @@ __all__ = ["call", "default_bundle", "disabled_checks", "record_problems", "use"
 
 def disabled_checks():
     """What jax.export has to be told so that it lets kbundle's calls pass:
-    jax.export.export(f, disabled_checks=kbj.disabled_checks())."""
+    jax.export.export(f, disabled_checks=kbj.disabled_checks()).
+
+    Without it JAX refuses "custom calls whose targets have no compatibility guarantees". kbundle gives one: an exported
+    program runs with every bundle of its name whose op has the same interface (Op.interface), and is refused by others."""
     import jax.export
     return [jax.export.DisabledSafetyCheck.custom_call(_registration.TARGET)]
 

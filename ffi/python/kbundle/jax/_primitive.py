@@ -1,7 +1,8 @@
 """The one JAX primitive behind every op.
 
 Parameters are plain and hash: bundle name, op name, which operands are present, attributes in the normal
-form of kbundle._spec. Shapes of results, the workspace and "nothing to compute" come from the bundle, by
+form of kbundle._spec; and `version`, which no program shows: with other content of the bundle or another policy JAX makes
+a call anew instead of taking what it compiled before. Shapes of results, the workspace and "nothing to compute" come from the bundle, by
 kb_infer. Features of JAX are used where they are found; versions are never compared.
 """
 
@@ -13,9 +14,12 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir, xla
 
 from kbundle import _spec
-from kbundle._bundle import CUDA, HOST, Bundle, find
+from kbundle._bundle import CUDA, HOST, Bundle
+from kbundle._dtypes import LONG_NAMES
 from kbundle._errors import Error
-from kbundle.jax import _fork, _record
+from kbundle._open_bundles import find
+from kbundle._policy import generation
+from kbundle.jax import _fork, _record, _vmap
 from kbundle.jax._registration import TARGET
 
 # The handler aligns the workspace to 256 bytes inside what XLA gives it.
@@ -47,13 +51,17 @@ def call(bundle, op, *operands, **attributes):
             raise Error("INVALID_ARGUMENT", "calling op %r: attribute %r is a traced value, but attributes "
                         "are part of the compiled program; pass a Python value (static_argnames), or close "
                         "over it" % (op, name))
+    _fork.before_compiling()
+    bundle.op(op)  # names what is near
+    bundle = find(bundle.name, op)  # what was loaded in its place, if anything was
     normal = bundle.normal_attributes(op, attributes)
     declared = len(bundle.op(op).operands)
     given = list(operands) + [None] * (declared - len(operands))
     present = tuple(operand is not None for operand in given)
     arrays = same_axes([jnp.asarray(operand) for operand in given if operand is not None])
     inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
-    outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal))
+    outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal,
+                               version=(bundle.content_id, generation())))
     results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
     return results[0] if len(results) == 1 else results
 
@@ -66,7 +74,7 @@ def _operands(avals, present):
 
 
 def _infer(kind, avals, bundle, op, present, attributes):
-    return find(bundle).infer(op, _operands(avals, present), attributes, kind)
+    return find(bundle, op).infer(op, _operands(avals, present), attributes, kind)
 
 
 def _infer_anywhere(*problem):
@@ -84,11 +92,11 @@ def _infer_anywhere(*problem):
 
 
 def _present_results(inferred):
-    return [(tuple(result["dims"]), np.dtype(jnp.dtype(_spec.LONG_NAMES[result["dtype"]])))
+    return [(tuple(result["dims"]), np.dtype(jnp.dtype(LONG_NAMES[result["dtype"]])))
             for result in inferred["results"] if result["present"]]
 
 
-def _abstract_eval(*avals, bundle, op, present, attributes):
+def _abstract_eval(*avals, bundle, op, present, attributes, version):
     inferred = _infer_anywhere(avals, bundle, op, present, attributes)
     return [_result_aval(avals, shape, dtype) for shape, dtype in _present_results(inferred)]
 
@@ -146,7 +154,7 @@ def _aliases(description, present, result_present):
     return found
 
 
-def _lower(kind, context, *operands, bundle, op, present, attributes):
+def _lower(kind, context, *operands, bundle, op, present, attributes, version):
     inferred = _infer(kind, context.avals_in, bundle, op, present, attributes)
     if inferred["empty"]:  # nothing to compute: no call at all
         shapes = _present_results(inferred)
@@ -154,7 +162,7 @@ def _lower(kind, context, *operands, bundle, op, present, attributes):
                                multiple_results=True)
         return zeros(context, *operands)
     _record.note(kind, bundle, op, _operands(context.avals_in, present), attributes)
-    _fork.before_lowering()
+    _fork.before_compiling()
     result_present = [result["present"] for result in inferred["results"]]
     workspace = inferred["workspace_bytes"]
     workspace = workspace + _WORKSPACE_SLACK if workspace else 0
@@ -168,52 +176,9 @@ def _lower(kind, context, *operands, bundle, op, present, attributes):
     if workspace:
         avals_out.append(_result_aval(context.avals_in, (workspace,), np.dtype(np.uint8)))
     rule = jax.ffi.ffi_lowering(
-        TARGET, operand_output_aliases=_aliases(find(bundle).op(op), present, result_present))
+        TARGET, operand_output_aliases=_aliases(find(bundle, op).op(op), present, result_present))
     outputs = rule(context.replace(avals_out=avals_out), *operands, **call_attributes)
     return list(outputs)[:len(context.avals_out)]
-
-
-# ---- vmap ----
-
-def _batch(arguments, dims, *, bundle, op, present, attributes):
-    description = find(bundle).op(op)
-    parameters = dict(bundle=bundle, op=op, present=present, attributes=attributes)
-    if description.vmap == "none":
-        raise NotImplementedError("[kbundle:UNIMPLEMENTED] vmap of op %r: its manifest says vmap = \"none\"; "
-                                  "call it once per element, or batch through its own dimensions" % op)
-    size = next(array.shape[dim] for array, dim in zip(arguments, dims) if dim is not None)
-    front = [array if dim is None else jnp.moveaxis(array, dim, 0)
-             for array, dim in zip(arguments, dims)]
-    batched = [dim is not None for dim in dims]
-    joins = [joined for joined, there in zip(description.operands_with_ellipsis, present) if there]
-    if description.vmap == "leading" and _batch_joins(description, joins, batched):
-        wide = [jnp.broadcast_to(array, (size,) + array.shape) if joined and not is_batched else array
-                for array, joined, is_batched in zip(front, joins, batched)]
-        outputs = call_p.bind(*wide, **parameters)
-    else:
-        outputs = _loop(front, batched, size, parameters)
-    return outputs, [0] * len(outputs)
-
-
-def _batch_joins(description, joins, batched):
-    """Whether a batch dimension can stand in front of the leading dims: every operand that has it must have
-    such dims, and every result too, or what is summed over rows would be summed over the batch."""
-    operands = all(joined for joined, is_batched in zip(joins, batched) if is_batched)
-    return operands and all(description.results_with_ellipsis)
-
-
-def _loop(arrays, batched, size, parameters):
-    mapped = [array for array, is_batched in zip(arrays, batched) if is_batched]
-
-    def one(elements):
-        elements = iter(elements)
-        return call_p.bind(*(next(elements) if is_batched else array
-                             for array, is_batched in zip(arrays, batched)), **parameters)
-
-    if size == 0:
-        shapes = jax.eval_shape(one, [jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in mapped])
-        return [jnp.zeros((0,) + shape.shape, shape.dtype) for shape in shapes]
-    return jax.lax.map(one, mapped)
 
 
 # ---- derivatives ----
@@ -227,6 +192,6 @@ call_p.def_impl(functools.partial(xla.apply_primitive, call_p))
 call_p.def_abstract_eval(_abstract_eval)
 mlir.register_lowering(call_p, functools.partial(_lower, HOST), platform="cpu")
 mlir.register_lowering(call_p, functools.partial(_lower, CUDA), platform="cuda")
-batching.primitive_batchers[call_p] = _batch
+batching.primitive_batchers[call_p] = functools.partial(_vmap.batch, call_p, _infer_anywhere)
 ad.primitive_jvps[call_p] = lambda primals, tangents, **parameters: _no_derivative(**parameters)
 ad.primitive_transposes[call_p] = lambda *_, **parameters: _no_derivative(**parameters)

@@ -15,8 +15,9 @@ import threading
 import jax
 
 from kbundle import _spec
-from kbundle._bundle import CUDA, HOST, find
+from kbundle._bundle import CUDA, HOST
 from kbundle._errors import Error
+from kbundle._open_bundles import find
 
 _PLATFORMS = {HOST: "cpu", CUDA: "cuda"}
 
@@ -61,7 +62,7 @@ def note(kind, bundle, op, operands, attributes):
     wanted = getattr(_recorder, "wanted", None)
     if wanted is None or wanted[0] != kind:
         return
-    problem = _problem(find(bundle).op(op), operands, attributes)
+    problem = _problem(find(bundle, op).op(op), operands, attributes)
     if problem not in wanted[1]:
         wanted[1].append(problem)
 

@@ -1,0 +1,17 @@
+// Compiler flags that a manifest may not give: those that read files which the key of a compilation
+// does not see, and those that say what the target says.
+#ifndef KBUNDLE_BUILDER_MANIFEST_FLAGS_H_
+#define KBUNDLE_BUILDER_MANIFEST_FLAGS_H_
+
+#include <string>
+
+#include "manifest_tree.h"
+
+namespace kbundle::builder {
+
+// compiler: "nvrtc", "nvcc" or "c++".
+void CheckFlag(const Node& flag, const std::string& compiler, Diagnostics& diagnostics);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_MANIFEST_FLAGS_H_

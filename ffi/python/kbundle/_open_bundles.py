@@ -1,0 +1,114 @@
+"""The bundles that are open in this process, by name: what compiled programs refer to."""
+
+import ctypes
+import os
+import threading
+
+from kbundle._bundle import Bundle
+from kbundle._errors import Error
+from kbundle._library import check, library, text
+
+_lock = threading.Lock()
+_open = {}  # name -> its bundles, no two of which share an op, as in the library
+_default = None
+
+
+def _after_fork_in_child():
+    """A thread that the child does not have may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def open(path, name=None, *, reload=False):
+    """Opens a bundle file under a process-wide name (default: the name inside it) and returns it.
+
+    Compiled programs refer to their bundle by this name and the op. Several files may be open under one name as long as no
+    op is in two of them, so libraries that know nothing of each other may both ship a kernels.kb; an op that other content
+    has there already is ALREADY_EXISTS. The same content under the same name again gives the same object.
+
+    reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one."""
+    out = ctypes.c_void_p()
+    opener = library().kb_bundle_reload if reload else library().kb_bundle_open
+    with _lock:
+        check(opener(text(os.fspath(path), "path"), None if name is None else text(name, "name"), ctypes.byref(out)))
+        bundle = Bundle(out.value, name, os.fsdecode(path))
+        bundles = _open.setdefault(bundle.name, [])
+        for known in bundles:
+            if known.content_id == bundle.content_id:
+                bundle._handle = None
+                return known
+        bundles[:] = [known for known in bundles if known._by_name.keys().isdisjoint(bundle._by_name)] + [bundle]
+        return bundle
+
+
+def close(bundle):
+    """What Bundle.close does."""
+    global _default
+    with _lock:
+        handle, bundle._handle = bundle._handle, None
+        if handle is None:
+            return
+        try:
+            check(library().kb_bundle_close(handle))
+        except Error as error:
+            if error.tag != "NOT_FOUND":  # else another was loaded in its place
+                raise
+        _open[bundle.name] = [known for known in _open.get(bundle.name, ()) if known is not bundle]
+        if not _open[bundle.name]:
+            del _open[bundle.name]
+        if _default is bundle:
+            _default = None
+
+
+def reopen(path, name, content_id):
+    """What a pickled bundle stands for: the one of that name where it has this content, else the file's."""
+    with _lock:
+        for known in _open.get(name, ()):
+            if known.content_id == content_id:
+                return known
+    return open(path, name)
+
+
+def find(name, op=None):
+    """The open bundle of that name; where there are several, the one that has the op."""
+    with _lock:
+        found = [bundle for bundle in _open.get(name, ()) if op is None or op in bundle._by_name]
+        names = ", ".join(sorted(_open)) or "none"
+        paths = ", ".join(bundle.path for bundle in _open.get(name, ()))
+    if len(found) == 1:
+        return found[0]
+    if not paths:
+        raise Error("NOT_FOUND", "finding bundle %r: it is not open in this process (open are: %s); call "
+                    "kbundle.open(path) before the program is used" % (name, names))
+    if op is None:
+        raise Error("INVALID_ARGUMENT", "finding bundle %r: several files are open under this name (%s); say which op"
+                    % (name, paths))
+    raise Error("NOT_FOUND", "finding op %r: none of the bundles open as %r has it: %s" % (op, name, paths))
+
+
+def use(bundle):
+    """Makes an open bundle, or the file at a path, the default one; returns it."""
+    global _default
+    _default = bundle if isinstance(bundle, Bundle) else open(bundle)
+    return _default
+
+
+def default_bundle():
+    """The bundle of kbundle.use(), else of the file $KBUNDLE_BUNDLE, else kernels.kb beside this package,
+    else build/kernels.kb of the source tree. Opened on first use."""
+    if _default is not None:
+        return _default
+    here = os.path.dirname(os.path.abspath(__file__))
+    tree = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    override = os.environ.get("KBUNDLE_BUNDLE")
+    candidates = [override] if override else [os.path.join(here, "kernels.kb"),
+                                              os.path.join(tree, "build", "kernels.kb")]
+    for path in candidates:
+        if os.path.exists(path):
+            return use(path)
+    raise Error("NOT_FOUND", "looking for the default bundle: there is none at %s; build one, set "
+                "KBUNDLE_BUNDLE, or call kbundle.use(path)" % " or ".join(candidates))

@@ -1,0 +1,66 @@
+"""Arguments of wrappers that are part of the compiled program: checked and plain, or an error that says whose argument it is,
+what was found and what is allowed. `where` is the wrapper's name. An InvalidArgument is a ValueError too.
+
+NumPy's scalars and arrays of no dimension count as the number they hold; flags are no numbers, and numbers no flags.
+"""
+
+import math
+
+import jax
+
+from kbundle._errors import Error
+
+
+def refuse(where, name, value, allowed):
+    """An InvalidArgument to raise."""
+    found = repr(value)
+    if isinstance(value, jax.core.Tracer):
+        found, allowed = "a traced value", allowed + ", part of the compiled program: a plain Python value (static_argnames)"
+    return Error("INVALID_ARGUMENT", "%s: %s is %s; it must be %s" % (where, name, found, allowed))
+
+
+def plain(value):
+    """The Python value of a scalar of any kind; anything else as it is."""
+    if not isinstance(value, jax.core.Tracer) and getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def flag(where, name, value):
+    """bool."""
+    if isinstance(plain(value), bool):
+        return plain(value)
+    raise refuse(where, name, value, "True or False")
+
+
+def integer(where, name, value, least=0, most=2**63 - 1):
+    """int, least <= it <= most."""
+    found = plain(value)
+    if isinstance(found, int) and not isinstance(found, bool) and least <= found <= most:
+        return found
+    raise refuse(where, name, value, "an integer, %d or more" % least if most == 2**63 - 1
+                 else "an integer from %d to %d" % (least, most))
+
+
+def number(where, name, value, least=-math.inf, most=math.inf):
+    """float, finite, least <= it <= most."""
+    found = plain(value)
+    if isinstance(found, (int, float)) and not isinstance(found, bool):
+        try:
+            result = float(found)
+        except OverflowError:
+            result = math.inf
+        if math.isfinite(result) and least <= result <= most:
+            return result
+    limits = "" if least == -math.inf else " from %g to %g" % (least, most)
+    raise refuse(where, name, value, "a finite number" + limits)
+
+
+def choice(where, name, value, allowed):
+    """One of a tuple of strings, True, False and None."""
+    found = plain(value)
+    for one in allowed:
+        if found is one or (isinstance(found, str) and found == one):
+            return one
+    spelled = [repr(one) for one in allowed]
+    raise refuse(where, name, value, " or ".join([", ".join(spelled[:-1]), spelled[-1]] if spelled[1:] else spelled))

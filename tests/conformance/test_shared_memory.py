@@ -1,0 +1,108 @@
+"""Promise: attention's manifest and its kernels agree on shared memory and threads. The kernels lay their tiles out by constants of their
+headers, the manifest says how many bytes a launch gets: NVRTC compares the two for every head size, as text of both stands, and a
+tile that is changed in one of them alone does not compile."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conformance import modified_attention
+
+FAMILY = modified_attention.FAMILY
+# What a kernel of this name needs: a class of the headers, its bytes.
+NEEDS = {"forward": ("Forward", "kBytesQ + 2 * Kernel::kStage"), "keys": ("BackwardKeys", "kShared"),
+         "keys_split": ("BackwardKeys", "kShared"), "queries": ("BackwardQueries", "kShared")}
+MANIFEST = """
+[family]
+name = "probe"
+reference = "reference.py"
+[family.score_mods]
+softcap = "cap * tanh(s / cap)"
+
+[op.probe]
+types = { T = ["f32"] }
+operands = { x = "T[n..]" }
+results = { y = "T[n..]" }
+problems = [ { T = "f32", x = [4] } ]
+[[op.probe.variant]]
+name = "probe"
+provider = "cuda"
+source = "probe.cu"
+steps = [ { kernel = "attention::probe<0>", grid = ["1"], block = ["32"], args = ["y", "x"] } ]
+"""
+SOURCE = """
+#include <cuda_bf16.h>
+#include "forward.cuh"
+#include "backward_keys.cuh"
+#include "backward_queries.cuh"
+namespace attention {
+%s
+template <int kNone> __global__ void probe(float* y, const float* x) { y[0] = x[0]; }
+}
+"""
+STRUCT = """template <int HEAD, int HEADV> struct Check%d {  // %s
+  %s
+  using Kernel = %s<__nv_bfloat16, HEAD, HEADV, 0, false, true>;
+  static_assert((%s) == Kernel::%s, "shared memory of %s");
+  static_assert((%s) == Kernel::kThreads, "threads of %s");
+};
+"""
+
+
+def launches():
+    """(variant, kernel, its lets that are about head sizes, shared, block, [(HEAD, HEADV)]) of each launch with shared memory."""
+    for block in re.split(r"(?m)^(?=\[\[?op\.)", (FAMILY / "attention.toml").read_text()):
+        steps = re.findall(r'kernel = "attention::\w+?_((?:packed_)?(?:forward|backward_keys_split|backward_keys|backward_queries))<.*?'
+                           r'block = \["?(.*?)"?\], shared = "(\w+)"', block)
+        if not steps:
+            continue
+        variant = re.match(r"\[\[(op\.\w+)\.variant\]\]\nname\s*= \"(\w+)\"", block)
+        heads = [int(h) for h in re.search(r"HEAD = \[(.*?)\]", block).group(1).split(",")]
+        lets = {name: text for name, text in re.findall(r'\b(KEYS|SHARED\w*) = "(.*?)"', block)}
+        for kernel, threads, shared in steps:
+            yield (f"{variant.group(1)}/{variant.group(2)}", kernel.removeprefix("packed_").removeprefix("backward_"), lets, shared, threads,
+                   [(h, 128 if h == 192 else h) for h in heads])
+
+
+def checks():
+    text = ""
+    for number, (variant, kernel, lets, shared, threads, heads) in enumerate(launches()):
+        name, needs = NEEDS[kernel]
+        constants = " ".join(f"static constexpr int {let} = {value};" for let, value in sorted(lets.items()))
+        what = f"{kernel} of {variant}"
+        text += STRUCT % (number, what, constants, name, shared, needs, what, threads, what)
+        text += "".join(f"template struct Check{number}<{head}, {head_v}>;\n" for head, head_v in heads)
+    return text
+
+
+def build(command, folder, change=lambda name, text: text):
+    """The build of a probe that holds all checks beside copies of the headers, which `change` may edit."""
+    for header in FAMILY.glob("*.cuh"):
+        (folder / header.name).write_text(change(header.name, header.read_text()))
+    shutil.copy(FAMILY / "reference.py", folder)
+    (folder / "probe.toml").write_text(MANIFEST)
+    (folder / "probe.cu").write_text(SOURCE % checks())
+    return subprocess.run([command, "build", str(folder / "probe.toml"), "--target", "sm_90a", "-o", str(folder / "probe.kb"), "--cache",
+                           str(folder / "cache")], capture_output=True, text=True)
+
+
+def test_every_launch_gets_what_its_kernel_lays_out(command, tmp_path):
+    found = list(launches())
+    assert len(found) >= 14 and {kernel for _, kernel, *_ in found} == set(NEEDS), found
+    built = build(command, tmp_path)
+    assert built.returncode == 0, built.stderr[-3000:]
+
+
+@pytest.mark.parametrize("header, of, to, named", [
+    ("backward_keys.cuh", "kQueries = 64;", "kQueries = 128;", "shared memory of keys"),
+    ("backward_queries.cuh", "kKeys = kHead > 128 ? 32 : 64;", "kKeys = 64;", "shared memory of queries"),
+    ("forward.cuh", "kKeys = kHead > 128 && kHeadV <= 128 ? 32 : 64;", "kKeys = 64;", "shared memory of forward"),
+    ("forward.cuh", "kWarps = kHeadV > 128 ? 8 : 4;", "kWarps = 8;", "threads of forward")])
+def test_a_tile_that_only_the_kernel_changes_does_not_build(header, of, to, named, command, tmp_path):
+    def change(name, text):
+        assert name != header or of in text
+        return text.replace(of, to) if name == header else text
+    built = build(command, tmp_path, change)
+    assert built.returncode == 1 and named in built.stderr, built.stderr[-3000:]

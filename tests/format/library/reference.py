@@ -1,0 +1,2 @@
+def mix(x, extra, **attributes):
+    return x, extra

@@ -1,0 +1,24 @@
+"""Promise: the numbers in FORMAT.md are those of schemas/, and a number that changed is noticed."""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def check(page):
+    return subprocess.run([sys.executable, ROOT / "scripts/format_tables.py", "--check", "--page", page],
+                          capture_output=True, text=True)
+
+
+def test_the_page_has_the_numbers_of_the_headers():
+    ran = check(ROOT / "schemas/FORMAT.md")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_another_number_is_an_error_that_names_the_cure(tmp_path):
+    page = tmp_path / "FORMAT.md"
+    page.write_text((ROOT / "schemas/FORMAT.md").read_text().replace("| 12 | f32 | 4 |", "| 12 | f32 | 8 |"))
+    ran = check(page)
+    assert ran.returncode == 1 and "run scripts/format_tables.py" in ran.stderr
