@@ -120,12 +120,13 @@ void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
   json.EndObject().EndObject();
 }
 
-void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool with_variants) {
+void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool whole) {
   const fb::Op& op = bundle.op(number);
   json.BeginObject().Key("name").Text(View(op.name())).Key("summary").Text(View(op.summary()));
   json.Key("interface").Text(Hex(op.interface_hash()));
   WriteInterface(json, op);
-  if (with_variants) {
+  if (whole) {
+    WriteProblems(json, op);
     json.Key("variants").BeginArray();
     const auto* variants = bundle.index().variants();
     for (uint32_t i = 0; i < Count(variants); ++i) {
@@ -181,7 +182,7 @@ std::vector<std::string> RanOn(const Bundle& bundle, uint32_t number) {
   return devices;
 }
 
-Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool with_variants) {
+Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool whole) {
   uint32_t only = 0;
   if (!op.empty()) {
     KB_ASSIGN_OR_RETURN(only, bundle.FindOp(op));
@@ -202,10 +203,10 @@ Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool
   for (uint32_t i = 0; i < Count(index.devices()); ++i) json.Text(View(index.devices()->Get(i)));
   json.EndArray().Key("ops").BeginArray();
   for (uint32_t i = 0; i < Count(index.ops()); ++i) {
-    if (op.empty() || i == only) WriteOp(json, bundle, i, with_variants);
+    if (op.empty() || i == only) WriteOp(json, bundle, i, whole);
   }
   json.EndArray();
-  if (with_variants) WriteBlobs(json, index);
+  if (whole) WriteBlobs(json, index);
   json.EndObject();
   return std::move(json).text();
 }

@@ -196,7 +196,11 @@ void WriteInterface(JsonWriter& json, const fb::Op& op) {
     json.Key("ulps").Number(tolerance.ulps()).Key("relative").Number(tolerance.relative());
     json.EndObject();
   }
-  json.EndArray().Key("problems").BeginArray();
+  json.EndArray();
+}
+
+void WriteProblems(JsonWriter& json, const fb::Op& op) {
+  json.Key("problems").BeginArray();
   for (uint32_t i = 0; i < Count(op.problems()); ++i)
     WriteProblem(json, op, *op.problems()->Get(i));
   json.EndArray();

@@ -1,4 +1,4 @@
-// What an op's interface says, as JSON: the part of DescribeJson that needs no variant.
+// What an op says without its variants, as JSON: parts of DescribeJson.
 #ifndef KBUNDLE_LOADER_DESCRIBE_OP_H_
 #define KBUNDLE_LOADER_DESCRIBE_OP_H_
 
@@ -7,8 +7,11 @@
 
 namespace kbundle {
 
-// Into an open object, from "types" to "problems".
+// Into an open object, from "types" to "tolerances".
 void WriteInterface(JsonWriter& json, const fb::Op& op);
+
+// Into an open object: "problems".
+void WriteProblems(JsonWriter& json, const fb::Op& op);
 
 }  // namespace kbundle
 

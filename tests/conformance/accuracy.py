@@ -74,7 +74,7 @@ def cases(description):
 def run(bundle_path, device, references):
     """(op, dtype, problem, what is special, error in tolerances, sentence) of every case."""
     bundle = capi.Bundle(bundle_path)
-    description = bundle.describe(with_variants=False)
+    description = bundle.describe(whole=False)
     reference = runner.load_reference("softmax", references)
     for seed, (op, dtype, problem, special, offset, change) in enumerate(cases(description)):
         inferred = bundle.infer(problem, device.kind)

@@ -185,14 +185,14 @@ class Bundle:
         LIB.kb_bundle_release(self.handle)
         self.handle = None
 
-    def describe(self, op=None, with_variants=True):
+    def describe(self, op=None, whole=True):
         out = ctypes.c_void_p()
-        check(LIB.kb_bundle_describe(self.handle, op and op.encode(), int(with_variants), ctypes.byref(out)))
+        check(LIB.kb_bundle_describe(self.handle, op and op.encode(), int(whole), ctypes.byref(out)))
         return json.loads(take_string(out))
 
     def listed(self, op=None):
         """The Problems that the manifest lists, of one op or of all."""
-        for row in self.describe(op, with_variants=False)["ops"]:
+        for row in self.describe(op)["ops"]:
             for given in row["problems"]:
                 operands = [(o["dtype"], tuple(o["dims"])) if o["present"] else None for o in given["operands"]]
                 yield Problem(row["name"], operands, given["attributes"])

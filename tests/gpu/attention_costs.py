@@ -38,7 +38,7 @@ def host_cost(report):
     handle = cudnn.handle()
     cudnn.check("cudnnSetStream", handle, cuda.stream)
     for op in (FORWARD, BACKWARD):
-        [description] = bundle.describe(op, with_variants=False)["ops"]
+        [description] = bundle.describe(op, whole=False)["ops"]
         problem, operands, variant = next(p for p in problems(bundle, op) if p[1][0][1] == SHAPE and p[0].attributes.get("mask") == "causal")
         inferred = bundle.infer(problem, capi.CUDA)["results"]
         given = [devices.Buffer(cuda, *o) if o else None for o in operands]

@@ -37,7 +37,7 @@ def main():
     mask = devices.Buffer(cuda, "u8", (SHAPE[0], 1) + SHAPE[2:])
     mask.put(np.random.default_rng(9).random(mask.dims) < 0.3)
     copy, rows = reference_tbps(report, cuda), []
-    for op in bundle.describe(with_variants=False)["ops"]:
+    for op in bundle.describe(whole=False)["ops"]:
         name = op["name"].split(".")[1]
         if name not in BARS:
             continue

@@ -66,7 +66,7 @@ class NotOffered(Exception):
 class Products:
     def __init__(self, device, bundle, reference):
         self.device, self.bundle, self.reference = device, bundle, reference
-        [self.op] = bundle.describe("matmul.matmul", with_variants=False)["ops"]
+        [self.op] = bundle.describe("matmul.matmul", whole=False)["ops"]
         self.variants, self.padded, self.unsteady = set(), 0, []
 
     def problem(self, types, arrays, attributes):

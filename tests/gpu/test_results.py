@@ -29,5 +29,5 @@ def test_sections_of_another_bundle_are_marked_stale():
 
 def test_a_bundle_is_named_by_its_content_id(tmp_path):
     assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
-    assert run.bundle_id(BUNDLE) == capi.Bundle(BUNDLE).describe(with_variants=False)["content_id"]
+    assert run.bundle_id(BUNDLE) == capi.Bundle(BUNDLE).describe(whole=False)["content_id"]
     assert run.bundle_id(tmp_path / "none.kb") is None

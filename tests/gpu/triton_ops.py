@@ -159,7 +159,7 @@ def numbers(report, cuda, bundle):
     import numpy as np
     from conformance import accuracy, capi, compare, runner
     reference, worst, launches = runner.load_reference("softmax", [ROOT / "kernels"]), {}, 0
-    described = {op["name"]: op for op in bundle.describe(with_variants=False)["ops"]}
+    described = {op["name"]: op for op in bundle.describe(whole=False)["ops"]}
     for name, dtype, columns in itertools.product(sorted({s[0] for s in SHAPES}), ("f32", "f16", "bf16"),
                                               (512, 1040, 2064)):
         op = described[f"softmax.{name}"]

@@ -31,6 +31,14 @@ def test_a_bundle_describes_its_ops(probe):
     assert {variant.target for variant in op.variants} >= {"x86-64-v2", "x86-64-v3", "x86-64-v4"}
 
 
+def test_opening_reads_nothing_that_is_long_and_rarely_wanted(kernels):
+    [described] = kernels._describe("softmax.scaled_forward", whole=False)["ops"]
+    assert not {"problems", "variants"} & set(described)
+    op = kernels.op("softmax.scaled_forward")
+    assert not {"problems", "variants"} & set(vars(op))
+    assert len(op.problems) > 10 and all(problem.operands[0]["present"] for problem in op.problems)
+
+
 def test_the_same_file_again_is_the_same_bundle(probe, probe_path, tmp_path):
     assert kbundle.open(probe_path) is probe
     copy = tmp_path / "copy.kb"

@@ -73,14 +73,13 @@ kb_error* kb_bundle_verify(const kb_bundle* bundle) {
   });
 }
 
-kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t with_variants,
-                             char** json) {
+kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t whole, char** json) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
     KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
     KB_ASSIGN_OR_RETURN(
         std::string text,
-        kbundle::DescribeJson(*bundle->bundle, op == nullptr ? "" : op, with_variants != 0));
+        kbundle::DescribeJson(*bundle->bundle, op == nullptr ? "" : op, whole != 0));
     return kbundle::ReturnText(text, json);
   });
 }

@@ -35,7 +35,7 @@ class Bundle:
     def __init__(self, handle, name=None, path=None):
         """Takes over a kb_bundle. name: what it is open as; path: where the file was when it was opened."""
         self._handle = _Handle(handle)
-        described = self._describe(None, with_variants=False)
+        described = self._describe(None, whole=False)
         self.name = described["name"] if name is None else name
         self.path = described["path"]
         self.content_id = described["content_id"]
@@ -63,7 +63,7 @@ class Bundle:
         """The op of that name; NOT_FOUND says which names are near."""
         found = self._by_name.get(name)
         if found is None:
-            self._describe(name, with_variants=False)  # raises, naming the nearest
+            self._describe(name, whole=False)  # raises, naming the nearest
             raise Error("INTERNAL", "op %r appeared in bundle %r after it was opened" % (name, self.name))
         return found
 
@@ -123,9 +123,9 @@ class Bundle:
         spec = c_spec(operands, attributes)
         return call_json(library().kb_infer, self._live, text(op, "op"), ctypes.byref(spec), kind)
 
-    def _describe(self, op, with_variants):
+    def _describe(self, op, whole):
         return call_json(library().kb_bundle_describe, self._live,
-                         None if op is None else text(op, "op"), 1 if with_variants else 0)
+                         None if op is None else text(op, "op"), 1 if whole else 0)
 
     @property
     def _live(self):

@@ -2,19 +2,17 @@
 
 from types import SimpleNamespace
 
-_LISTS = ("types", "operands", "results", "attributes", "tolerances", "problems")
+_LISTS = ("types", "operands", "results", "attributes", "tolerances")
 
 
 class Op:
     """What an op computes and how it is called: name, summary, interface (hash), vmap (rule), and lists of
-    operands, results, attributes, types, tolerances and problems, each with named fields (kb_bundle_describe in
+    operands, results, attributes, types and tolerances, each with named fields (kb_bundle_describe in
     kbundle_c.h names them). Belongs to a bundle; immutable; safe from any thread."""
 
     def __init__(self, bundle, description):
         self._bundle = bundle
         for key, value in description.items():
-            if key == "variants":
-                continue
             if key in _LISTS:
                 value = [SimpleNamespace(**entry) for entry in value]
             setattr(self, key, value)
@@ -22,8 +20,16 @@ class Op:
     @property
     def variants(self):
         """The ways this op can be computed, all targets, in manifest order."""
-        described = self._bundle._describe(self.name, with_variants=True)["ops"][0]
-        return [SimpleNamespace(**entry) for entry in described["variants"]]
+        return self._entries("variants")
+
+    @property
+    def problems(self):
+        """The problems that the manifest lists, and those of `kbundle build --problems`."""
+        return self._entries("problems")
+
+    def _entries(self, key):  # many, and rarely wanted: not read when the bundle is opened
+        [described] = self._bundle._describe(self.name, whole=True)["ops"]
+        return [SimpleNamespace(**entry) for entry in described[key]]
 
     def __copy__(self):
         return self

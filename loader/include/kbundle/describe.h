@@ -18,7 +18,7 @@ namespace kbundle {
 // The shape of kb_bundle_describe. `op` empty: every op; else only that one (kNotFound names the
 // nearest). Beyond the documented keys a variant has "kernels": one row per step with "symbol"
 // (text, or null for a memset or copy), "blob" (-1), "registers", "spill_bytes", "static_shared".
-Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool with_variants);
+Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool whole);
 
 // The shape of kb_explain. "target" is the device's name. When no variant can be launched, which is
 // no error here, "chosen", "choice" and "workspace_bytes" are null and "error" says why.

@@ -115,10 +115,10 @@ KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
  *   "variants":[{"id","target","template","provider","rank","ran_on":[..],"registers","blob",
  *    "types":{},"tunables":{}}]}],
  *  "blobs":[{"sha256","format","offset","stored_bytes","bytes","base":index or -1}]}
- * With op != NULL only that op's entry is in "ops". with_variants = 0 leaves "variants" and "blobs"
- * out. */
-KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op,
-                                       int32_t with_variants, char** json);
+ * With op != NULL only that op's entry is in "ops". whole = 0 leaves "problems", "variants"
+ * and "blobs" out, which are nearly all of the text. */
+KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t whole,
+                                       char** json);
 
 /* What a framework needs when it traces a call. JSON: {"interface":"16 hex",
  *  "results":[{"present","dtype","dims"}],"workspace_bytes": for the device kind, maximum over the
