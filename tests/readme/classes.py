@@ -1,9 +1,26 @@
-"""How each command of the pages is held to work: the first class whose pattern it matches.
+"""How each command and each block of the pages is held to work: the first class that it fits.
 
-Each class has a check in test_commands.py. A command that matches none fails there, so that none slips in unchecked.
+Each class of commands has a check in test_commands.py, each class of blocks where BLOCKS says. What fits none fails a test, so that nothing
+slips in unchecked.
 """
 
 import re
+
+import pages
+
+# Class, the test that holds it, and which blocks are of it: page, language, name, text, as patterns that must fit whole ("" of none).
+BLOCKS = (
+    ("library", "test_readme.py", (r"README\.md", r"\w+", r".+", r".*")),
+    ("library", "test_authoring.py", (r"builder/AUTHORING\.md", r"\w+", r".+", r".*")),
+    ("commands", "test_commands.py", (r".*", r"(sh)?", r"", rf"({'|'.join(map(re.escape, pages.PROGRAMS))}).*")),
+    ("python", "test_python_blocks.py", (r"README\.md", r"python", r"", r".*")),
+    ("list", "test_python_blocks.py", (r"README\.md", r"", r"", r"b = kbundle\.open.*")),
+    ("tree", "test_blocks.py", (r"CONTRIBUTING\.md", r"", r"", r"schemas/ .*")),
+    ("framed", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"toml", r"", r".*")),
+    ("header", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"cpp", r"", r"struct ScoreArgs .*")),
+    ("kernel", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"cpp", r"", r'#include "kbundle/host_kernel\.h".*')),
+    ("reference", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"python", r"", r".*")),
+)
 
 CLASSES = (
     # Needs no device, and its answer about this tree belongs to scripts/check: run, and understood (0 or 1).
@@ -22,13 +39,25 @@ CLASSES = (
     ("script", r"scripts/(gpu_check|fresh|fuzz|soak)\b"),
     # Takes minutes of a quiet machine: must be there and compile.
     ("program", r"\.venv/bin/python scripts/\w+\.py$"),
+    # Fetches packages: they must be those that this environment has.
+    ("install", r"python -m pip install "),
     # A file or package that is named, not a command.
     ("file", r"scripts/[\w./-]+$"),
 )
 
 
+def block_class_of(block):
+    for name, _, patterns in BLOCKS:
+        parts = (block.page, block.language, block.name or "", block.text)
+        if all(re.fullmatch(pattern, part, re.S) for pattern, part in zip(patterns, parts)):
+            return name
+    return None
+
+
 def class_of(said):
     """A mention of kbundle in a sentence is checked for its words; everything else by the list."""
+    if said.page == "builder/AUTHORING.md" and said.whole:
+        return "road"  # test_authoring.py runs them together
     if not said.whole and re.match(r"(build/release/)?kbundle ", said.text):
         return "mention"
     for name, pattern in CLASSES:

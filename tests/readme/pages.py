@@ -5,8 +5,9 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NAMES = ("README.md", "CONTRIBUTING.md", "builder/MANIFEST.md")
+NAMES = ("README.md", "CONTRIBUTING.md", "builder/MANIFEST.md", "builder/AUTHORING.md")
 FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
+HEADING = re.compile(r"^## (.*)$", re.M)
 SPAN = re.compile(r"`([^`\n]+)`")
 PROGRAMS = ("kbundle ", "scripts/", "cmake ", "ctest ", "build/release/kbundle ", "build/release/tests/", ".venv/bin/python ", "python ",
             "pip ", "apt ")
@@ -19,6 +20,7 @@ class Block:
     language: str
     name: str
     text: str
+    place: str  # the section's heading and the block's number there, as "a_variant_2"
 
     def __str__(self):
         return f"{self.page}:{self.line}"
@@ -41,8 +43,13 @@ def text_of(page):
 
 
 def blocks(page):
-    text = text_of(page)
-    return [Block(page, text.count("\n", 0, m.start()) + 1, *m.groups()) for m in FENCE.finditer(text)]
+    text, found, last = text_of(page), [], (None, 0)
+    for m in FENCE.finditer(text):
+        section = (HEADING.findall(text[:m.start()]) or ["top"])[-1]
+        last = (section, last[1] + 1 if section == last[0] else 1)
+        place = f"{re.sub(r'[^a-z]+', '_', section.lower())}_{last[1]}"
+        found.append(Block(page, text.count("\n", 0, m.start()) + 1, *m.groups(), place))
+    return found
 
 
 def commands_in(block):

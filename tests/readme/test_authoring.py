@@ -15,6 +15,7 @@ def test_the_authors_road_ends_in_a_proof(tmp_path, command):
     for _, name, text in blocks:
         if name:
             (tmp_path / name).write_text(text)
+    assert {p.name for p in tmp_path.iterdir()} == {"gain.toml", "gain.cu", "gain_host.cc", "reference.py", "use_gain.py"}
     [road] = [text for language, _, text in blocks if language == "sh"]
     folders = [str(pathlib.Path(command).parent), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     env = dict(os.environ, PATH=os.pathsep.join(folders), KBUNDLE_PYTHON=sys.executable, PYTHONPATH=str(ROOT / "ffi/python"),

@@ -1,4 +1,4 @@
-"""Promise: every command that README.md, CONTRIBUTING.md and builder/MANIFEST.md show works as it stands (classes.py says how each is held)."""
+"""Promise: every command that the four pages (pages.NAMES) show works as it stands (classes.py says how each is held)."""
 
 import json
 import os
@@ -107,6 +107,19 @@ def test_the_two_commands_are_what_continuous_integration_runs_in_this_order():
 @pytest.mark.parametrize("one", of("step"), ids=str)
 def test_steps_of_the_check_are_there_with_these_words(one):
     assert one.text in (ROOT / "scripts/check").read_text()
+
+
+def test_the_commands_of_the_authors_page_are_its_road_which_is_run_whole():
+    [road] = [block for block in pages.blocks("builder/AUTHORING.md") if block.language == "sh"]
+    assert of("road") == list(pages.commands_in(road))
+
+
+@pytest.mark.parametrize("one", of("install"), ids=str)
+def test_packages_that_are_installed_are_what_the_references_need(one, desk):
+    packages = one.text.split(" install ")[1].split()
+    done = desk(f"python -c 'import {', '.join(packages)}'")
+    assert done.returncode == 0, done.stderr
+    assert " ".join(packages) in (ROOT / "builder/src/tune_reference.py").read_text()
 
 
 def lines_of(*words):

@@ -1,0 +1,1 @@
+// For families that are read and not compiled.

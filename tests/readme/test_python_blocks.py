@@ -1,0 +1,85 @@
+"""Promise: README.md's Python runs as it stands, without a GPU: its blocks without a file name in the page's order in one process, its list
+line by line."""
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import pages  # noqa: E402
+from classes import block_class_of  # noqa: E402
+
+ROOT = pages.ROOT
+IMPORTS = "import kbundle, kbundle.jax as kbj\n"
+# What the page leaves to the reader: arrays ..
+ARRAYS = """
+import jax, jax.numpy as jnp
+normal = lambda *shape: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
+x, scale = normal(64, 64), 0.125
+w, bias = normal(64, 128), normal(128)
+q, k, v = (normal(2, 32, 4, 16) for _ in range(3))
+qkv = normal(2, 32, 3, 4, 16)
+tokens, num_out_tokens = normal(8, 64), 16
+routing_map = jnp.arange(4) < jnp.full((8, 1), 2)
+"""
+# .. and what the list speaks of in general.
+NAMES = """
+op, path = "softmax.scaled_forward", "kernels.kb"
+variant = kbundle.open("kernels.kb").explain(op, x, scale=0.5)["chosen"]
+operands, attributes = (x,), {"scale": 0.5}
+step, args = lambda x: kbj.scaled_softmax(x, 0.5), (x,)
+f = jax.jit(step)
+export = lambda f, **named: jax.export.export(f, **named)(x)
+"""
+FILLED = {'"family.op"': '"softmax.scaled_forward"'}
+
+
+def of(kind):
+    return [block for block in pages.blocks("README.md") if block_class_of(block) == kind]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("python")
+    (folder / "build").mkdir()
+    for name in ("build/kernels.kb", "kernels.kb"):
+        (folder / name).symlink_to(ROOT / "build/kernels.kb")
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "ffi/python"), JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
+
+    def run(text):
+        done = subprocess.run([sys.executable, "-c", text], cwd=folder, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+def test_the_blocks_run_in_the_order_of_the_page(run):
+    blocks = of("python")
+    assert blocks[0].text.startswith(IMPORTS)
+    after = 'assert y.dtype == x.dtype and jnp.isfinite(y).all(), "of the block above"\n'
+    run(ARRAYS + after.join(block.text for block in blocks) + after)
+
+
+def lines_of(block):
+    """(code, the code that its explanation quotes): they stand two or more spaces apart."""
+    for line in block.text.splitlines():
+        code, *words = re.split(r"\s{2,}", line, maxsplit=1)
+        yield code, re.findall(r"`([^`]+)`", " ".join(words))
+
+
+def test_every_line_of_the_list_runs(run):
+    [block] = of("list")
+    lines, quotes = [], []
+    for code, quoted in lines_of(block):
+        for general, real in FILLED.items():
+            code = code.replace(general, real)
+        compile(code, str(block), "exec")
+        lines.append(code)
+        quotes += [one + " pass" if one.endswith(":") else one for one in quoted]
+    run("\n".join([IMPORTS, ARRAYS, NAMES, *lines, *quotes]))
