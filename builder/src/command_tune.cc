@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "command_tune_check.h"
 #include "tune_progress.h"
 
 namespace kbundle::builder {
@@ -88,7 +89,37 @@ void PrintSummary(const Terminal& terminal, const TuneReport& report) {
 
 }  // namespace
 
+int TuneCommand::CheckRecords(const Terminal& terminal) const {
+  TuneCheckCommand command;
+  const SpaceOptions& space = options.space;
+  command.options = {space.paths,
+                     target,
+                     space.cache_dir,
+                     space.jobs,
+                     space.op,
+                     options.problems_file,
+                     options.reference.python};
+  command.json = json;
+  return command.Run(terminal);
+}
+
+std::string TuneCommand::Misuse() const {
+  if (target.empty()) return "--target is required";
+  if (options.held_out && options.out.empty()) {
+    return "--held-out needs --out FOLDER: records beside a manifest are of problems that were "
+           "tuned";
+  }
+  if (options.revalidate && (options.held_out || !options.out.empty() || !options.only.empty() ||
+                             !options.problem.empty() || !options.problems_file.empty())) {
+    return "--revalidate works on the records beside the manifests; leave out --problem, "
+           "--problems, --held-out, --only and --out";
+  }
+  return "";
+}
+
 int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) const {
+  if (check) return CheckRecords(terminal);
+  if (const std::string misuse = Misuse(); !misuse.empty()) return terminal.Usage("tune", misuse);
   TuneOptions wanted = options;
   wanted.space.target = target;
   if (!budget.empty()) {

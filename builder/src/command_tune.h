@@ -1,4 +1,4 @@
-// `kbundle tune`.
+// `kbundle tune`, of which `--check` is command_tune_check.h.
 #ifndef KBUNDLE_BUILDER_COMMAND_TUNE_H_
 #define KBUNDLE_BUILDER_COMMAND_TUNE_H_
 
@@ -12,6 +12,7 @@ namespace kbundle::builder {
 
 struct TuneCommand {
   TuneOptions options;
+  bool check = false;  // measure nothing: look at the records
   std::string target;
   std::string budget;          // "10m"
   double candidate_limit = 0;  // seconds; 0: the default
@@ -20,7 +21,13 @@ struct TuneCommand {
   bool json = false;
 
   // Exit 1: with --only, a candidate failed; else a problem that ends without a right candidate.
+  // Exit 2: options that do not go together.
   int Run(const Terminal& terminal, const std::atomic<bool>& cancel) const;
+
+ private:
+  int CheckRecords(const Terminal& terminal) const;
+  // What is wrong with the options; "" when they go together.
+  std::string Misuse() const;
 };
 
 }  // namespace kbundle::builder

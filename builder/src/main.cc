@@ -20,7 +20,6 @@
 #include "command_profile.h"
 #include "command_test.h"
 #include "command_tune.h"
-#include "command_tune_check.h"
 #include "command_verify.h"
 #include "environment_text.h"
 #include "misspelled.h"
@@ -36,6 +35,11 @@ constexpr char kAbout[] =
     "kbundle builds GPU and CPU kernels once and ships them as one file.\n"
     "Exit codes: 0 fine, 1 the answer is no or the job failed, 2 usage, 3 something is missing on\n"
     "this machine (compiler, driver), 130 interrupted.";
+
+// Of `tune` and `test`, whose children take the same one.
+constexpr char kPythonText[] =
+    "Python with numpy and ml_dtypes, for the references, and with Triton where a variant needs it "
+    "[$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]";
 
 std::atomic<bool> cancelled{false};
 
@@ -73,7 +77,6 @@ struct Verbs {
   AlgorithmsCommand algorithms;
   TestCommand test;
   TuneCommand tune;
-  bool check_tuning = false;
 };
 
 CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
@@ -217,8 +220,7 @@ void AddAlgorithms(CLI::App& app, AlgorithmsCommand& command) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
 }
 
-void AddTune(CLI::App& app, Verbs& verbs) {
-  TuneCommand& command = verbs.tune;
+void AddTune(CLI::App& app, TuneCommand& command) {
   CLI::App& verb = AddVerb(app, "tune", "Measure the variants of op families on this machine",
                            "kbundle tune kernels --target sm_90a --budget 10m");
   verb.footer(verb.get_footer() + "\n\n" + kProtocolText);
@@ -226,7 +228,7 @@ void AddTune(CLI::App& app, Verbs& verbs) {
   verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
       ->required();
   verb.add_option("-t,--target", command.target, "sm_90a (of this machine's GPU), or host");
-  verb.add_flag("--check", verbs.check_tuning,
+  verb.add_flag("--check", command.check,
                 "Measure nothing: say which problems have no record, and which records are stale");
   verb.add_option("--op", options.space.op, "Only this op, family.op");
   verb.add_option("--problems", options.problems_file,
@@ -242,9 +244,7 @@ void AddTune(CLI::App& app, Verbs& verbs) {
                 "records that hold");
   verb.add_flag("--resume", options.resume, "Go on where a tune ended or was killed");
   verb.add_option("--out", options.out, "Folder of records [tuning/ beside each manifest]");
-  verb.add_option("--python", options.reference.python,
-                  "Python with numpy and ml_dtypes, for the references "
-                  "[$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]");
+  verb.add_option("--python", options.reference.python, kPythonText);
   verb.add_option("--seed", options.reference.seed, "Of inputs and order [1]");
   verb.add_option("--candidate-limit", command.candidate_limit,
                   "Seconds that a candidate may take to answer [30]");
@@ -279,8 +279,7 @@ void AddTest(CLI::App& app, TestCommand& command) {
   verb.add_option("--op", space.op, "Only this op, family.op; nothing is noted");
   verb.add_option("--only", command.options.choice.only, "Only this variant; nothing is noted")
       ->allow_extra_args(false);
-  verb.add_option("--python", command.options.reference.python,
-                  "Python with numpy and ml_dtypes [$KBUNDLE_PYTHON, .venv, python3]");
+  verb.add_option("--python", command.options.reference.python, kPythonText);
   verb.add_option("--seed", command.seed, "Of the inputs [another each time]");
   verb.add_option("--candidate-limit", command.candidate_limit,
                   "Seconds that a variant may take to answer [30]");
@@ -292,42 +291,11 @@ void AddTest(CLI::App& app, TestCommand& command) {
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
-int RunTune(const Verbs& verbs, const Terminal& terminal) {
-  const TuneCommand& tune = verbs.tune;
-  if (!verbs.check_tuning) {
-    if (tune.target.empty()) return terminal.Usage("tune", "--target is required");
-    if (tune.options.held_out && tune.options.out.empty()) {
-      return terminal.Usage("tune",
-                            "--held-out needs --out FOLDER: records beside a manifest "
-                            "are of problems that were tuned");
-    }
-    const TuneOptions& options = tune.options;
-    if (options.revalidate && (options.held_out || !options.out.empty() || !options.only.empty() ||
-                               !options.problem.empty() || !options.problems_file.empty())) {
-      return terminal.Usage("tune",
-                            "--revalidate works on the records beside the manifests; leave out "
-                            "--problem, --problems, --held-out, --only and --out");
-    }
-    return tune.Run(terminal, cancelled);
-  }
-  TuneCheckCommand check;
-  const SpaceOptions& space = tune.options.space;
-  check.options = {space.paths,
-                   tune.target,
-                   space.cache_dir,
-                   space.jobs,
-                   space.op,
-                   tune.options.problems_file,
-                   tune.options.reference.python};
-  check.json = tune.json;
-  return check.Run(terminal);
-}
-
 int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
   const std::string verb = app.get_subcommands().front()->get_name();
   CatchSignals(verb == "build" || verb == "tune" || verb == "test");
   if (verb == "build") return verbs.build.Run(terminal, cancelled);
-  if (verb == "tune") return RunTune(verbs, terminal);
+  if (verb == "tune") return verbs.tune.Run(terminal, cancelled);
   if (verb == "test") return verbs.test.Run(terminal, cancelled);
   if (verb == "inspect") return verbs.inspect.Run(terminal);
   if (verb == "verify") return verbs.verify.Run(terminal);
@@ -370,7 +338,7 @@ int Main(int argc, char** argv) {
   AddReaders(app, verbs);
   AddMachine(app, verbs);
   AddAlgorithms(app, verbs.algorithms);
-  AddTune(app, verbs);
+  AddTune(app, verbs.tune);
   AddTest(app, verbs.test);
   const std::vector<std::string> words(argv + 1, argv + argc);
   const Terminal terminal(std::find(words.begin(), words.end(), "--json") != words.end());

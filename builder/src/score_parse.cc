@@ -1,4 +1,4 @@
-// Text to graph in one pass: a subexpression is typed and made a node as soon as it is read.
+// Tokens to graph in one pass: a subexpression is typed and made a node as soon as it is read.
 #include <algorithm>
 #include <cfloat>
 #include <charconv>
@@ -8,6 +8,7 @@
 #include "fmt/ranges.h"
 #include "kbundle/nearest.h"
 #include "score_expression.h"
+#include "score_token.h"
 
 namespace kbundle::builder {
 namespace {
@@ -30,9 +31,6 @@ constexpr Binary kBinary[] = {
     {"<", 3, ScoreOp::kLt},  {">", 3, ScoreOp::kGt},   {"+", 4, ScoreOp::kAdd},
     {"-", 4, ScoreOp::kSub}, {"*", 5, ScoreOp::kMul},  {"/", 5, ScoreOp::kDiv}};
 constexpr int kComparison = 3;
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsNameStart(char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // A subexpression: its node, its type, its place in the text.
 struct Part {
@@ -95,44 +93,12 @@ class ScoreParser {
                      kMaxScoreNodes));
   }
 
-  // A number with fraction and exponent; whatever letters and digits follow belong to it.
-  size_t NumberEnd(size_t i) const {
-    auto at = [this](size_t j) { return j < text_.size() ? text_[j] : '\0'; };
-    for (;; ++i) {
-      bool exponent = (at(i) == 'e' || at(i) == 'E') && (at(i + 1) == '-' || at(i + 1) == '+') &&
-                      IsDigit(at(i + 2));
-      if (exponent) ++i;
-      if (!exponent && !IsDigit(at(i)) && !IsNameStart(at(i)) && at(i) != '.') return i;
-    }
-  }
-
   void Next() {
-    size_t i = token_.end;
-    while (i < text_.size() && std::string_view(" \t\n\r").find(text_[i]) != std::string::npos) ++i;
-    token_ = Token();
-    token_.begin = token_.end = static_cast<int>(i);
-    if (i == text_.size()) return;
-    size_t end = i + 1;
-    if (IsDigit(text_[i]) || (text_[i] == '.' && i + 1 < text_.size() && IsDigit(text_[i + 1]))) {
-      token_.kind = Token::Kind::kNumber;
-      end = NumberEnd(i);
-    } else if (IsNameStart(text_[i])) {
-      token_.kind = Token::Kind::kName;
-      while (end < text_.size() && (IsNameStart(text_[end]) || IsDigit(text_[end]))) ++end;
-    } else {
-      token_.kind = Token::Kind::kPunctuation;
-      if (i + 1 < text_.size()) {
-        const std::string_view two = text_.substr(i, 2);
-        for (const Binary& binary : kBinary) end = binary.text == two ? i + 2 : end;
-      }
-      if (end == i + 1 && std::string_view("+-*/<>!()[],=").find(text_[i]) == std::string::npos) {
-        Fail(static_cast<int>(i), static_cast<int>(i + 1), "no token begins like this",
-             "score modifiers hold names, numbers, + - * / == != < <= > >= && || !, [..] and "
-             "parentheses");
-      }
-    }
-    token_.text = text_.substr(i, end - i);
-    token_.end = static_cast<int>(end);
+    token_ = NextScoreToken(text_, static_cast<size_t>(token_.end));
+    if (token_.kind != Token::Kind::kText) return;
+    Fail(token_.begin, token_.end, "no token begins like this",
+         "score modifiers hold names, numbers, + - * / == != < <= > >= && || !, [..] and "
+         "parentheses");
   }
 
   bool Accept(std::string_view punctuation) {
