@@ -9,24 +9,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "kbundle/file_descriptor.h"
+
 namespace kbundle::builder {
-namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-}  // namespace
 
 Status SystemError(std::string_view doing, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", doing, path, std::strerror(error));
@@ -52,8 +37,8 @@ Status SystemError(std::string_view doing, const std::string& path, int error) {
 }
 
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
-  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return SystemError("opening", path, errno);
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.ok()) return SystemError("opening", path, errno);
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError("reading", path, errno);
   if (S_ISDIR(info.st_mode)) return SystemError("reading", path, EISDIR);
@@ -96,10 +81,10 @@ Status CheckReplaceable(const std::string& path) {
 
 Status CheckOutput(const std::string& path, std::string_view begins, std::string_view kind) {
   KB_RETURN_IF_ERROR(CheckReplaceable(path));
-  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0 && errno == ENOENT) return Status();
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.ok() && errno == ENOENT) return Status();
   std::string head(begins.size(), '\0');
-  const ssize_t n = file.get() < 0 ? -1 : read(file.get(), head.data(), head.size());
+  const ssize_t n = file.ok() ? read(file.get(), head.data(), head.size()) : -1;
   if (n == 0) return Status();
   if (n == static_cast<ssize_t>(begins.size()) && head == begins) return Status();
   return FailedPrecondition(fmt::format(

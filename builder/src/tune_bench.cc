@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kbundle/bundle_generated.h"
+#include "kbundle/file_descriptor.h"
 
 namespace kbundle::builder {
 namespace {
@@ -26,19 +27,17 @@ char* Bytes(void* address) { return static_cast<char*>(address); }
 }  // namespace
 
 Result<MappedFile> MappedFile::Open(const std::string& path, int64_t bytes) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const FileDescriptor source(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
-  if (fd < 0 || fstat(fd, &status) != 0) {
-    if (fd >= 0) close(fd);
+  if (!source.ok() || fstat(source.get(), &status) != 0) {
     return Internal(fmt::format("{}: {}", path, std::strerror(errno)));
   }
   MappedFile file;
   file.bytes_ = static_cast<size_t>(bytes);
   if (status.st_size == bytes && bytes > 0) {
-    file.data_ = mmap(nullptr, file.bytes_, PROT_READ, MAP_SHARED, fd, 0);
+    file.data_ = mmap(nullptr, file.bytes_, PROT_READ, MAP_SHARED, source.get(), 0);
     if (file.data_ == MAP_FAILED) file.data_ = nullptr;
   }
-  close(fd);
   if (status.st_size != bytes) {
     return Internal(fmt::format("{}: {} bytes, {} expected", path, status.st_size, bytes));
   }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kbundle/file_descriptor.h"
 #include "mapped_image.h"
 
 #ifndef MFD_EXEC
@@ -28,20 +29,6 @@ struct KernelParameters {
   uint32_t sizes[];  // NOLINT: a C array of `count`
 };
 constexpr char kParametersSuffix[] = "_kb_params";
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Status SystemError(const std::string& what, const char* call) {
   return Unavailable(fmt::format("loading {}: {}: {}", what, call, std::strerror(errno)));
@@ -90,7 +77,7 @@ Result<HostObject::Library> HostObject::LoadFromMemory(std::span<const uint8_t> 
   int fd = memfd_create("kbundle", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
   if (fd < 0 && errno == EINVAL) fd = memfd_create("kbundle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return SystemError(what, "memfd_create");
-  const Descriptor descriptor(fd);
+  const FileDescriptor descriptor(fd);
   KB_RETURN_IF_ERROR(WriteAll(fd, image, what));
   const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
   if (fcntl(fd, F_ADD_SEALS, seals) != 0) return SystemError(what, "sealing");
@@ -101,8 +88,8 @@ Result<HostObject::Library> HostObject::LoadFromMemory(std::span<const uint8_t> 
 Result<HostObject::Library> HostObject::LoadFromFile(std::span<const uint8_t> image,
                                                      const std::string& what) {
   char path[] = "/tmp/kbundle-XXXXXX";
-  const Descriptor descriptor(mkostemp(path, O_CLOEXEC));
-  if (descriptor.get() < 0) return SystemError(what, "creating a temporary file in /tmp");
+  const FileDescriptor descriptor(mkostemp(path, O_CLOEXEC));
+  if (!descriptor.ok()) return SystemError(what, "creating a temporary file in /tmp");
   const std::unique_ptr<char, int (*)(const char*)> at_end(path, &unlink);
   KB_RETURN_IF_ERROR(WriteAll(descriptor.get(), image, what));
   return Open(path, image, what);
