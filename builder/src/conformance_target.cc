@@ -20,7 +20,9 @@ ConformanceTarget::~ConformanceTarget() = default;
 
 Status ConformanceTarget::Run() {
   KB_RETURN_IF_ERROR(OpenSpace());
-  KB_RETURN_IF_ERROR(StartMeasuring());
+  KB_RETURN_IF_ERROR(FindDevice());  // before the problems, which take minutes for many algorithms
+  KB_RETURN_IF_ERROR(FindProblems());
+  KB_RETURN_IF_ERROR(StartCompiling());
   for (size_t i = 0; i < wanted_.size(); ++i) {
     if (cancel_) return Cancelled("stopped; nothing was written");
     reporter_.Progress(i, wanted_.size(), wanted_[i]->problem.ToString() + " on " + target_);
@@ -42,6 +44,22 @@ Status ConformanceTarget::OpenSpace() {
   if (space_->passed_over() > 0) {
     warnings_.push_back(PassedOver(space_->passed_over(), options.add));
   }
+  return Status();
+}
+
+Status ConformanceTarget::FindDevice() {
+  MeasurerOptions options = options_.measurer;
+  options.cuda = cuda_;
+  options.rotate = false;
+  measurer_ = std::make_unique<ChildMeasurer>(options, wanted_, &space_->outline());
+  KB_ASSIGN_OR_RETURN(const nlohmann::json facts, measurer_->Facts());
+  KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
+  if (cuda_) KB_RETURN_IF_ERROR(CheckGpu(target, facts));
+  device_ = facts.value("name", "");
+  return Status();
+}
+
+Status ConformanceTarget::FindProblems() {
   KB_ASSIGN_OR_RETURN(problems_, ProblemsToTest(*space_, options_.choice));
   outcomes_.resize(space_->work().variants.size());
   for (uint32_t use = 0; use < outcomes_.size(); ++use) {
@@ -53,15 +71,7 @@ Status ConformanceTarget::OpenSpace() {
   return Status();
 }
 
-Status ConformanceTarget::StartMeasuring() {
-  MeasurerOptions options = options_.measurer;
-  options.cuda = cuda_;
-  options.rotate = false;
-  measurer_ = std::make_unique<ChildMeasurer>(options, wanted_, &space_->outline());
-  KB_ASSIGN_OR_RETURN(const nlohmann::json facts, measurer_->Facts());
-  KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
-  if (cuda_) KB_RETURN_IF_ERROR(CheckGpu(target, facts));
-  device_ = facts.value("name", "");
+Status ConformanceTarget::StartCompiling() {
   KB_ASSIGN_OR_RETURN(references_, References::Open(options_.reference, space_->outline()));
   references_->Plan(wanted_);
   measurer_->set_references(references_.get());

@@ -33,7 +33,9 @@ class ConformanceTarget {
 
  private:
   Status OpenSpace();
-  Status StartMeasuring();
+  Status FindDevice();
+  Status FindProblems();
+  Status StartCompiling();
   Status Launch(size_t number);
   void Check(const SpaceProblem& problem, const SpaceCandidate& candidate);
   Result<std::string> BundleOf(const std::string& op);

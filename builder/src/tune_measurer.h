@@ -65,7 +65,7 @@ struct MeasurerOptions {
 
 class ChildMeasurer : public Measurer {
  public:
-  // Both outlive it.
+  // Both outlive it; `problems` may be filled until the first Load.
   ChildMeasurer(const MeasurerOptions& options, const std::vector<const SpaceProblem*>& problems,
                 const Bundle* outline);
   // Before the first Load; their plan is of the same problems, and they outlive it.

@@ -1,6 +1,7 @@
 """`kbundle test`: every variant of a family outside the tree is launched and compared; what is wrong, dies or is never launched says so."""
 
 import json
+import pathlib
 import shlex
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from cli.test_gpu_paths import driver  # noqa: F401
 from cli.tiny import write_cuda
 
+KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels"
 PYTHON = {"KBUNDLE_PYTHON": sys.executable}
 RIGHT = "y[i] = -x[i]"
 
@@ -146,3 +148,10 @@ def test_a_target_that_cannot_be_tested_here_says_why(kbundle, tiny, tmp_path, t
     path = write_cuda(tmp_path / "gpu") if target == "sm_90a" else tiny
     done = kbundle("test", path, "--target", target, env=PYTHON | {"LD_LIBRARY_PATH": str(tmp_path)})
     assert done.code == code and what in done.err
+
+
+def test_a_missing_gpu_is_told_before_anything_is_planned_or_compiled(kbundle, tmp_path):
+    """The kernels list thousands of algorithms, whose problems take minutes to choose."""
+    (tmp_path / "libcuda.so.1").touch()  # no driver, on machines that have one too
+    done = kbundle("test", KERNELS, "--target", "sm_90a", env=PYTHON | {"LD_LIBRARY_PATH": str(tmp_path)}, timeout=30)
+    assert done.code == 3 and "driver" in done.err
