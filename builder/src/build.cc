@@ -17,6 +17,7 @@
 #include "expand_targets.h"
 #include "files.h"
 #include "find_tools.h"
+#include "json_text.h"
 #include "kbundle/bundle.h"
 #include "kbundle/nearest.h"
 #include "manifest.h"
@@ -339,7 +340,7 @@ std::string BuildReport::ToJson() const {
       rows.push_back({{"unit", unit.label}, {"compile", unit.compile}});
     }
   }
-  return json.dump();
+  return JsonText(json);
 }
 
 Result<BuildReport> Build(const BuildOptions& options, Reporter& reporter,

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "json_text.h"
 #include "kbundle/target.h"
 #include "tune_progress.h"
 
@@ -69,7 +70,7 @@ int TestCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
   if (!report.ok()) return terminal.Fail(report.status());
   for (const std::string& warning : report->warnings) terminal.Warn(warning);
   if (json) {
-    terminal.Line(ToJson(*report).dump());
+    terminal.Line(JsonText(ToJson(*report)));
   } else {
     Print(terminal, *report);
   }

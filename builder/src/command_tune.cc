@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "command_tune_check.h"
+#include "json_text.h"
 #include "tune_progress.h"
 
 namespace kbundle::builder {
@@ -140,7 +141,7 @@ int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
   progress.Clear();
   if (!report.ok()) return terminal.Fail(report.status());
   if (json) {
-    terminal.Line(ToJson(*report).dump());
+    terminal.Line(JsonText(ToJson(*report)));
   } else {
     wanted.revalidate ? PrintRevalidated(terminal, *report) : PrintSummary(terminal, *report);
   }

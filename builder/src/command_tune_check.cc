@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "json_text.h"
 #include "kbundle/target.h"
 
 namespace kbundle::builder {
@@ -70,7 +71,7 @@ int TuneCheckCommand::Run(const Terminal& terminal) const {
   const bool ok =
       std::all_of(checks->begin(), checks->end(), [](const auto& check) { return check.ok(); });
   if (json) {
-    terminal.Line(ToJson(*checks, ok).dump());
+    terminal.Line(JsonText(ToJson(*checks, ok)));
   } else {
     for (const TargetCheck& check : *checks) Print(terminal, check);
     if (!ok) {

@@ -9,6 +9,7 @@
 
 #include "base64.h"
 #include "files.h"
+#include "json_text.h"
 
 namespace kbundle::builder {
 namespace {
@@ -235,7 +236,7 @@ Result<CudnnPlans> CudnnPlanner::Plan(Json request) const {
   }
   request["number"] = 1;
   request["device"] = std::move(device);
-  const std::string text = request.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = JsonText(request);
   KB_ASSIGN_OR_RETURN(CudnnPlans plans, PlanOnce(text));
   if (plans.fixed_addresses) return plans;
   KB_ASSIGN_OR_RETURN(const CudnnPlans others, PlanOnce(text));

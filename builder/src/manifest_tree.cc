@@ -7,6 +7,7 @@
 #define TOML_ENABLE_UNRELEASED_FEATURES 1  // TOML 1.1: inline tables over several lines
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_ENABLE_WINDOWS_COMPAT 0
+#include "kbundle/utf8.h"
 #include "toml++/toml.h"
 
 namespace kbundle::builder {
@@ -136,9 +137,11 @@ std::optional<Node> ParseToml(const std::string& text, Diagnostics& diagnostics)
         what.find("expected 'nan'") != what.npos || what.find("expected 'inf'") != what.npos ||
         what.find("expected 'true'") != what.npos || what.find("expected 'false'") != what.npos;
     if (word) what = "a value that is no number and neither true nor false must stand in quotes";
+    const char* note = word ? "as in range = \"N\": names and expressions are texts"
+                       : NotUtf8(text) < text.size() ? "TOML is UTF-8: save the file as that"
+                                                     : "the file is not valid TOML";
     diagnostics.Error({static_cast<int>(at.line), static_cast<int>(at.column), 1}, std::move(what),
-                      word ? "as in range = \"N\": names and expressions are texts"
-                           : "the file is not valid TOML");
+                      note);
     return std::nullopt;
   }
   return Converter(diagnostics).Convert(parsed.table());

@@ -136,6 +136,7 @@ Result<NvrtcOutput> Nvrtc::Compile(const NvrtcInput& input) const {
   for (const std::string& name : input.name_expressions) {
     const char* lowered = nullptr;
     KB_RETURN_IF_ERROR(nvrtc.Check(nvrtc.GetLoweredName(program, name.c_str(), &lowered), name));
+    if (lowered == nullptr) return Internal("NVRTC made no kernel of " + name);
     output.lowered_names.emplace_back(lowered);
   }
   const auto get_size = input.ptx ? nvrtc.GetPTXSize : nvrtc.GetCUBINSize;

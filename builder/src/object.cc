@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "elf.h"
+#include "json_text.h"
 #include "kbundle/key.h"
 
 namespace kbundle::builder {
@@ -50,8 +51,7 @@ std::string Serialize(const Object& object) {
                       {"log", object.log},
                       {"kernels", KernelsJson(object.kernels)},
                       {"reads", std::move(reads)}};
-  // A log or a path may hold bytes that are not UTF-8.
-  const std::string text = facts.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = JsonText(facts);
   return KeyWriter().Text(text).bytes() + object.code;
 }
 

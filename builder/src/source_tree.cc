@@ -135,6 +135,11 @@ class TreeScan {
       return found->second;
     }
     KB_ASSIGN_OR_RETURN(std::string text, ReadFile(path, 64 << 20));
+    // NVRTC would take what is before it for the whole.
+    if (const size_t zero = text.find('\0'); zero != std::string::npos) {
+      return InvalidArgument(fmt::format(
+          "{}: byte {} is zero, so this is no text in UTF-8: save it as that", path, zero));
+    }
     return reader_->texts_[path] = std::move(text);
   }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kbundle/json.h"
+#include "kbundle/utf8.h"
 
 namespace kbundle::builder {
 namespace {
@@ -59,8 +60,9 @@ void Write(FILE* stream, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stream);
 }
 
+// An author's file, a path and a compiler's words may hold any bytes; who reads ours decodes UTF-8.
 void WriteLine(FILE* stream, std::string_view text) {
-  Write(stream, text);
+  Write(stream, Legible(text));
   if (text.empty() || text.back() != '\n') Write(stream, "\n");
 }
 
@@ -190,7 +192,7 @@ void ProgressLine::Progress(int finished, int total, const std::string& what) {
   last_ = now;
   const size_t room = static_cast<size_t>(std::max(terminal_.width() - 1, 20));
   if (line.size() > room) line = line.substr(0, room - 3) + "...";
-  Write(stderr, "\r" + line + "\x1b[K");
+  Write(stderr, "\r" + Legible(line) + "\x1b[K");
   std::fflush(stderr);
   drawn_ = true;
 }

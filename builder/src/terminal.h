@@ -2,8 +2,8 @@
 //
 // Data goes to standard output, everything else to standard error. Colours and the moving progress
 // line appear only where the stream is a terminal, NO_COLOR is unset and TERM is not "dumb";
-// anywhere else the same words come as plain lines. A reader that goes away (EPIPE) is not an
-// error.
+// anywhere else the same words come as plain lines. Lines are UTF-8, whatever bytes they quote. A
+// reader that goes away (EPIPE) is not an error.
 #ifndef KBUNDLE_BUILDER_TERMINAL_H_
 #define KBUNDLE_BUILDER_TERMINAL_H_
 

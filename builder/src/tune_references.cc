@@ -12,6 +12,7 @@
 
 #include "choose_python.h"
 #include "files.h"
+#include "json_text.h"
 #include "kbundle/bundle_generated.h"
 #include "problem_json.h"
 #include "process.h"
@@ -176,17 +177,16 @@ std::string References::Request(size_t number) const {
       std::filesystem::absolute(std::filesystem::path(made.family->directory) /
                                 made.family->reference)
           .string();
-  return Json{{"number", number},
-              {"reference", reference},
-              {"op", problem.op_name.substr(problem.op_name.find('.') + 1)},
-              {"operands", std::move(operands)},
-              {"results", std::move(results)},
-              {"attributes", AttributesToJson(outline_, problem)},
-              {"seed", options_.seed},
-              {"memory", options_.memory_bytes},
-              {"threads", std::max(1, AvailableCpus() / 2)},
-              {"folder", folder_}}
-      .dump();
+  return JsonText({{"number", number},
+                   {"reference", reference},
+                   {"op", problem.op_name.substr(problem.op_name.find('.') + 1)},
+                   {"operands", std::move(operands)},
+                   {"results", std::move(results)},
+                   {"attributes", AttributesToJson(outline_, problem)},
+                   {"seed", options_.seed},
+                   {"memory", options_.memory_bytes},
+                   {"threads", std::max(1, AvailableCpus() / 2)},
+                   {"folder", folder_}});
 }
 
 // Gives idle children the next problems, as far as the memory goes; `wanted` gets one in any case.

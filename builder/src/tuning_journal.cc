@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "json_text.h"
 #include "tuning_protocol.h"
 #include "tuning_schedule.h"
 #include "tuning_verdict.h"
@@ -145,9 +146,7 @@ Json PublishedEvent() { return {{"event", "published"}}; }
 Json DoneEvent(int number) { return {{"event", "done"}, {"number", number}}; }
 
 // Bytes of a compiler's or a driver's message that are no UTF-8 must not end the tune.
-std::string EventLine(const Json& event) {
-  return event.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string EventLine(const Json& event) { return JsonText(event) + "\n"; }
 
 int TuningState::NumberOf(const Json& problem) const {
   for (size_t i = 0; i < problems_.size(); ++i) {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "utf8.h"
+#include "kbundle/utf8.h"
 
 namespace kbundle {
 

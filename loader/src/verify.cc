@@ -6,7 +6,7 @@
 #include "kbundle/dtype.h"
 #include "kbundle/key.h"
 #include "kbundle/target.h"
-#include "utf8.h"
+#include "kbundle/utf8.h"
 
 namespace kbundle {
 namespace {

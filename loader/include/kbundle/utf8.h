@@ -1,8 +1,10 @@
 // Text in files and messages is UTF-8.
-#ifndef KBUNDLE_LOADER_UTF8_H_
-#define KBUNDLE_LOADER_UTF8_H_
+#ifndef KBUNDLE_UTF8_H_
+#define KBUNDLE_UTF8_H_
 
+#include <algorithm>
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace kbundle {
@@ -36,6 +38,19 @@ inline size_t NotUtf8(std::string_view text) {
   return at;
 }
 
+// The text to be shown: each byte that begins no sequence, and each zero byte, of which UTF-16 is
+// full, as U+FFFD.
+inline std::string Legible(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = text[0] == '\0' ? 0 : Utf8Length(text);
+    out += length == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(0, length);
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return out;
+}
+
 }  // namespace kbundle
 
-#endif  // KBUNDLE_LOADER_UTF8_H_
+#endif  // KBUNDLE_UTF8_H_
