@@ -36,7 +36,9 @@ constexpr char kAbout[] =
     "Exit codes: 0 fine, 1 the answer is no or the job failed, 2 usage, 3 something is missing on\n"
     "this machine (compiler, driver), 130 interrupted.";
 
-// Of `tune` and `test`, whose children take the same one.
+// Of `tune` and `test`, whose children take the same ones.
+constexpr char kTargetText[] =
+    "sm_90a (of this machine's first GPU; of several, CUDA_VISIBLE_DEVICES=N chooses), or host";
 constexpr char kPythonText[] =
     "Python with numpy and ml_dtypes, for the references, and with Triton where a variant needs it "
     "[$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]";
@@ -227,7 +229,7 @@ void AddTune(CLI::App& app, TuneCommand& command) {
   TuneOptions& options = command.options;
   verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
       ->required();
-  verb.add_option("-t,--target", command.target, "sm_90a (of this machine's GPU), or host");
+  verb.add_option("-t,--target", command.target, kTargetText);
   verb.add_flag("--check", command.check,
                 "Measure nothing: say which problems have no record, and which records are stale");
   verb.add_option("--op", options.space.op, "Only this op, family.op");
@@ -271,8 +273,7 @@ void AddTest(CLI::App& app, TestCommand& command) {
   SpaceOptions& space = command.options.space;
   verb.add_option("PATH", space.paths, "Folder with *.toml op families, or one such file")
       ->required();
-  verb.add_option("-t,--target", space.target, "sm_90a (of this machine's GPU), or host")
-      ->required();
+  verb.add_option("-t,--target", space.target, kTargetText)->required();
   verb.add_option("--problems", space.add,
                   "Also the problems of this file, as record_problems saves them");
   verb.add_option("--problem", command.options.choice.problem, "Only this problem, as JSON");
