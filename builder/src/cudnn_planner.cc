@@ -9,6 +9,7 @@
 
 #include "base64.h"
 #include "files.h"
+#include "gpu_libraries.h"
 #include "json_text.h"
 
 namespace kbundle::builder {
@@ -22,7 +23,6 @@ using Json = nlohmann::json;
 // dynamic linker.
 constexpr char kProgram[] = "planner", kProfile[] = "profile.json";
 constexpr char kDriver[] = "driver", kCudnn[] = "cudnn", kOthers[] = "nvrtc";
-constexpr char kCublasLt[] = "libcublasLt.so.13";
 constexpr char kHere[] = "/proc/self/cwd";
 
 Status Link(const std::string& folder, const char* name, const fs::path& to) {
@@ -34,22 +34,10 @@ Status Link(const std::string& folder, const char* name, const fs::path& to) {
                                  to.string(), error.message()));
 }
 
-// Where cuBLASLt may be: beside NVRTC, so that both are of one release, or beside cuDNN, whose
-// wheel has the other wheels for neighbours.
-std::vector<std::string> CublasLtFolders(const CudnnPlannerOptions& options) {
-  const fs::path cudnn = fs::path(options.cudnn).parent_path();
-  std::vector<std::string> folders;
-  if (!options.nvrtc.empty()) folders.push_back(fs::path(options.nvrtc).parent_path().string());
-  folders.push_back(cudnn.string());
-  folders.push_back((cudnn / "../../cu13/lib").lexically_normal().string());
-  folders.insert(folders.end(), {"/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"});
-  return folders;
-}
-
 fs::path CublasLt(const CudnnPlannerOptions& options) {
   std::error_code error;
-  for (const fs::path folder : CublasLtFolders(options)) {
-    if (fs::exists(folder / kCublasLt, error)) return folder / kCublasLt;
+  for (const fs::path folder : CublasLtFolders(options.nvrtc, options.cudnn)) {
+    if (fs::exists(folder / kCublasLtSoname, error)) return folder / kCublasLtSoname;
   }
   return {};
 }
@@ -191,7 +179,7 @@ Result<CudnnPlannerOptions> CudnnPlanner::Find(const Toolchain& tools, std::stri
   return Unavailable(
       fmt::format("cuDNN's plans need {}, which cuDNN loads, and it is in no folder of: {}; run "
                   "scripts/setup or pip install nvidia-cublas==13.1.0.3",
-                  kCublasLt, fmt::join(CublasLtFolders(options), ", ")));
+                  kCublasLtSoname, fmt::join(CublasLtFolders(options.nvrtc, options.cudnn), ", ")));
 }
 
 // Starts the child and hears what it is.

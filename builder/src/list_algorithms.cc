@@ -8,6 +8,7 @@
 #include "add_problems.h"
 #include "cublaslt_function.h"
 #include "files.h"
+#include "gpu_libraries.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/driver_api.h"
 #include "kbundle/key.h"
@@ -58,6 +59,7 @@ class Gpu {
         driver->Check(driver->DevicePrimaryCtxRetain(&context, device), "opening the GPU"));
     KB_RETURN_IF_ERROR(driver->Check(driver->CtxSetCurrent(context), "opening the GPU"));
     KB_ASSIGN_OR_RETURN(device_, Runtime::Global().CurrentDevice(Device::Kind::kCuda));
+    LoadGpuLibraries(Toolchain::Find());
     KB_ASSIGN_OR_RETURN(lt_, CublasLtApi::Get());
     KB_RETURN_IF_ERROR(
         FindFunction(*lt_, "cublasLtMatmulPreferenceInit_internal", &heuristic_.preference_init));

@@ -106,6 +106,13 @@ Status TuneSpace::ReadFamilies(const SpaceOptions& options) {
 Status TuneSpace::PlanFamilies() {
   KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options_.target));
   KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}));
+  use_of_.clear();
+  family_of_.clear();
+  for (uint32_t i = 0; i < work_.variants.size(); ++i) {
+    const auto& op = work_.ops[work_.variants[i].op];
+    use_of_[LabelOf(i)] = i;
+    family_of_[op.op->name] = op.family;
+  }
   if (!work_.variants.empty()) return Status();
   return NotFound(
       fmt::format("no variant of these manifests is for {}; nothing to measure", options_.target));
@@ -168,12 +175,8 @@ Result<std::vector<SpaceProblem>> TuneSpace::ProblemsListedBy(const Bundle& bund
 Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
   SpaceProblem made;
   made.problem = problem;
-  std::map<std::string, uint32_t> uses;
-  for (uint32_t i = 0; i < work_.variants.size(); ++i) {
-    const VariantUse& use = work_.variants[i];
-    if (work_.ops[use.op].op->name != problem.op_name) continue;
-    made.family = work_.ops[use.op].family;
-    uses[LabelOf(i)] = i;
+  if (const auto family = family_of_.find(problem.op_name); family != family_of_.end()) {
+    made.family = family->second;
   }
   const auto selected = Select(*outline_, problem, device_);
   if (!selected.ok()) {
@@ -182,8 +185,8 @@ Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
   }
   for (const Selected& one : *selected) {
     const std::string id = outline_->VariantId(one.variant);
-    const auto use = uses.find(id);
-    if (use == uses.end()) return Internal("the outline lists " + id + ", the manifest does not");
+    const auto use = use_of_.find(id);
+    if (use == use_of_.end()) return Internal("the outline lists " + id + ", the manifest does not");
     made.candidates.push_back({id, use->second});
   }
   KeepListed(&made);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "gpu_libraries.h"
 #include "problem_json.h"
 #include "tune_bench.h"
 #include "tune_device.h"
@@ -113,6 +114,7 @@ class Worker {
 int RunTuneWorker(const std::vector<std::string>& arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const bool cuda = !arguments.empty() && arguments[0] == "cuda";
+  if (cuda) LoadGpuLibraries(Toolchain::Find());
   auto device = cuda ? OpenCudaDevice() : OpenHostDevice();
   if (!device.ok()) {
     Say({{"error", device.status().message()}, {"code", static_cast<int>(device.status().code())}});
