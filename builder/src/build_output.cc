@@ -30,7 +30,9 @@ Status CheckBundleOutput(const std::string& output, const std::vector<Family>& f
   }
   const std::string_view begins(reinterpret_cast<const char*>(kMagic), sizeof kMagic);
   const Status status = CheckOutput(output, begins, "bundle");
-  if (status.ok() || !force) return status;
+  std::error_code error;
+  const bool empty = fs::is_empty(output, error) && !error;  // it could be anybody's
+  if (status.ok() ? !empty : !force) return status;
   for (const Family& family : families) {
     if (!IsUnder(output, family.directory)) continue;
     return FailedPrecondition(
@@ -38,7 +40,7 @@ Status CheckBundleOutput(const std::string& output, const std::vector<Family>& f
                     "build reads; name a file elsewhere",
                     output, family.manifest_path));
   }
-  return CheckReplaceable(output);
+  return status.ok() ? status : CheckReplaceable(output);
 }
 
 }  // namespace kbundle::builder

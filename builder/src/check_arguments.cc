@@ -61,6 +61,12 @@ class ArgumentCheck {
   // "is int*, ..", or "" where the argument fits.
   std::string Mismatch(const Arg& arg, const std::string& text) const {
     const CType type = ParseCType(text);
+    if (!type.pointer && type.named() && text.find(">::") != std::string::npos) {
+      return fmt::format(
+          "is {}, a type inside a template, of which a kernel's name does not say what it is; "
+          "declare it as that type itself, so that it can be compared with \"{}\"",
+          text, arg.text);
+    }
     switch (arg.kind) {
       case ArgKind::kOperand:
       case ArgKind::kResult:

@@ -64,6 +64,16 @@ const char* ReadWith(uint32_t format) {
   return "unknown format; file: ";
 }
 
+// What a file must begin with to be replaced. ELF's header tells a cubin; programs and libraries of
+// this machine begin like a host kernel, so that is replaced by itself only, as PTX is.
+std::string_view Recognized(std::string_view code) {
+  constexpr size_t kMachineAt = 18, kHeaderRead = 20;
+  constexpr char kCudaMachine = static_cast<char>(190);
+  const bool cubin = code.size() > kHeaderRead && code.starts_with("\177ELF") &&
+                     code[kMachineAt] == kCudaMachine && code[kMachineAt + 1] == 0;
+  return cubin ? code.substr(0, kHeaderRead) : code;
+}
+
 }  // namespace
 
 int ExtractCommand::Run(const Terminal& terminal) const {
@@ -81,7 +91,7 @@ int ExtractCommand::Run(const Terminal& terminal) const {
     terminal.Out(code);
     return kExitOk;
   }
-  Status written = force ? Status() : CheckOutput(output, code.substr(0, 4), "code object like it");
+  Status written = force ? Status() : CheckOutput(output, Recognized(code), "code object like it");
   if (written.ok()) written = PublishFile(output, code, Durability::kCrashOnly);
   if (!written.ok()) return terminal.Fail(written);
   terminal.Line(view.VariantId(*number) + ": " + Grouped(bytes->size()) + " bytes, " +

@@ -37,11 +37,17 @@ Status SystemError(std::string_view doing, const std::string& path, int error) {
 }
 
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe that nobody writes to would be waited for at open().
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.ok()) return SystemError("opening", path, errno);
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError("reading", path, errno);
   if (S_ISDIR(info.st_mode)) return SystemError("reading", path, EISDIR);
+  if (!S_ISREG(info.st_mode)) {
+    return InvalidArgument(fmt::format(
+        "reading {}: it is no file but a pipe, socket or device; write it to a file and name that",
+        path));
+  }
   if (static_cast<uint64_t>(info.st_size) > limit_bytes) {
     return ResourceExhausted(
         fmt::format("reading {}: {} bytes, at most {} allowed", path, info.st_size, limit_bytes));
@@ -83,6 +89,7 @@ Status CheckOutput(const std::string& path, std::string_view begins, std::string
   KB_RETURN_IF_ERROR(CheckReplaceable(path));
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.ok() && errno == ENOENT) return Status();
+  if (!file.ok() && errno != EACCES) return SystemError("writing", path, errno);
   std::string head(begins.size(), '\0');
   const ssize_t n = file.ok() ? read(file.get(), head.data(), head.size()) : -1;
   if (n == 0) return Status();

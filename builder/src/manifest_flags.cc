@@ -24,12 +24,16 @@ const std::vector<Rule>& RulesOf(const std::string& compiler) {
        "a host kernel is compiled once for each level, x86-64-v2 to v4; restrict it with "
        "`targets`, "
        "or ask KB_ISA_LEVEL in the source"},
-      {{"B", "specs", "fplugin", "wrapper", "Xassembler", "Wa,"}, kHidden, "leave it out"},
+      {{"B", "T", "l", "L", "specs", "fplugin", "wrapper", "Xassembler", "Wa,", "Wl,", "Xlinker",
+        "fprofile-use", "fauto-profile"},
+       kHidden,
+       "leave it out"},
       {{"o", "c", "S", "E", "M", "x"}, "kbundle says it", "leave it out"}};
   static const std::vector<Rule> kNvrtc = {
       {{"include-path", "include", "pre-include", "isystem", "options-file", "optf"},
        kHidden,
        "name a folder of headers as -I, and write #include \"..\" in the source"},
+      {{"use-pch", "pch", "create-pch", "pch-dir"}, kHidden, "leave it out"},
       {{"arch", "gpu-architecture", "gencode"}, kTarget, "restrict the variant with `targets`"}};
   static const std::vector<Rule> kNvcc = {
       {{"options-file", "optf", "ccbin", "compiler-bindir", "Xcompiler", "compiler-options"},
@@ -44,16 +48,49 @@ const std::vector<Rule>& RulesOf(const std::string& compiler) {
 
 // "-I" has its own way, "-MD" is "M..", "-o" is "o" alone: a letter is a whole flag, but m.
 bool Matches(std::string_view flag, std::string_view prefix) {
-  if (prefix == "m" || prefix == "M" || prefix == "B" || prefix == "Wa,")
-    return flag.starts_with(prefix);
+  for (const char* whole : {"m", "M", "B", "T", "l", "L", "Wa,", "Wl,"}) {
+    if (prefix == whole) return flag.starts_with(prefix);
+  }
   return flag == prefix || flag.starts_with(std::string(prefix) + "=") ||
          (prefix.starts_with("fplugin") && flag.starts_with(prefix));
 }
 
+// Flags whose value may be the next word.
+bool TakesTheNext(std::string_view flag) {
+  static constexpr std::string_view kFlags[] = {"-I",
+                                                "-D",
+                                                "-U",
+                                                "-include",
+                                                "-isystem",
+                                                "-iquote",
+                                                "-idirafter",
+                                                "-Xptxas",
+                                                "-imacros",
+                                                "-maxrregcount",
+                                                "-diag-suppress",
+                                                "-Xcudafe",
+                                                "-std",
+                                                "--std",
+                                                "--define-macro",
+                                                "--undefine-macro",
+                                                "--include-path",
+                                                "--ptxas-options",
+                                                "--maxrregcount"};
+  return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
+}
+
 }  // namespace
 
-void CheckFlag(const Node& flag, const std::string& compiler, Diagnostics& diagnostics) {
+void CheckFlag(const Node& flag, std::string_view before, const std::string& compiler,
+               Diagnostics& diagnostics) {
   std::string_view name = flag.text;
+  if (!name.starts_with('-') && !name.starts_with('@') && !TakesTheNext(before)) {
+    diagnostics.Error(
+        flag.where,
+        fmt::format("flag \"{}\" begins with no dash, so it would name a file", flag.text),
+        "name sources as `source`, and what they need by #include");
+    return;
+  }
   if (name.starts_with('@')) {
     diagnostics.Error(flag.where, fmt::format("flag \"{}\": {}", flag.text, kHidden),
                       "write the flags themselves");

@@ -4,13 +4,15 @@
 #define KBUNDLE_BUILDER_MANIFEST_FLAGS_H_
 
 #include <string>
+#include <string_view>
 
 #include "manifest_tree.h"
 
 namespace kbundle::builder {
 
-// compiler: "nvrtc", "nvcc" or "c++".
-void CheckFlag(const Node& flag, const std::string& compiler, Diagnostics& diagnostics);
+// before: the flag in front of it, or "". compiler: "nvrtc", "nvcc" or "c++".
+void CheckFlag(const Node& flag, std::string_view before, const std::string& compiler,
+               Diagnostics& diagnostics);
 
 }  // namespace kbundle::builder
 

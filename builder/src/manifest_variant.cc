@@ -113,7 +113,8 @@ class VariantReader {
       variant_.max_spill = fields_.TakeInteger("max_spill", 0, 0, 1 << 20);
     }
     for (const Node* flag : fields_.TakeTexts("flags")) {
-      CheckFlag(*flag, variant_.compiler, diagnostics_);
+      CheckFlag(*flag, variant_.flags.empty() ? "" : variant_.flags.back(), variant_.compiler,
+                diagnostics_);
       variant_.flags.push_back(flag->text);
     }
     for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);

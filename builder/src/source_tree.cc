@@ -8,6 +8,7 @@
 #include <set>
 
 #include "files.h"
+#include "logical_lines.h"
 
 namespace kbundle::builder {
 namespace {
@@ -53,12 +54,15 @@ Directive FindDirective(std::string_view line) {
   return at < line.size() && line[at] == '(' ? NameAt(line, at + 1) : Directive{};
 }
 
+bool IsInclude(std::string_view line) {
+  const size_t at = SkipBlanks(line, 0);
+  if (at >= line.size() || line[at] != '#') return false;
+  return line.substr(SkipBlanks(line, at + 1)).starts_with("include");
+}
+
 // "#include NAME", which only a preprocessor follows, or of a path that is of this machine alone.
 bool IsUnseen(std::string_view line, const Directive& directive) {
-  size_t at = SkipBlanks(line, 0);
-  if (at >= line.size() || line[at] != '#') return false;
-  at = SkipBlanks(line, at + 1);
-  if (!line.substr(at).starts_with("include")) return false;
+  if (!IsInclude(line)) return false;
   return directive.end == 0 || directive.name.starts_with('/');
 }
 
@@ -177,16 +181,35 @@ class TreeScan {
     return {};
   }
 
+  // Directives that stand otherwise than alone on their line: what they name would not be seen.
+  void AddDisguised(std::string_view text, const fs::path& file) {
+    std::set<int> plain;
+    int number = 0;
+    for (std::string_view rest = text; !rest.empty();) {
+      const size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
+      ++number;
+      if (IsInclude(rest.substr(0, end))) plain.insert(number);
+      rest.remove_prefix(end);
+    }
+    for (const LogicalLine& line : LogicalLines(text)) {
+      if (IsInclude(line.text) && !plain.contains(line.number)) {
+        AddUnseen(file, line.number, line.text);
+      }
+    }
+  }
+
   void AddUnseen(const fs::path& file, int number, std::string_view line) {
     while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
     tree_.unseen.push_back(fmt::format(
         "{}:{}: `{}`: CUDA's compilers do not tell what they read, so the name of a file is wanted "
-        "here, in quotes and relative; a folder of headers elsewhere is named by a flag -I",
+        "here, alone on its line, in quotes and relative; a folder of headers elsewhere is named "
+        "by a flag -I",
         file.string(), number, line));
   }
 
   std::string Rewrite(std::string_view text, const fs::path& file) {
     const fs::path folder = file.parent_path();
+    AddDisguised(text, file);
     int number = 0;
     std::string out;
     out.reserve(text.size());

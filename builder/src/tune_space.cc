@@ -186,7 +186,8 @@ Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
   for (const Selected& one : *selected) {
     const std::string id = outline_->VariantId(one.variant);
     const auto use = use_of_.find(id);
-    if (use == use_of_.end()) return Internal("the outline lists " + id + ", the manifest does not");
+    if (use == use_of_.end())
+      return Internal("the outline lists " + id + ", the manifest does not");
     made.candidates.push_back({id, use->second});
   }
   KeepListed(&made);

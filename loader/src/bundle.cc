@@ -88,7 +88,7 @@ Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path) {
 
 const std::string& Bundle::path() const { return rep_->path; }
 std::string_view Bundle::name() const { return rep_->index->name()->string_view(); }
-std::string Bundle::content_id() const { return fmt::format("{:016x}", rep_->header.index_xxh3); }
+std::string Bundle::content_id() const { return ToHex(rep_->digest); }
 const Sha256Digest& Bundle::digest() const { return rep_->digest; }
 uint64_t Bundle::file_size() const { return rep_->header.file_size; }
 const fb::Index& Bundle::index() const { return *rep_->index; }

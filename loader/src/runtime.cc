@@ -162,6 +162,12 @@ Result<std::shared_ptr<const Plan>> Runtime::MakePlan(const std::shared_ptr<cons
                     problem.ToString(), options.alignment));
   }
   PlanOptions asked = options;
+  if (options.workspace_limit < -1) {
+    return InvalidArgument(
+        fmt::format("making a plan for {}: the workspace's limit is {} bytes; give what there is, "
+                    "or -1 for no limit",
+                    problem.ToString(), options.workspace_limit));
+  }
   asked.alignment = std::min(asked.alignment, kVectorAlignment);  // nothing asks for more
   KB_ASSIGN_OR_RETURN(Place place, rep_->CurrentPlace(kind));
   const std::string key = KeyWriter()

@@ -124,6 +124,14 @@ TEST_F(Arguments, AResultMayBeReadWhereAnotherStepWritesIt) {
   EXPECT_EQ(Check({{{y_, x_}, {"float*", "float const*"}}, {{y_}, {"float const*"}}}), "");
 }
 
+TEST_F(Arguments, ATypeInsideATemplateSaysNothingAndIsRefusedByValue) {
+  EXPECT_NE(Check({x_}, {"Traits<float>::Pointer"}).find("declare it as that type itself"),
+            std::string::npos);
+  EXPECT_NE(Check({Number(DType::kI64, "i64(N)")}, {"Traits<float>::Index"}), "");
+  EXPECT_EQ(Check({x_}, {"Traits<float>::Element const*"}), "") << "a pointer is seen as one";
+  EXPECT_NE(Check({Number(DType::kI64, "i64(N)")}, {"Traits<float>::Element const*"}), "");
+}
+
 TEST_F(Arguments, OfAnotherKindAreRefusedThoughTheirSizesAgree) {
   EXPECT_NE(Check({Number(DType::kF64, "f64(N)", ArgKind::kFloat)}, {"long long"}), "");
   EXPECT_NE(Check({Number(DType::kI32, "i32(N)")}, {"float"}), "");

@@ -15,10 +15,9 @@ namespace {
 TEST(GpuLibraries, ALibraryThatTheLinkerDoesNotFindIsLoadedByItsPath) {
   const std::string folder = ::testing::TempDir() + "kb_gpu_libraries";
   const std::string path = folder + "/libkb_nowhere.so.1";
-  const std::string compile = "mkdir -p " + folder + " && echo 'int here;' | " +
-                              Toolchain::Find().host_compiler +
-                              " -xc++ -shared -fPIC -Wl,-soname,libkb_nowhere.so.1 -o " + path +
-                              " -";
+  const std::string compile =
+      "mkdir -p " + folder + " && echo 'int here;' | " + Toolchain::Find().host_compiler +
+      " -xc++ -shared -fPIC -Wl,-soname,libkb_nowhere.so.1 -o " + path + " -";
   ASSERT_EQ(std::system(compile.c_str()), 0);
   EXPECT_FALSE(HasLibrary("libkb_nowhere.so.1", {}));
   EXPECT_FALSE(HasLibrary("libkb_nowhere.so.1", {folder + "/absent"}));

@@ -61,6 +61,10 @@ def test_build_replaces_bundles_and_empty_files_and_others_only_by_force(kbundle
     assert done.code == 1 and "--force" in done.err and notes.read_text() == "mine"
     assert kbundle.build(tiny, notes, "--force").code == 0
     assert kbundle.build(tiny, notes, "--name", "again").code == 0
+    header = tiny.parent / "not_yet.h"  # an author's, though there is nothing in it
+    header.touch()
+    done = kbundle.build(tiny, header)
+    assert done.code == 1 and "in the folder of" in done.err and not header.read_bytes()
     empty = tmp_path / "empty"
     empty.touch()
     assert kbundle.build(tiny, empty).code == 0
@@ -78,9 +82,10 @@ def test_extract_replaces_code_objects_and_others_only_by_force(kbundle, bundle,
         assert kbundle("extract", bundle, "tiny.negate/loop@x86-64-v2", "-o", output).code == 0
     code = output.read_bytes()
     output.write_text("int main() {}")
-    copy = tmp_path / "copy.kb"
+    copy, program = tmp_path / "copy.kb", tmp_path / "program"
     shutil.copy(bundle, copy)
-    for victim in (output, copy):
+    shutil.copy("/bin/true", program)  # ELF too
+    for victim in (output, copy, program):
         before = victim.read_bytes()
         done = kbundle("extract", copy, "tiny.negate/loop@x86-64-v2", "-o", victim)
         assert done.code == 1 and "--force" in done.err and victim.read_bytes() == before

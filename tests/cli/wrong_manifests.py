@@ -38,9 +38,14 @@ def folder_as_source(folder):
     (folder / "negate.cc").mkdir()
 
 
+def fifo(path):
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
 def fifo_as_source(folder):
-    (folder / "negate.cc").unlink()
-    os.mkfifo(folder / "negate.cc")
+    fifo(folder / "negate.cc")
 
 
 def include(name):
@@ -89,6 +94,9 @@ MANIFESTS = [
     ("this machine's CPU in a flag", variant('flags = ["-march=native"]'), LINE, ["targets"]),
     ("flags from a file", variant('flags = ["@flags.txt"]'), LINE, ["write the flags themselves"]),
     ("a plugin", variant('flags = ["-fplugin=evil.so"]'), LINE, ["leave it out"]),
+    ("an object among the flags", variant('flags = ["-O2", "other.o"]'), LINE, ["no dash", "source"]),
+    ("a linker's file", variant('flags = ["-Wl,other.o"]'), LINE, ["leave it out"]),
+    ("a pipe as records", lambda folder: fifo(folder / "tuning/x.jsonl"), r"tuning/x\.jsonl", ["no file but a pipe"]),
     ("a text for a number", variant('max_spill = "0"'), LINE, ["spill"]),
     ("a number for a text", [('name      = "tiny"', "name      = 7")], LINE, ["must be a string", "an integer"]),
     ("capitals in the family", [('name      = "tiny"', 'name      = "Tiny"')], LINE, ["small letters"]),

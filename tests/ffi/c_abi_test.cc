@@ -162,6 +162,9 @@ TEST_F(CAbi, HoldsTheCallerToTheAlignmentItPromises) {
   EXPECT_NE(launch(16, 1, 3).find("every address is a multiple of 16"), std::string::npos);
   kb_plan* plan = nullptr;
   EXPECT_NE(
+      Message(kb_plan_make_aligned(bundle, "host.scale", &spec, KB_DEVICE_HOST, -2, 16, &plan), 3),
+      "");
+  EXPECT_NE(
       Message(kb_plan_make_aligned(bundle, "host.scale", &spec, KB_DEVICE_HOST, -1, 12, &plan), 3),
       "");
 }

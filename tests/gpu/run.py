@@ -87,7 +87,7 @@ def bundle_id(path=ROOT / "build/kernels.kb"):
     if not path.exists():
         return None
     with open(path, "rb") as file:
-        return f"{int.from_bytes(file.read(56)[48:], 'little'):016x}"
+        return file.read(96)[64:].hex()
 
 
 def versions():

@@ -17,7 +17,7 @@ TEST(BundleOpen, OpensASoundBundleAndAnswers) {
   const auto bundle = SampleMaker().Open(dir / "sample.kb");
   EXPECT_EQ(bundle->name(), "sample");
   EXPECT_EQ(bundle->path(), dir / "sample.kb");
-  EXPECT_EQ(bundle->content_id().size(), 16u);
+  EXPECT_EQ(bundle->content_id(), ToHex(bundle->digest()));
   EXPECT_EQ(*bundle->FindOp("demo.scale"), 0u);
   EXPECT_EQ(*bundle->FindOp("demo.sum"), 1u);
   EXPECT_EQ(bundle->VerifyAll().ToString(), "OK");

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import hashlib
 import os
 import pickle
 import subprocess
@@ -56,6 +57,18 @@ def test_an_op_is_copied_and_pickled_with_its_bundle(probe):
     op = probe.op("probe.shift")
     assert copy.copy(op) is op and copy.deepcopy(op) is op and pickle.loads(pickle.dumps(op)) is op
     assert op.variants
+
+
+def test_the_content_id_is_the_sha256_of_the_index(probe, probe_path):
+    header = probe_path.read_bytes()[:128]
+    at, size = (int.from_bytes(header[where:where + 8], "little") for where in (32, 40))
+    assert probe.content_id == hashlib.sha256(probe_path.read_bytes()[at:at + size]).hexdigest()
+
+
+def test_a_handle_is_never_copied(probe):
+    assert copy.copy(probe._handle) is probe._handle and copy.deepcopy(probe._handle) is probe._handle
+    with pytest.raises(TypeError, match="belongs to this process"):
+        pickle.dumps(probe._handle)
 
 
 def test_stats_are_of_the_content_under_any_name(probe_path):

@@ -60,6 +60,24 @@ def test_flags_may_be_0_and_1_and_lists_may_be_empty(probe):
         kbj.call(probe, "probe.attributes", count=1, list=())
 
 
+@pytest.mark.parametrize("call, words", [
+    (lambda probe: kbundle.open(probe.path, name=b"bytes"), "name is b'bytes'"),
+    (lambda probe: kbundle.open(probe.path, name=""), "name is ''"),
+    (lambda probe: probe.op(None), "None is no name"), (lambda probe: kbj.call(probe, b"probe.shift", np.ones(3)), "is no name"),
+    (lambda probe: kbj.call(probe, ["probe.shift"], np.ones(3)), "is no name"),
+    (lambda probe: probe.explain("probe.shift", ("f32", 5)), "its shape is 5"),
+    (lambda probe: probe.explain("probe.shift", "f32[3]", target=5), "target is 5"),
+])
+def test_what_is_no_name_shape_or_target_is_refused_as_that(probe, call, words):
+    with refused(words):
+        call(probe)
+    assert kbundle.find(probe.name) is probe
+
+
+def test_explain_knows_the_host_by_name(probe):
+    assert probe.explain("probe.shift", "f32[3]", target="host") == probe.explain("probe.shift", "f32[3]")
+
+
 @pytest.mark.parametrize("call", [
     lambda probe: kbundle.open(probe.path + "\0.kb"), lambda probe: kbundle.open(probe.path, name="a\0b"),
     lambda probe: probe.force("probe.shift\0/x"), lambda probe: probe.deny("probe.shift\0/x"),

@@ -18,7 +18,7 @@ def no_policy_stays():
 
 
 def test_a_bundle_describes_its_ops(probe):
-    assert probe.name == "python_probe" and len(probe.content_id) == 16
+    assert probe.name == "python_probe" and len(probe.content_id) == 64
     assert [op.name for op in probe.ops] == sorted(op.name for op in probe.ops)
     op = probe.op("probe.keep")
     assert [operand.name for operand in op.operands] == ["x", "mask"]

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import kbundle
 import kbundle.jax as kbj
 from python.formula import same_partial, value_and_gradients, wide
 
@@ -97,3 +98,11 @@ def test_a_large_output_survives_huge_page_advice():
     x = values(2100, 2048)  # 17 MB
     for _ in range(2):
         np.testing.assert_allclose(jax.jit(lambda x: kbj.scaled_softmax(x, 1.0))(x), plain(x, 1.0), atol=2e-6)
+
+
+def test_attention_of_an_empty_batch_is_empty_and_no_keys_are_refused(kernels):
+    kbundle.use(kernels)
+    q = np.zeros((1, 4, 2, 8), np.float32)
+    assert kbj.dot_product_attention(q[:0], q[:0], q[:0]).shape == (0, 4, 2, 8)
+    with pytest.raises(kbundle.Error, match="want keys"):
+        kbj.dot_product_attention(q, q[:, :0], q[:, :0])

@@ -24,6 +24,15 @@ class _Handle:
     def __del__(self):
         self._release(self._as_parameter_)
 
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("a bundle's handle belongs to this process; copy or pickle the Bundle")
+
 
 class Bundle:
     """One open bundle file. Made by kbundle.open; immutable until it is closed; safe from any thread. As a context
@@ -61,6 +70,9 @@ class Bundle:
 
     def op(self, name):
         """The op of that name; NOT_FOUND says which names are near."""
+        if not isinstance(name, str):
+            raise Error("INVALID_ARGUMENT", "looking for an op in bundle %r: %r is no name; give a string like 'family.op'"
+                        % (self.name, name))
         found = self._by_name.get(name)
         if found is None:
             self._describe(name, whole=False)  # raises, naming the nearest
@@ -70,9 +82,12 @@ class Bundle:
     def explain(self, op, *operands, target=None, **attributes):
         """Which variant would be chosen, and why not the others, as a dict. operands: text like
         "bf16[4,2048]", arrays, (dtype, shape) pairs, or None. target: "sm_90a", "x86-64-v3", ...; "cuda"
-        is the current device's, None this CPU's."""
-        kind = HOST if target is None or target.startswith("x86") else CUDA
-        name = None if target is None or target == "cuda" else text(target, "target")
+        is the current device's, None or "host" this CPU's."""
+        if target is not None and not isinstance(target, str):
+            raise Error("INVALID_ARGUMENT", "explaining %s: target is %r; give a string like 'sm_90a', or None for this CPU"
+                        % (op, target))
+        kind = HOST if target is None or target == "host" or target.startswith("x86") else CUDA
+        name = None if target in (None, "host", "cuda") else text(target, "target")
         operands = [_spec.operand(operand, "operand %d of %s" % (index, op)) for index, operand in enumerate(operands)]
         spec = c_spec(operands, self.normal_attributes(op, attributes))
         return call_json(library().kb_explain, self._live, text(op, "op"), ctypes.byref(spec), kind, name)
@@ -89,7 +104,8 @@ class Bundle:
         check(library().kb_policy_force(self._live, text(variant, "variant")))
 
     def deny(self, variant):
-        """Never use this variant, in plans made from now on; see force."""
+        """Never use this variant, in plans made from now on; see force. Both are wishes of the whole process, by id: they hold
+        for every bundle that has a variant of this id."""
         check(library().kb_policy_deny(self._live, text(variant, "variant")))
 
     def close(self):

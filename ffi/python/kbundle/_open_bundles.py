@@ -30,7 +30,12 @@ def open(path, name=None, *, reload=False):
     op is in two of them, so libraries that know nothing of each other may both ship a kernels.kb; an op that other content
     has there already is ALREADY_EXISTS. The same content under the same name again gives the same object.
 
+    Where other threads use kbundle, start processes by spawn or forkserver: a child forked in the middle of a call of theirs
+    has its locks.
+
     reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one."""
+    if name is not None and (not isinstance(name, str) or not name):
+        raise Error("INVALID_ARGUMENT", "opening %s: name is %r; give a string that is not empty, or leave it out" % (path, name))
     out = ctypes.c_void_p()
     opener = library().kb_bundle_reload if reload else library().kb_bundle_open
     with _lock:

@@ -25,11 +25,17 @@ def operand(spec, what="an operand"):
     if isinstance(spec, str):
         return _operand_of_text(spec, what)
     if isinstance(spec, tuple) and len(spec) == 2:
-        return dtype_name(spec[0]), tuple(_dim(dim, what) for dim in spec[1])
+        return dtype_name(spec[0]), tuple(_dim(dim, what) for dim in _dims(spec[1], what))
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
         return dtype_name(spec.dtype), tuple(_dim(dim, what) for dim in spec.shape)
     raise Error("INVALID_ARGUMENT", "reading %s: %r has no shape and dtype; give an array, "
                 "a (dtype, shape) pair, text like 'bf16[4,2048]', or None" % (what, spec))
+
+
+def _dims(shape, what):
+    if isinstance(shape, str) or not hasattr(shape, "__iter__"):
+        raise Error("INVALID_ARGUMENT", "reading %s: its shape is %r; give sizes like (4, 2048)" % (what, shape))
+    return shape
 
 
 def _operand_of_text(spec, what):

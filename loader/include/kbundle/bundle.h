@@ -40,9 +40,9 @@ class Bundle {
 
   const std::string& path() const;
   std::string_view name() const;
-  // 16 hex digits of the index hash, for people; programs compare digests.
+  // SHA-256 of the index, checked when it was opened: equal digests, equal content. The id is the
+  // digest as 64 hex digits.
   std::string content_id() const;
-  // SHA-256 of the index, checked when it was opened: equal digests, equal content.
   const Sha256Digest& digest() const;
   uint64_t file_size() const;
   const fb::Index& index() const;

@@ -14,7 +14,9 @@
  *
  * Threads. Every function may be called from any thread, several at a time, and one handle may be
  * used by several at once; only its release must come after their calls. A plan may be launched
- * from several threads at once, each with a workspace of its own.
+ * from several threads at once, each with a workspace of its own. A process that is forked while
+ * other threads of its parent are in these functions inherits their locks, as it does those of any
+ * library: it must not call them before it executes a program.
  *
  * ABI version: kb_abi_version(); functions are only ever added. */
 #ifndef KBUNDLE_C_H_
@@ -101,7 +103,8 @@ KB_EXPORT kb_error* kb_bundle_close(const kb_bundle* bundle);
 /* Gives back a reference; the bundle stays open under its name. */
 KB_EXPORT void kb_bundle_release(kb_bundle* bundle);
 KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
-/* JSON: {"name","path","content_id","file_bytes","provenance":{},"targets":[..],"devices":[..],
+/* JSON: {"name","path","content_id": SHA-256 of the index in 64 hex,"file_bytes","provenance":{},
+ *  "targets":[..],"devices":[..],
  *  "ops":[{"name","summary","interface":"16 hex","vmap":"leading|loop|none","coordinates":[..],
  *   "types":[{"name","dtypes","attribute"}],
  *   "operands":[{"name","shape","optional","strided","ellipsis"}],
