@@ -13,7 +13,8 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr std::chrono::seconds kLimit{60};
+constexpr std::chrono::seconds kLimit{
+    180};  // each takes two at most on a machine with time to spare
 constexpr char kKernel[] =
     "#include <cuda_bf16.h>\n"
     "extern \"C\" __global__ void kb(__nv_bfloat16* y) { *y = __float2bfloat16(1.0f); }\n";
@@ -48,8 +49,8 @@ Status Run(const std::vector<std::string>& arguments, const char* name, const st
   options.limit = kLimit;
   KB_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess(options));
   if (result.ok()) return Status();
-  return Unavailable(fmt::format("{}: {}: {}", ShellCommand(arguments), result.Describe(),
-                                 result.output.substr(0, 2000)));
+  const std::string said = result.output.empty() ? "" : ": " + result.output.substr(0, 2000);
+  return Unavailable(fmt::format("{}: {}{}", ShellCommand(arguments), result.Describe(), said));
 }
 
 // Small attention, in the terms of builder/planner.
