@@ -15,6 +15,7 @@
 #include "kbundle/key.h"
 #include "process.h"
 #include "schedule.h"
+#include "temporary_folder.h"
 
 namespace kbundle::builder {
 namespace {
@@ -191,6 +192,8 @@ std::string UnitBuilder::FailureText(int number, const Status& status) const {
 }
 
 Status UnitBuilder::CompileMissing(const std::atomic<bool>& cancel, BuildReport* report) {
+  // Without one nothing can be compiled, which is no fault of a source.
+  if (missing() > 0) KB_RETURN_IF_ERROR(TemporaryFolder::Make().status());
   std::atomic<bool> stop{false};
   std::mutex mutex;  // of the reporter and the counts
   Status first;
@@ -227,8 +230,9 @@ Status UnitBuilder::CompileMissing(const std::atomic<bool>& cancel, BuildReport*
   const int ran = RunJobs(total, options_.jobs, stop, run);
   for (const auto& [what, times] : told) {
     if (times == 1) continue;
-    reporter_.Failure(
-        fmt::format("{}: the same in {} more of its compilations", std::get<1>(what), times - 1));
+    reporter_.Failure(fmt::format("{}: the same in {} more of its compilations",
+                                  std::get<1>(what).empty() ? "planning" : std::get<1>(what),
+                                  times - 1));
   }
   if (cancel.load() && ran < total) {
     return Cancelled(

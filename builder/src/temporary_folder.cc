@@ -27,8 +27,10 @@ std::string Base() {
 }
 
 Status Refused(const std::string& path, int error) {
-  return ResourceExhausted(fmt::format(
-      "making a folder like {}: {}; set TMPDIR to a folder with room", path, std::strerror(error)));
+  const std::string why = fmt::format("making a folder like {}: {}; set TMPDIR to a folder ", path,
+                                      std::strerror(error));
+  const bool denied = error == EROFS || error == EACCES || error == EPERM || error == ENOENT;
+  return denied ? Unavailable(why + "that can be written") : ResourceExhausted(why + "with room");
 }
 
 // A folder without a lock is being made this moment, or its maker was killed then.

@@ -118,6 +118,15 @@ def test_a_read_only_cache_is_one_warning_and_the_same_bytes(kbundle, tiny, tmp_
 
 
 @root
+def test_a_temporary_folder_that_cannot_be_written_is_told_before_anything_is_compiled(kbundle, tiny, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    done = in_namespace(kbundle, 'mount -t tmpfs -o ro,size=4k none "$1"; TMPDIR="$1" "$0" build "$2" -o "$3" --cache "$4"',
+                        tmp_path / "tmp", tiny, tmp_path / "out.kb", tmp_path / "new cache")
+    assert done.returncode == 3 and "set TMPDIR to a folder that can be written" in done.stderr, done.stderr
+    assert "failed" not in done.stderr and not (tmp_path / "out.kb").exists()
+
+
+@root
 def test_a_full_cache_is_one_warning_and_the_same_bytes(kbundle, tiny, tmp_path):
     assert kbundle.build(tiny, tmp_path / "first.kb", "--name", "t").code == 0
     cache = tmp_path / "small"
