@@ -32,7 +32,7 @@ CLASSES = (
     # Runs others of this list, or takes longer than a test may: continuous integration runs these two before this test.
     ("ci", r"scripts/(demo|check)$"),
     # A part of scripts/check, run there with these words.
-    ("step", r"build/release/kbundle build kernels -o build/kernels\.kb$|scripts/setup$|scripts/format$"),
+    ("step", r"build/release/kbundle build kernels -o build/kernels\.kb$|scripts/setup( --check)?$|scripts/format$"),
     # Too long for a test, or another build: presets, targets, tests and filters that it names must exist.
     ("names", r"cmake --preset |build/release/tests/\w+ --gtest_filter=|\.venv/bin/python -m pytest "),
     # A script with its own self-explanation: must be there, and say what it does with --help or --list.
