@@ -18,8 +18,9 @@ using Json = nlohmann::json;
 SourceSpan PlaceOf(const Json& at, const Step& step) {
   const TritonKernel& kernel = *step.triton;
   if (at.contains("constexpr")) {
+    const std::string name = at["constexpr"];
     for (const TritonKernel::Constexpr& value : kernel.constexprs) {
-      if (value.name == at["constexpr"]) return value.where;
+      if (value.name == name) return value.where;
     }
   }
   if (at.contains("argument") && !kernel.parameters.empty()) {

@@ -75,11 +75,19 @@ std::optional<AttributeValue> ToArray(const XLA_FFI_Array& array) {
   return std::nullopt;
 }
 
+// Minor version 4 (jaxlib 0.11) has the function under another name.
 std::string GetMessage(const XLA_FFI_Api& api, XLA_FFI_Error* error) {
+#if XLA_FFI_API_MINOR >= 4
+  XLA_FFI_Error_GetDetails_Args args{};
+  args.struct_size = XLA_FFI_Error_GetDetails_Args_STRUCT_SIZE;
+  args.error = error;
+  api.XLA_FFI_Error_GetDetails(&args);
+#else
   XLA_FFI_Error_GetMessage_Args args{};
   args.struct_size = XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE;
   args.error = error;
   api.XLA_FFI_Error_GetMessage(&args);
+#endif
   return args.message == nullptr ? "no message" : args.message;
 }
 
