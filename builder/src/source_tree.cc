@@ -182,15 +182,8 @@ class TreeScan {
   }
 
   // Directives that stand otherwise than alone on their line: what they name would not be seen.
-  void AddDisguised(std::string_view text, const fs::path& file) {
-    std::set<int> plain;
-    int number = 0;
-    for (std::string_view rest = text; !rest.empty();) {
-      const size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
-      ++number;
-      if (IsInclude(rest.substr(0, end))) plain.insert(number);
-      rest.remove_prefix(end);
-    }
+  // plain: the numbers of the lines that stand alone.
+  void AddDisguised(std::string_view text, const std::set<int>& plain, const fs::path& file) {
     for (const LogicalLine& line : LogicalLines(text)) {
       if (IsInclude(line.text) && !plain.contains(line.number)) {
         AddUnseen(file, line.number, line.text);
@@ -207,9 +200,10 @@ class TreeScan {
         file.string(), number, line));
   }
 
-  std::string Rewrite(std::string_view text, const fs::path& file) {
+  std::string Rewrite(const std::string& whole, const fs::path& file) {
     const fs::path folder = file.parent_path();
-    AddDisguised(text, file);
+    std::string_view text = whole;
+    std::set<int> plain;
     int number = 0;
     std::string out;
     out.reserve(text.size());
@@ -219,6 +213,7 @@ class TreeScan {
       text.remove_prefix(end);
       const Directive directive = FindDirective(line);
       ++number;
+      if (IsInclude(line)) plain.insert(number);
       if (IsUnseen(line, directive)) AddUnseen(file, number, line);
       if (directive.end == 0) {
         out += line;
@@ -233,6 +228,7 @@ class TreeScan {
       out.append(line.substr(0, directive.begin)).append("<" + Name(path) + ">");
       out += line.substr(directive.end);
     }
+    AddDisguised(whole, plain, file);
     return out;
   }
 

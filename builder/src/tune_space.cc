@@ -107,12 +107,7 @@ Status TuneSpace::PlanFamilies() {
   KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options_.target));
   KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}));
   use_of_.clear();
-  family_of_.clear();
-  for (uint32_t i = 0; i < work_.variants.size(); ++i) {
-    const auto& op = work_.ops[work_.variants[i].op];
-    use_of_[LabelOf(i)] = i;
-    family_of_[op.op->name] = op.family;
-  }
+  for (uint32_t i = 0; i < work_.variants.size(); ++i) use_of_[LabelOf(i)] = i;
   if (!work_.variants.empty()) return Status();
   return NotFound(
       fmt::format("no variant of these manifests is for {}; nothing to measure", options_.target));
@@ -175,8 +170,8 @@ Result<std::vector<SpaceProblem>> TuneSpace::ProblemsListedBy(const Bundle& bund
 Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
   SpaceProblem made;
   made.problem = problem;
-  if (const auto family = family_of_.find(problem.op_name); family != family_of_.end()) {
-    made.family = family->second;
+  for (const Work::OpRef& op : work_.ops) {
+    if (op.op->name == problem.op_name) made.family = op.family;
   }
   const auto selected = Select(*outline_, problem, device_);
   if (!selected.ok()) {

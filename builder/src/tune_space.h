@@ -102,8 +102,7 @@ class TuneSpace {
   SpaceOptions options_;
   std::vector<Family> families_;
   Work work_;
-  std::map<std::string, uint32_t> use_of_;          // a variant's id -> its place in work_.variants
-  std::map<std::string, const Family*> family_of_;  // of ops that have variants, by name
+  std::map<std::string, uint32_t> use_of_;  // a variant's id -> its place in work_.variants
   Device device_;
   std::unique_ptr<TemporaryFolder> folder_;
   std::shared_ptr<const Bundle> outline_;

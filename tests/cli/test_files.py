@@ -102,16 +102,21 @@ def test_the_command_that_shows_a_failure_again_names_no_output(kbundle, tmp_pat
     assert done.code == 1 and " --only " in command and " -o " not in command
 
 
-@root
-def test_a_read_only_cache_is_one_warning_and_the_same_bytes(kbundle, tiny, tmp_path):
+def build_in_a_mounted_cache(kbundle, tiny, tmp_path, options, *more):
+    """A build whose cache is a file system of these options: it ends well, with the bytes of another."""
     assert kbundle.build(tiny, tmp_path / "first.kb", "--name", "t").code == 0
-    cache = tmp_path / "frozen"
+    cache = tmp_path / "mounted"
     cache.mkdir()
-    done = in_namespace(kbundle, 'mount -t tmpfs -o ro,size=4k none "$1"; '
-                        '"$0" build "$2" -o "$3" --name t --cache "$1" --json --target ' + HOST_TARGETS,
-                        cache, tiny, tmp_path / "second.kb")
+    script = ['mount -t tmpfs -o', options, 'none "$1"; "$0" build "$2" -o "$3" --name t --cache "$1" --target', HOST_TARGETS, *more]
+    done = in_namespace(kbundle, " ".join(script), cache, tiny, tmp_path / "second.kb")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "second.kb").read_bytes() == (tmp_path / "first.kb").read_bytes()
+    return done
+
+
+@root
+def test_a_read_only_cache_is_one_warning_and_the_same_bytes(kbundle, tiny, tmp_path):
+    done = build_in_a_mounted_cache(kbundle, tiny, tmp_path, "ro,size=4k", "--json")
     [warning] = json.loads(done.stdout)["warnings"]
     assert "Read-only file system" in warning and "--cache" in warning and "failed" not in done.stderr
     assert done.stderr.count("Read-only file system") == 1
@@ -128,14 +133,7 @@ def test_a_temporary_folder_that_cannot_be_written_is_told_before_anything_is_co
 
 @root
 def test_a_full_cache_is_one_warning_and_the_same_bytes(kbundle, tiny, tmp_path):
-    assert kbundle.build(tiny, tmp_path / "first.kb", "--name", "t").code == 0
-    cache = tmp_path / "small"
-    cache.mkdir()
-    done = in_namespace(kbundle, 'mount -t tmpfs -o size=16k none "$1"; '
-                        '"$0" build "$2" -o "$3" --name t --cache "$1" --target ' + HOST_TARGETS,
-                        cache, tiny, tmp_path / "second.kb")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "second.kb").read_bytes() == (tmp_path / "first.kb").read_bytes()
+    done = build_in_a_mounted_cache(kbundle, tiny, tmp_path, "size=16k")
     assert done.stderr.count("No space left on device") == 1 and "warning" in done.stderr
 
 
