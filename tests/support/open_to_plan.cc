@@ -7,9 +7,9 @@
 #include <array>
 #include <cstring>
 
-#include "../../loader/src/resolve.h"
 #include "kbundle/describe.h"
 #include "kbundle/sha256.h"
+#include "loader/resolve/resolve.h"
 #include "support/bundle_maker.h"
 #include "support/run_sample.h"
 

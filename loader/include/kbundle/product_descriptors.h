@@ -13,7 +13,8 @@
 
 namespace kbundle {
 
-// a, b, c, d are cuBLASLt's: a is the bundle's b (loader/src/matrix_product.h has the algebra).
+// a, b, c, d are cuBLASLt's: a is the bundle's b (loader/provider/cublaslt/matrix_product.h has
+// the algebra).
 struct ProductDescriptors {
   LtProductDesc desc;
   LtMatrixLayout a, b, c, d;

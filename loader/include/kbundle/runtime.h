@@ -1,4 +1,4 @@
-// Runtime: loads code objects, makes and shares plans. Plan: a problem ready to launch.
+// Runtime: loads code objects, makes and shares plans (kbundle/plan.h).
 //
 // One Runtime a process (Runtime::Global()), others for tests with their own driver table. Plans
 // are shared: one per (context, bundle content, problem, options); code objects: one per (context,
@@ -13,67 +13,19 @@
 #define KBUNDLE_RUNTIME_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "kbundle/bundle.h"
-#include "kbundle/select.h"
+#include "kbundle/plan.h"
+#include "kbundle/problem.h"
+#include "kbundle/target.h"
 
 namespace kbundle {
 
 struct DriverApi;
 struct CublasLtApi;
-
-// Runs body(begin, end) over all of [0, count), in chunks of at least `grain`, on any threads, and
-// returns when all is done. `state` is the executor's own.
-struct HostExecutor {
-  void (*parallel_for)(void* state, int64_t count, int64_t grain,
-                       void (*body)(void* context, int64_t begin, int64_t end),
-                       void* context) = nullptr;
-  void* state = nullptr;
-};
-
-// Addresses, in the op's order; absent tensors are null. Workspace: 256-byte aligned, at least
-// plan.workspace_bytes(); null when that is 0. In-out: the result's address equals its operand's.
-struct LaunchArgs {
-  void* const* operands = nullptr;
-  void* const* results = nullptr;
-  void* workspace = nullptr;
-};
-
-class Plan {
- public:
-  virtual ~Plan() = default;
-
-  int64_t workspace_bytes() const { return workspace_bytes_; }
-  // Of the resolution for 16-byte aligned tensors, then, unless PlanOptions.alignment rules them
-  // out, of the others.
-  const std::vector<uint32_t>& variants() const { return variants_; }
-  Choice choice() const { return choice_; }
-  const Problem& problem() const { return problem_; }
-
-  // Enqueues the steps. No allocation, lock, lookup, environment read, formatting (but in an
-  // error), waiting or device allocation. The same device work every time for addresses of one
-  // alignment class. CUDA: stream is a CUstream, legal as the first call of a capture. Host: stream
-  // is a const HostExecutor* (null: the calling thread), and the work is done on return.
-  virtual Status Launch(void* stream, const LaunchArgs& args) const = 0;
-
- protected:
-  Problem problem_;
-  int64_t workspace_bytes_ = 0;
-  std::vector<uint32_t> variants_;
-  Choice choice_ = Choice::kManifestOrder;
-};
-
-struct PlanOptions {
-  int64_t workspace_limit = -1;  // bytes the caller will provide; -1: whatever the choice needs
-  // Bytes that every operand's and result's address will be a multiple of: a power of two. A launch
-  // that breaks the promise is refused (kInvalidArgument). From 16 on no code for less aligned
-  // addresses is loaded; 1 promises nothing but the alignment of the elements.
-  int64_t alignment = 1;
-};
 
 // Counters since the process began. Of each content, chosen has at most 4096 problems by name; what
 // further ones chose is counted by variant, as the problem "(further problems)"; it is of the 64

@@ -1,0 +1,164 @@
+// Postfix programs without jumps. Both sides of && || ?: are computed; a failed side is an error
+// slot, looked at only when it decides. So a program's cost is its length, whatever the data.
+#include "loader/bind/eval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+
+#include "kbundle/key.h"
+
+namespace kbundle {
+namespace {
+
+Slot Fail(SlotError error) { return {0, error}; }
+
+// An absent tensor has no elements to misalign: neutral in align(x, y, ..).
+constexpr int64_t kAlignmentOfAbsent = kWorkspaceAlignment;
+
+Slot DenseStride(const TensorSpec& tensor, size_t axis) {
+  int64_t stride = 1;
+  for (size_t i = axis + 1; i < tensor.dims.size(); ++i) {
+    if (__builtin_mul_overflow(stride, tensor.dims[i], &stride)) return Fail(SlotError::kOverflow);
+  }
+  return {stride};
+}
+
+Slot LoadTensor(const EvalContext& context, Opcode opcode, uint32_t operand) {
+  const TensorSpec& tensor = TensorOf(*context.problem, operand & 0xff);
+  const size_t axis = operand >> 8;
+  switch (opcode) {
+    case Opcode::kPresent:
+      return {tensor.present};
+    case Opcode::kRank:
+      return {static_cast<int64_t>(tensor.dims.size())};
+    case Opcode::kAlign:
+      return {tensor.present ? std::max(context.alignment, SizeOf(tensor.dtype))
+                             : kAlignmentOfAbsent};
+    default:
+      break;
+  }
+  if (!tensor.present) return {0};
+  if (axis >= tensor.dims.size()) return Fail(SlotError::kNoSuchAxis);
+  if (opcode == Opcode::kTensorDim) return {tensor.dims[axis]};
+  return tensor.strides.empty() ? DenseStride(tensor, axis) : Slot{tensor.strides[axis]};
+}
+
+Slot LoadElement(const Problem& problem, uint32_t operand) {
+  const std::vector<int64_t>& values = problem.attributes[operand & 0xff].integers;
+  const size_t element = operand >> 8;
+  return element < values.size() ? Slot{values[element]} : Fail(SlotError::kNoSuchAxis);
+}
+
+int64_t Length(const Problem::Attribute& attribute) {
+  return static_cast<int64_t>(std::max(attribute.integers.size(), attribute.numbers.size()));
+}
+
+Slot Load(const EvalContext& context, const fb::Index& index, Opcode opcode, uint32_t operand) {
+  const Problem& problem = *context.problem;
+  switch (opcode) {
+    case Opcode::kConst:
+      return {index.constants()->Get(operand)};
+    case Opcode::kDim:
+      return {problem.symbols[operand]};
+    case Opcode::kAttribute:
+      return {problem.attributes[operand].integer};
+    case Opcode::kLength:
+      return {Length(problem.attributes[operand])};
+    case Opcode::kElement:
+      return LoadElement(problem, operand);
+    case Opcode::kSizeOfType:
+      return {SizeOf(TypeAt(problem.types, static_cast<int>(operand)))};
+    case Opcode::kType:
+      return {static_cast<int64_t>(TypeAt(problem.types, static_cast<int>(operand)))};
+    case Opcode::kTunable:
+      return {context.tunables[operand]};
+    case Opcode::kLet:
+      if (context.let_errors >> operand & 1) return Fail(SlotError::kLet);
+      return {context.lets[operand]};
+    case Opcode::kSmCount:
+      return {context.sm_count};
+    case Opcode::kFloatBits:
+      return {std::bit_cast<uint32_t>(static_cast<float>(problem.attributes[operand].number))};
+    default:
+      return LoadTensor(context, opcode, operand);
+  }
+}
+
+}  // namespace
+
+const TensorSpec& TensorOf(const Problem& problem, uint32_t tensor) {
+  const size_t operands = problem.operands.size();
+  return tensor < operands ? problem.operands[tensor] : problem.results[tensor - operands];
+}
+
+Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t first,
+                uint32_t count) {
+  // Raw, because clearing 32 slots costs more than most programs.
+  alignas(Slot) std::byte storage[kMaxStackDepth * sizeof(Slot)];
+  auto* top = reinterpret_cast<Slot*>(storage) - 1;
+  const uint32_t* code = index.code()->data() + first;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto opcode = static_cast<Opcode>(code[i] & 0xff);
+    if (opcode <= Opcode::kFloatBits) {
+      *++top = Load(context, index, opcode, code[i] >> 8);
+    } else {
+      top -= Arity(opcode) - 1;
+      *top = Apply(opcode, top);
+    }
+  }
+  return *top;
+}
+
+std::string SymbolValues(const Bundle& bundle, const Problem& problem) {
+  const auto* names = bundle.op(problem.op).symbols();
+  std::string text;
+  for (size_t i = 0; i < problem.symbols.size() && i < (names ? names->size() : 0); ++i) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", names->Get(i)->string_view(),
+                        problem.symbols[i]);
+  }
+  return text.empty() ? "no symbols" : text;
+}
+
+std::string DescribeEvalError(const EvalContext& context, SlotError error, std::string_view text) {
+  return fmt::format("`{}` {} with {}", text, Describe(error),
+                     SymbolValues(*context.bundle, *context.problem));
+}
+
+Result<int64_t> Evaluate(const EvalContext& context, uint32_t first, uint32_t count,
+                         std::string_view text) {
+  const Slot value = RunProgram(context, context.bundle->index(), first, count);
+  if (value.ok()) return value.value;
+  return OutOfRange(DescribeEvalError(context, value.error, text));
+}
+
+std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant) {
+  const fb::Index& index = bundle.index();
+  const fb::Variant& row = *index.variants()->Get(variant);
+  const auto* names = index.templates()->Get(row.template_index())->tunables();
+  if (names == nullptr || names->size() == 0) return {};
+  return {index.constants()->data() + row.tunables(), names->size()};
+}
+
+LetValues EvaluateLets(const EvalContext& context, uint32_t variant) {
+  const fb::Index& index = context.bundle->index();
+  const auto* lets =
+      index.templates()->Get(index.variants()->Get(variant)->template_index())->lets();
+  LetValues result;
+  if (lets == nullptr) return result;
+  EvalContext own = context;
+  own.tunables = Tunables(*context.bundle, variant);
+  for (uint32_t i = 0; i < lets->size(); ++i) {
+    own.lets = result.view();
+    own.let_errors = result.errors;
+    const Slot value = RunProgram(own, *lets->Get(i)->program());
+    result.values[i] = value.value;
+    if (!value.ok()) result.errors |= 1u << i;
+    result.count = i + 1;
+  }
+  return result;
+}
+
+}  // namespace kbundle

@@ -1,0 +1,37 @@
+// A GPU as plans see it: what Select needs to know, and the limits that launches are checked
+// against.
+#ifndef KBUNDLE_LOADER_CUDA_DEVICE_H_
+#define KBUNDLE_LOADER_CUDA_DEVICE_H_
+
+#include <cstdint>
+
+#include "kbundle/driver_api.h"
+#include "kbundle/status.h"
+#include "kbundle/target.h"
+#include "loader/resolve/resolve.h"
+
+namespace kbundle {
+
+struct CudaDevice {
+  CUdevice ordinal = 0;
+  Device device;
+  Extent max_grid{}, max_block{};
+  int64_t max_threads = 0;     // of a block
+  int64_t default_shared = 0;  // bytes of a block without asking
+  int64_t max_shared = 0;      // bytes of a block, asked for by function attribute
+  bool clusters = false;
+};
+
+// Portable is what every device with clusters runs; more needs a function attribute.
+inline constexpr int64_t kPortableCluster = 8;
+inline constexpr int64_t kMaxCluster = 16;
+
+Result<CudaDevice> QueryDevice(const DriverApi& driver, CUdevice ordinal);
+
+// Kernel steps whose geometry this device cannot launch: kFailedPrecondition with value and limit.
+// Limits of the kernel itself (registers, static shared memory) are the code cache's.
+Status CheckGeometry(const ResolvedStep& step, const CudaDevice& device);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_CUDA_DEVICE_H_

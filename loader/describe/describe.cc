@@ -1,0 +1,246 @@
+#include "kbundle/describe.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "kbundle/bundle_generated.h"
+#include "kbundle/json.h"
+#include "kbundle/key.h"
+#include "loader/describe/describe_op.h"
+#include "loader/support/absent.h"
+
+namespace kbundle {
+namespace {
+
+constexpr uint32_t kNoBlob = 0xffffffff;
+
+std::string Hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string Hex(const fb::Sha256& hash) {
+  std::string text;
+  for (uint8_t byte : *hash.bytes()) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", byte);
+    text += two;
+  }
+  return text;
+}
+
+const char* ProviderName(uint8_t provider) {
+  switch (static_cast<Provider>(provider)) {
+    case Provider::kCuda:
+      return "cuda";
+    case Provider::kHost:
+      return "host";
+    case Provider::kTriton:
+      return "triton";
+    case Provider::kCudnn:
+      return "cudnn";
+    case Provider::kCublasLt:
+      return "cublaslt";
+  }
+  return "unknown";
+}
+
+const char* BlobFormatName(uint32_t format) {
+  switch (static_cast<fb::BlobFormat>(format)) {
+    case fb::BlobFormat::Cubin:
+      return "cubin";
+    case fb::BlobFormat::Fatbin:
+      return "fatbin";
+    case fb::BlobFormat::HostObject:
+      return "host object";
+    case fb::BlobFormat::ExecutionPlan:
+      return "execution plan";
+    case fb::BlobFormat::MatmulAlgorithm:
+      return "algorithm";
+  }
+  return "unknown";
+}
+
+void WriteKernels(JsonWriter& json, const fb::Index& index, const fb::Variant& variant,
+                  const fb::Template& source) {
+  uint32_t registers = 0;
+  int64_t blob = -1;
+  for (uint32_t step = Count(source.steps()); step-- > 0;) {
+    const fb::Kernel& kernel = *index.kernels()->Get(variant.kernels() + step);
+    if (kernel.blob() == kNoBlob) continue;
+    registers = std::max(registers, kernel.registers());
+    blob = kernel.blob();
+  }
+  json.Key("registers").Unsigned(registers).Key("blob").Int(blob).Key("kernels").BeginArray();
+  for (uint32_t step = 0; step < Count(source.steps()); ++step) {
+    const fb::Kernel& kernel = *index.kernels()->Get(variant.kernels() + step);
+    json.BeginObject().Key("symbol");
+    if (kernel.blob() == kNoBlob) {
+      json.Null().Key("blob").Int(-1).EndObject();
+      continue;
+    }
+    json.Text(View(index.symbols()->Get(kernel.symbol()))).Key("blob").Unsigned(kernel.blob());
+    json.Key("registers").Unsigned(kernel.registers());
+    json.Key("spill_bytes").Unsigned(kernel.spill_bytes());
+    json.Key("static_shared").Unsigned(kernel.static_shared());
+    if (kernel.threads() != 0) {
+      json.Key("dynamic_shared").Unsigned(kernel.dynamic_shared());
+      json.Key("threads").Unsigned(kernel.threads());
+    }
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
+void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
+  const fb::Index& index = bundle.index();
+  const fb::Variant& variant = *index.variants()->Get(number);
+  const fb::Template& source = *index.templates()->Get(variant.template_index());
+  const fb::Op& op = *index.ops()->Get(variant.op());
+  json.BeginObject().Key("id").Text(bundle.VariantId(number));
+  json.Key("target").Text(View(index.targets()->Get(variant.target())->name()));
+  json.Key("template").Text(View(source.name()));
+  json.Key("provider").Text(ProviderName(source.provider()));
+  json.Key("rank").Unsigned(variant.rank()).Key("ran_on").BeginArray();
+  for (const std::string& device : RanOn(bundle, number)) json.Text(device);
+  json.EndArray();
+  WriteKernels(json, index, variant, source);
+  json.Key("types").BeginObject();
+  for (uint32_t i = 0; i < Count(op.types()); ++i) {
+    json.Key(View(op.types()->Get(i)->name()));
+    json.Text(Name(TypeAt(variant.types(), static_cast<int>(i))));
+  }
+  json.EndObject().Key("tunables").BeginObject();
+  for (uint32_t i = 0; i < Count(source.tunables()); ++i) {
+    json.Key(View(source.tunables()->Get(i)));
+    json.Int(index.constants()->Get(variant.tunables() + i));
+  }
+  json.EndObject().EndObject();
+}
+
+void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool whole) {
+  const fb::Op& op = bundle.op(number);
+  json.BeginObject().Key("name").Text(View(op.name())).Key("summary").Text(View(op.summary()));
+  json.Key("interface").Text(Hex(op.interface_hash()));
+  WriteInterface(json, op);
+  if (whole) {
+    WriteProblems(json, op);
+    json.Key("variants").BeginArray();
+    const auto* variants = bundle.index().variants();
+    for (uint32_t i = 0; i < Count(variants); ++i) {
+      if (variants->Get(i)->op() == number) WriteVariant(json, bundle, i);
+    }
+    json.EndArray();
+  }
+  json.EndObject();
+}
+
+void WriteBlobs(JsonWriter& json, const fb::Index& index) {
+  json.Key("blobs").BeginArray();
+  for (uint32_t i = 0; i < Count(index.blobs()); ++i) {
+    const fb::Blob& blob = *index.blobs()->Get(i);
+    json.BeginObject().Key("sha256").Text(Hex(blob.sha256()));
+    json.Key("format").Text(BlobFormatName(blob.format()));
+    json.Key("offset").Unsigned(blob.offset()).Key("stored_bytes").Unsigned(blob.stored_size());
+    json.Key("bytes").Unsigned(blob.size());
+    json.Key("base").Int(blob.base() == kNoBlob ? -1 : static_cast<int64_t>(blob.base()));
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
+}  // namespace
+
+std::vector<std::string> RanOn(const Bundle& bundle, uint32_t number) {
+  const fb::Index& index = bundle.index();
+  const fb::Variant& variant = *index.variants()->Get(number);
+  const uint32_t steps = Count(index.templates()->Get(variant.template_index())->steps());
+  const auto ran = [&](uint32_t blob, uint32_t device) {  // sorted by (blob, device)
+    uint32_t low = 0, high = Count(index.ran_on());
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      const fb::RanOn& fact = *index.ran_on()->Get(middle);
+      if (fact.blob() == blob && fact.device() == device) return true;
+      const bool before = fact.blob() < blob || (fact.blob() == blob && fact.device() < device);
+      (before ? low : high) = before ? middle + 1 : middle;
+    }
+    return false;
+  };
+  std::vector<std::string> devices;
+  for (uint32_t device = 0; device < Count(index.devices()); ++device) {
+    bool any = false, all = true;
+    for (uint32_t step = 0; step < steps; ++step) {
+      const uint32_t blob = index.kernels()->Get(variant.kernels() + step)->blob();
+      if (blob == kNoBlob) continue;
+      any = true;
+      all = all && ran(blob, device);
+    }
+    if (any && all) devices.emplace_back(View(index.devices()->Get(device)));
+  }
+  return devices;
+}
+
+Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool whole) {
+  uint32_t only = 0;
+  if (!op.empty()) {
+    KB_ASSIGN_OR_RETURN(only, bundle.FindOp(op));
+  }
+  const fb::Index& index = bundle.index();
+  JsonWriter json;
+  json.BeginObject().Key("name").Text(bundle.name()).Key("path").Text(bundle.path());
+  json.Key("content_id").Text(bundle.content_id());
+  json.Key("file_bytes").Unsigned(bundle.file_size()).Key("provenance").BeginObject();
+  for (uint32_t i = 0; i < Count(index.provenance()); ++i) {
+    const fb::KeyValue& entry = *index.provenance()->Get(i);
+    json.Key(View(entry.key())).Text(View(entry.value()));
+  }
+  json.EndObject().Key("targets").BeginArray();
+  for (uint32_t i = 0; i < Count(index.targets()); ++i)
+    json.Text(View(index.targets()->Get(i)->name()));
+  json.EndArray().Key("devices").BeginArray();
+  for (uint32_t i = 0; i < Count(index.devices()); ++i) json.Text(View(index.devices()->Get(i)));
+  json.EndArray().Key("ops").BeginArray();
+  for (uint32_t i = 0; i < Count(index.ops()); ++i) {
+    if (op.empty() || i == only) WriteOp(json, bundle, i, whole);
+  }
+  json.EndArray();
+  if (whole) WriteBlobs(json, index);
+  json.EndObject();
+  return std::move(json).text();
+}
+
+Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
+  KB_ASSIGN_OR_RETURN(const int64_t workspace, MaxWorkspaceBytes(bundle, problem, kind));
+  JsonWriter json;
+  json.BeginObject().Key("interface").Text(Hex(bundle.op(problem.op).interface_hash()));
+  json.Key("results").BeginArray();
+  for (const TensorSpec& result : problem.results) {
+    json.BeginObject().Key("present").Bool(result.present).Key("dtype").Text(Name(result.dtype));
+    json.Key("dims").BeginArray();
+    for (int64_t dim : result.dims) json.Int(dim);
+    json.EndArray().EndObject();
+  }
+  json.EndArray().Key("workspace_bytes").Int(workspace);
+  json.Key("empty").Bool(problem.AllResultsEmpty()).EndObject();
+  return std::move(json).text();
+}
+
+std::string StatsJson(const RuntimeStats& stats) {
+  JsonWriter json;
+  json.BeginObject().Key("plans_made").Unsigned(stats.plans_made);
+  json.Key("plans_shared").Unsigned(stats.plans_shared);
+  json.Key("objects_loaded").Unsigned(stats.objects_loaded).Key("chosen").BeginArray();
+  for (const RuntimeStats::Chosen& row : stats.chosen) {
+    json.BeginObject().Key("bundle").Text(row.bundle).Key("content_id").Text(row.content_id);
+    json.Key("op").Text(row.op);
+    json.Key("problem").Text(row.problem).Key("variant").Text(row.variant);
+    json.Key("choice").Text(row.choice).Key("device").Text(row.device);
+    json.Key("reason").Text(row.reason).Key("count").Unsigned(row.count).EndObject();
+  }
+  json.EndArray().EndObject();
+  return std::move(json).text();
+}
+
+}  // namespace kbundle

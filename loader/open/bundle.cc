@@ -1,0 +1,130 @@
+#include "kbundle/bundle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kbundle/key.h"
+#include "kbundle/nearest.h"
+#include "kbundle/sha256.h"
+#include "loader/open/bundle_rep.h"
+#include "loader/verify/verify.h"
+
+namespace kbundle {
+namespace {
+
+// A table is at least 8 bytes: the verifier's limit grows with the index and no further.
+flatbuffers::uoffset_t MaxTables(uint64_t index_size) {
+  return static_cast<flatbuffers::uoffset_t>(index_size / 8 + 16);
+}
+
+Status CheckStructure(const uint8_t* bytes, uint64_t size) {
+  constexpr uint64_t kLeast = 12;  // root offset, identifier, a table
+  if (size < kLeast) return DataLoss(fmt::format("index of {} bytes", size));
+  if (!flatbuffers::BufferHasIdentifier(bytes, kIndexIdentifier)) {
+    return DataLoss(fmt::format("the index does not carry the identifier {}", kIndexIdentifier));
+  }
+  flatbuffers::Verifier::Options options;
+  options.max_depth = 16;
+  options.max_tables = MaxTables(size);
+  flatbuffers::Verifier verifier(bytes, size, options);
+  if (!verifier.VerifyBuffer<fb::Index>(kIndexIdentifier)) {
+    return DataLoss("the index is not a sound FlatBuffer");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Bundle::Bundle(std::unique_ptr<Rep> rep) : rep_(std::move(rep)) {}
+Bundle::~Bundle() = default;
+
+Status Bundle::ReadHeader(Rep* rep) {
+  const uint64_t size = rep->file.size();
+  if (size < sizeof(Header)) {
+    return DataLoss(
+        fmt::format("{} has {} bytes, a bundle has at least {}: truncated or not a "
+                    "bundle; copy the file again",
+                    size == 0 ? "the empty file" : "it", size, sizeof(Header)));
+  }
+  KB_RETURN_IF_ERROR(rep->file.Read(0, &rep->header, sizeof(Header)));
+  return VerifyHeader(rep->header, size);
+}
+
+Status Bundle::ReadIndex(Rep* rep) {
+  const uint64_t size = rep->header.index_size;
+  rep->index_bytes = std::make_unique_for_overwrite<uint8_t[]>(size);
+  KB_RETURN_IF_ERROR(rep->file.Read(rep->header.index_offset, rep->index_bytes.get(), size));
+  const uint8_t* bytes = rep->index_bytes.get();
+  if (const uint64_t found = Xxh3(bytes, size); found != rep->header.index_xxh3) {
+    return DataLoss(
+        fmt::format("index hash {:016x}, the header says {:016x}: damaged; copy or "
+                    "build the file again",
+                    found, rep->header.index_xxh3));
+  }
+  rep->digest = Sha256Of(bytes, size);
+  if (std::memcmp(rep->digest.data(), rep->header.index_sha256, rep->digest.size()) != 0) {
+    return DataLoss(
+        fmt::format("index SHA-256 is {}, the header says otherwise: altered or damaged; copy or "
+                    "build the file again",
+                    ToHex(rep->digest)));
+  }
+  KB_RETURN_IF_ERROR(CheckStructure(bytes, size));
+  rep->index = fb::GetIndex(bytes);
+  return VerifyIndex(*rep->index, rep->header).Annotate("index");
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path) {
+  const auto context = [&path] { return fmt::format("opening bundle '{}'", path); };
+  Result<FileView> file = FileView::Open(path);
+  if (!file.ok()) return std::move(file).status().Annotate(context());
+  auto rep = std::make_unique<Rep>(path, std::move(*file));
+  Status status = ReadHeader(rep.get());
+  if (status.ok()) status = ReadIndex(rep.get());
+  if (!status.ok()) return std::move(status).Annotate(context());
+  return std::shared_ptr<const Bundle>(new Bundle(std::move(rep)));
+}
+
+const std::string& Bundle::path() const { return rep_->path; }
+std::string_view Bundle::name() const { return rep_->index->name()->string_view(); }
+std::string Bundle::content_id() const { return ToHex(rep_->digest); }
+const Sha256Digest& Bundle::digest() const { return rep_->digest; }
+uint64_t Bundle::file_size() const { return rep_->header.file_size; }
+const fb::Index& Bundle::index() const { return *rep_->index; }
+const fb::Op& Bundle::op(uint32_t index) const { return *rep_->index->ops()->Get(index); }
+
+Sha256Digest Bundle::BlobDigest(uint32_t blob) const {
+  return DigestOf(*rep_->index->blobs()->Get(blob));
+}
+
+std::string Bundle::Rep::BlobName(uint32_t blob) const {
+  return fmt::format("blob {} of bundle '{}'", blob, path);
+}
+
+Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
+  const auto* ops = rep_->index->ops();
+  uint32_t low = 0, high = Count(ops);
+  while (low < high) {
+    const uint32_t middle = (low + high) / 2;
+    if (ops->Get(middle)->name()->string_view() < op_name)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low < Count(ops) && ops->Get(low)->name()->string_view() == op_name) return low;
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < Count(ops); ++i) names.push_back(ops->Get(i)->name()->str());
+  std::string has = "no op at all";
+  if (!names.empty()) {
+    constexpr size_t kShown = 12;
+    const size_t shown = std::min(names.size(), kShown);
+    has = fmt::format(
+        "{}{}", fmt::join(names.begin(), names.begin() + shown, ", "),
+        names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
+  }
+  return NotFound(fmt::format("bundle '{}' has no op '{}'{}; it has {}", rep_->path, op_name,
+                              DidYouMean(op_name, names), has));
+}
+
+}  // namespace kbundle

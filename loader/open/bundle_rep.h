@@ -1,0 +1,43 @@
+// What a Bundle owns. Shared by the files that implement Bundle.
+#ifndef KBUNDLE_LOADER_BUNDLE_REP_H_
+#define KBUNDLE_LOADER_BUNDLE_REP_H_
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "kbundle/bundle.h"
+#include "kbundle/bundle_generated.h"
+#include "loader/open/file_view.h"
+
+namespace kbundle {
+
+inline Sha256Digest DigestOf(const fb::Blob& blob) {
+  Sha256Digest digest;
+  std::copy_n(blob.sha256().bytes()->data(), digest.size(), digest.begin());
+  return digest;
+}
+
+struct Bundle::Rep {
+  Rep(std::string path, FileView file) : path(std::move(path)), file(std::move(file)) {}
+
+  std::string path;
+  FileView file;
+  Header header{};
+  Sha256Digest digest{};  // of the index
+  // Own memory, aligned as new[] aligns: nothing done to the file afterwards reaches it.
+  std::unique_ptr<uint8_t[]> index_bytes;
+  const fb::Index* index = nullptr;
+
+  std::string BlobName(uint32_t blob) const;  // "blob 3 of bundle 'x.kb'"
+  // One frame, verified; `base` is empty for a frame that stands alone.
+  Result<std::vector<uint8_t>> InflateBlob(uint32_t number, std::span<const uint8_t> base) const;
+  Result<std::shared_ptr<const std::vector<uint8_t>>> ReadBase(uint32_t number,
+                                                               BaseCache* bases) const;
+  Status CheckPadding(uint64_t from, uint64_t to) const;
+  Status CheckHeaderAgain() const;
+};
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_BUNDLE_REP_H_

@@ -1,0 +1,145 @@
+// Blobs: from the file into own memory, inflated, compared with the hashes in the index. Nothing
+// that has not passed here reaches a driver or a CPU. XXH3 alone would not do: 32 bytes that nobody
+// looks at are enough to give other code the same XXH3 and size.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <deque>
+#include <memory>
+
+#include "kbundle/key.h"
+#include "kbundle/sha256.h"
+#include "loader/open/bundle_rep.h"
+#include "loader/open/inflate.h"
+#include "loader/verify/verify.h"
+
+namespace kbundle {
+namespace {
+
+constexpr uint32_t kNoBase = 0xffffffff;
+using Bytes = std::vector<uint8_t>;
+
+Status CheckContent(const fb::Blob& blob, const Bytes& bytes) {
+  constexpr char kAdvice[] = "damaged, or rewritten while open; copy or build the file again";
+  if (const uint64_t found = Xxh3(bytes.data(), bytes.size()); found != blob.xxh3()) {
+    return DataLoss(
+        fmt::format("hash {:016x}, the index says {:016x}: {}", found, blob.xxh3(), kAdvice));
+  }
+  const Sha256Digest found = Sha256Of(bytes.data(), bytes.size());
+  if (found == DigestOf(blob)) return Status();
+  return DataLoss(fmt::format("SHA-256 {}, the index says otherwise: {}", ToHex(found), kAdvice));
+}
+
+}  // namespace
+
+// First in, first out: a burst reads siblings of one base after another.
+struct Bundle::BaseCache::Rep {
+  struct Row {
+    Sha256Digest digest;
+    std::shared_ptr<const Bytes> bytes;
+  };
+
+  std::shared_ptr<const Bytes> Find(const Sha256Digest& digest) const {
+    for (const Row& row : rows) {
+      if (row.digest == digest) return row.bytes;
+    }
+    return nullptr;
+  }
+
+  void Insert(const Sha256Digest& digest, std::shared_ptr<const Bytes> bytes) {
+    if (bytes->size() > cap) return;
+    while (held + bytes->size() > cap) {
+      held -= rows.front().bytes->size();
+      rows.pop_front();
+    }
+    held += bytes->size();
+    rows.push_back({digest, std::move(bytes)});
+  }
+
+  uint64_t cap = 0;
+  uint64_t held = 0;
+  std::deque<Row> rows;
+};
+
+Bundle::BaseCache::BaseCache(uint64_t cap_bytes) : rep_(std::make_unique<Rep>()) {
+  rep_->cap = cap_bytes;
+}
+Bundle::BaseCache::~BaseCache() = default;
+
+Result<Bytes> Bundle::Rep::InflateBlob(uint32_t number, std::span<const uint8_t> base) const {
+  const fb::Blob& blob = *index->blobs()->Get(number);
+  const auto stored = std::make_unique_for_overwrite<uint8_t[]>(blob.stored_size());
+  KB_RETURN_IF_ERROR(file.Read(blob.offset(), stored.get(), blob.stored_size()));
+  KB_ASSIGN_OR_RETURN(Bytes bytes, Inflate({stored.get(), blob.stored_size()}, blob.size(), base));
+  KB_RETURN_IF_ERROR(CheckContent(blob, bytes));
+  return bytes;
+}
+
+Result<std::shared_ptr<const Bytes>> Bundle::Rep::ReadBase(uint32_t number,
+                                                           BaseCache* bases) const {
+  const Sha256Digest digest = DigestOf(*index->blobs()->Get(number));
+  if (bases != nullptr) {
+    if (auto held = bases->rep()->Find(digest)) return held;
+  }
+  Result<Bytes> bytes = InflateBlob(number, {});
+  if (!bytes.ok()) return std::move(bytes).status().Annotate(fmt::format("base blob {}", number));
+  auto shared = std::make_shared<const Bytes>(std::move(*bytes));
+  if (bases != nullptr) bases->rep()->Insert(digest, shared);
+  return shared;
+}
+
+Result<Bytes> Bundle::ReadBlob(uint32_t blob, BaseCache* bases) const {
+  const auto* blobs = rep_->index->blobs();
+  KB_VERIFY(CheckIndex(blob, Count(blobs), "blob"), "bundle '{}'", rep_->path);
+  const uint32_t base = blobs->Get(blob)->base();
+  Result<Bytes> bytes = Bytes();
+  if (base == kNoBase) {
+    bytes = rep_->InflateBlob(blob, {});
+  } else {
+    Result<std::shared_ptr<const Bytes>> prefix = rep_->ReadBase(base, bases);
+    bytes =
+        prefix.ok() ? rep_->InflateBlob(blob, **prefix) : Result<Bytes>(std::move(prefix).status());
+  }
+  if (bytes.ok()) return bytes;
+  return std::move(bytes).status().Annotate("reading " + rep_->BlobName(blob));
+}
+
+Status Bundle::Rep::CheckPadding(uint64_t from, uint64_t to) const {
+  uint8_t padding[kBlobAlignment];
+  KB_CHECK(to - from < sizeof(padding));  // the semantic pass has seen the offsets
+  KB_RETURN_IF_ERROR(file.Read(from, padding, to - from));
+  for (uint64_t i = 0; i < to - from; ++i) {
+    if (padding[i] == 0) continue;
+    return DataLoss(
+        fmt::format("padding byte {} is {:#04x}, must be 0: damaged", from + i, padding[i]));
+  }
+  return Status();
+}
+
+Status Bundle::Rep::CheckHeaderAgain() const {
+  Header now;
+  KB_RETURN_IF_ERROR(file.Read(0, &now, sizeof(now)));
+  if (std::memcmp(&now, &header, sizeof(now)) != 0)
+    return DataLoss("the header changed while open");
+  const auto bytes = std::make_unique_for_overwrite<uint8_t[]>(header.index_size);
+  KB_RETURN_IF_ERROR(file.Read(header.index_offset, bytes.get(), header.index_size));
+  const Sha256Digest digest = Sha256Of(bytes.get(), header.index_size);
+  if (std::memcmp(digest.data(), header.index_sha256, digest.size()) == 0) return Status();
+  return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise", ToHex(digest)));
+}
+
+Status Bundle::VerifyAll() const {
+  const auto* blobs = rep_->index->blobs();
+  KB_VERIFY(rep_->CheckHeaderAgain(), "verifying bundle '{}'", rep_->path);
+  BaseCache bases;
+  uint64_t end = rep_->header.index_offset + rep_->header.index_size;
+  for (uint32_t i = 0; i < Count(blobs); ++i) {
+    const fb::Blob& blob = *blobs->Get(i);
+    KB_VERIFY(rep_->CheckPadding(end, blob.offset()), "verifying bundle '{}'", rep_->path);
+    end = blob.offset() + blob.stored_size();
+    KB_VERIFY(ReadBlob(i, &bases).status(), "verifying");
+  }
+  return Status();
+}
+
+}  // namespace kbundle

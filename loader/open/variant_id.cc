@@ -1,0 +1,110 @@
+// "family.op/name[T=bf16,VEC=8]@sm_90a": how people name variants, stable over rebuilds.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kbundle/key.h"
+#include "kbundle/nearest.h"
+#include "loader/open/bundle_rep.h"
+#include "loader/open/variant_rows.h"
+#include "loader/support/absent.h"
+
+namespace kbundle {
+namespace {
+
+// Without "@target".
+std::string LocalId(const fb::Index& index, const fb::Variant& variant, bool with_point) {
+  const fb::Op& op = *index.ops()->Get(variant.op());
+  const fb::Template& row = *index.templates()->Get(variant.template_index());
+  std::string point;
+  const auto add = [&point](std::string_view name, auto value) {
+    point += fmt::format("{}{}={}", point.empty() ? "" : ",", name, value);
+  };
+  for (uint32_t i = 0; with_point && i < Count(op.types()); ++i) {
+    add(op.types()->Get(i)->name()->string_view(),
+        Name(TypeAt(variant.types(), static_cast<int>(i))));
+  }
+  for (uint32_t i = 0; with_point && i < Count(row.tunables()); ++i) {
+    add(row.tunables()->Get(i)->string_view(), index.constants()->Get(variant.tunables() + i));
+  }
+  if (!point.empty()) point = "[" + point + "]";
+  return fmt::format("{}/{}{}", op.name()->string_view(), row.name()->string_view(), point);
+}
+
+std::string_view TargetName(const fb::Index& index, const fb::Variant& variant) {
+  return index.targets()->Get(variant.target())->name()->string_view();
+}
+
+}  // namespace
+
+int64_t PlanWorkspace(const fb::Kernel& row) {
+  constexpr int64_t kStep = kWorkspaceAlignment;
+  return (int64_t{row.workspace()} + kStep - 1) / kStep * kStep;
+}
+
+VariantRange VariantsOf(const fb::Index& index, uint32_t op) {
+  const auto* variants = index.variants();
+  const auto bound = [&](uint64_t wanted) {
+    uint32_t low = 0, high = Count(variants);
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      if (variants->Get(middle)->op() < wanted)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  };
+  return {bound(op), bound(uint64_t{op} + 1)};
+}
+
+std::string TunablesText(const fb::Index& index, uint32_t variant) {
+  const fb::Variant& row = *index.variants()->Get(variant);
+  const auto* names = index.templates()->Get(row.template_index())->tunables();
+  std::string text;
+  for (uint32_t i = 0; i < Count(names); ++i) {
+    text += fmt::format("{}{}={}", i == 0 ? "" : ", ", names->Get(i)->string_view(),
+                        index.constants()->Get(row.tunables() + i));
+  }
+  return text;
+}
+
+std::string Bundle::VariantId(uint32_t variant) const {
+  if (variant >= Count(rep_->index->variants())) return fmt::format("no variant {}", variant);
+  const fb::Variant& row = *rep_->index->variants()->Get(variant);
+  return fmt::format("{}@{}", LocalId(*rep_->index, row, true), TargetName(*rep_->index, row));
+}
+
+Result<std::vector<uint32_t>> Bundle::FindVariants(std::string_view id) const {
+  const fb::Index& index = *rep_->index;
+  const size_t slash = id.find('/');
+  if (slash == std::string_view::npos) {
+    return InvalidArgument(fmt::format(
+        "'{}' is no variant id: write family.op/name[T=bf16,VEC=8], with or without @target", id));
+  }
+  KB_ASSIGN_OR_RETURN(const uint32_t op, FindOp(id.substr(0, slash)));
+  const std::string_view local = id.substr(0, id.rfind('@'));
+  const std::string_view target = local.size() == id.size() ? "" : id.substr(local.size() + 1);
+  const bool with_point = local.find('[') != std::string_view::npos;
+  std::vector<uint32_t> found;
+  std::vector<std::string> names;
+  const VariantRange range = VariantsOf(index, op);
+  for (uint32_t i = range.first; i < range.end; ++i) {
+    const fb::Variant& row = *index.variants()->Get(i);
+    std::string name = LocalId(index, row, with_point);
+    if (name == local && (target.empty() || target == TargetName(index, row))) found.push_back(i);
+    if (!target.empty()) name += fmt::format("@{}", TargetName(index, row));
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(std::move(name));
+  }
+  if (!found.empty()) return found;
+  constexpr size_t kShown = 8;
+  const size_t shown = std::min(kShown, names.size());
+  return NotFound(fmt::format(
+      "bundle '{}' has no variant '{}'{}; it has {}{}", rep_->path, id, DidYouMean(id, names),
+      shown == 0 ? "none"
+                 : fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", ")),
+      names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : ""));
+}
+
+}  // namespace kbundle

@@ -1,0 +1,14 @@
+#include "kbundle/check_plan.h"
+
+#include "loader/resolve/resolve.h"
+
+namespace kbundle {
+
+Status CheckPlan(const Bundle& bundle, const Problem& problem, const Device& device,
+                 uint32_t variant, int64_t alignment) {
+  Result<Resolution> resolution = Resolve(bundle, problem, device, variant, alignment);
+  if (resolution.ok()) return Status();
+  return std::move(resolution).status().Annotate(bundle.VariantId(variant));
+}
+
+}  // namespace kbundle

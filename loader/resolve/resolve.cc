@@ -1,0 +1,209 @@
+#include "loader/resolve/resolve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kbundle/key.h"
+#include "loader/open/variant_rows.h"
+#include "loader/resolve/resolve_product.h"
+#include "loader/resolve/resolver.h"
+#include "loader/support/absent.h"
+
+namespace kbundle {
+
+Resolver::Resolver(const Bundle& bundle, const Problem& problem, const Device& device,
+                   uint32_t variant, int64_t alignment)
+    : bundle_(bundle),
+      problem_(problem),
+      row_(*bundle.index().variants()->Get(variant)),
+      template_(*bundle.index().templates()->Get(row_.template_index())) {
+  resolution_.variant = variant;
+  context_.bundle = &bundle;
+  context_.problem = &problem;
+  context_.tunables = Tunables(bundle, variant);
+  context_.alignment = alignment;
+  context_.sm_count = device.sm_count;
+  lets_ = EvaluateLets(context_, variant);
+  context_.lets = lets_.view();
+  context_.let_errors = lets_.errors;
+}
+
+Result<Resolution> Resolver::Run() {
+  KB_RETURN_IF_ERROR(LayOutWorkspace());
+  const auto* steps = template_.steps();
+  for (uint32_t i = 0; i < Count(steps); ++i) {
+    Status status = AddStep(*steps->Get(i), i);
+    if (!status.ok()) return std::move(status).Annotate(fmt::format("step {}", i + 1));
+  }
+  return std::move(resolution_);
+}
+
+Result<int64_t> Resolver::Eval(const fb::Span& program, std::string_view text) const {
+  return Evaluate(context_, program.first(), program.count(), text);
+}
+
+Status Resolver::EvalSize(const fb::Span* program, std::string_view what, int64_t& out) const {
+  if (Absent(program)) return Status();
+  KB_ASSIGN_OR_RETURN(out, Eval(*program, what));
+  if (out >= 0) return Status();
+  return OutOfRange(fmt::format("{} is {}, which is negative", what, out));
+}
+
+Status Resolver::EvalExtent(const Spans* programs, const char* what, Extent& out) const {
+  for (uint32_t i = 0; i < Count(programs) && i < out.size(); ++i) {
+    KB_RETURN_IF_ERROR(EvalSize(programs->Get(i), fmt::format("{}.{}", what, "xyz"[i]), out[i]));
+  }
+  return Status();
+}
+
+Status Resolver::LayOutWorkspace() {
+  const auto* regions = template_.regions();
+  constexpr int64_t kAlign = kWorkspaceAlignment;
+  for (uint32_t i = 0; i < Count(regions); ++i) {
+    const fb::Region& region = *regions->Get(i);
+    int64_t bytes = 0;
+    KB_RETURN_IF_ERROR(EvalSize(region.bytes(), View(region.text()), bytes));
+    resolution_.regions.push_back({resolution_.workspace_bytes, bytes});
+    if (bytes > INT64_MAX - kAlign - resolution_.workspace_bytes) {
+      return OutOfRange(fmt::format("workspace region {} of {} bytes makes the workspace overflow",
+                                    region.name()->string_view(), bytes));
+    }
+    resolution_.workspace_bytes += (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+  return Status();
+}
+
+Status Resolver::AddStep(const fb::Step& step, uint32_t number) {
+  if (step.when() != nullptr && !Absent(step.when()->program())) {
+    KB_ASSIGN_OR_RETURN(int64_t keep, Eval(*step.when()->program(), View(step.when()->text())));
+    if (keep == 0) return Status();
+  }
+  ResolvedStep out;
+  out.kind = static_cast<StepKind>(step.kind());
+  out.number = number;
+  if (out.kind == StepKind::kKernel) {
+    KB_RETURN_IF_ERROR(FillKernel(step, number, out));
+    const bool empty = out.grid[0] == 0 || out.grid[1] == 0 || out.grid[2] == 0 || out.range == 0;
+    if (empty) return Status();
+  } else if (out.kind == StepKind::kExecutionPlan) {
+    KB_RETURN_IF_ERROR(FillExecutionPlan(step, number, out));
+  } else if (out.kind == StepKind::kProduct) {
+    KB_RETURN_IF_ERROR(FillProduct(step, number, out));
+    if (out.product->m == 0 || out.product->n == 0 || out.product->batch == 0) return Status();
+  } else {
+    KB_RETURN_IF_ERROR(FillTransfer(step, out));
+    if (out.bytes == 0) return Status();
+  }
+  resolution_.steps.push_back(std::move(out));
+  return Status();
+}
+
+Status Resolver::FillKernel(const fb::Step& step, uint32_t number, ResolvedStep& out) const {
+  const fb::Kernel& kernel = *bundle_.index().kernels()->Get(row_.kernels() + number);
+  out.blob = kernel.blob();
+  out.symbol = bundle_.index().symbols()->Get(kernel.symbol())->str();
+  KB_RETURN_IF_ERROR(EvalExtent(step.grid(), "grid", out.grid));
+  // What the compiler decided; such a step has no programs for them.
+  if (kernel.threads() != 0) {
+    out.block = {kernel.threads(), 1, 1};
+    out.shared = kernel.dynamic_shared();
+  }
+  KB_RETURN_IF_ERROR(EvalExtent(step.block(), "block", out.block));
+  KB_RETURN_IF_ERROR(EvalExtent(step.cluster(), "cluster", out.cluster));
+  KB_RETURN_IF_ERROR(EvalSize(step.shared(), "shared", out.shared));
+  out.has_range = !Absent(step.range());
+  KB_RETURN_IF_ERROR(EvalSize(step.range(), "range", out.range));
+  KB_RETURN_IF_ERROR(EvalSize(step.grain(), "grain", out.grain));
+  out.grain = std::max<int64_t>(out.grain, 1);
+  out.programmatic = step.programmatic();
+  return AddArgs(step, out);
+}
+
+// Its workspace follows the regions; the builder knows it, not the manifest.
+Status Resolver::FillExecutionPlan(const fb::Step& step, uint32_t number, ResolvedStep& out) {
+  const fb::Kernel& row = *bundle_.index().kernels()->Get(row_.kernels() + number);
+  out.blob = row.blob();
+  out.symbol = bundle_.index().symbols()->Get(row.symbol())->str();
+  out.workspace = {Pointer::From::kWorkspace, resolution_.workspace_bytes};
+  out.bytes = PlanWorkspace(row);
+  resolution_.workspace_bytes += out.bytes;
+  return AddArgs(step, out);
+}
+
+Status Resolver::FillTransfer(const fb::Step& step, ResolvedStep& out) const {
+  KB_RETURN_IF_ERROR(EvalSize(step.bytes(), "bytes", out.bytes));
+  out.target = PointerOf(*step.target());
+  if (out.kind == StepKind::kCopy) out.source = PointerOf(*step.source());
+  out.value = step.value();
+  const bool absent = out.target.from == Pointer::From::kNull ||
+                      (out.kind == StepKind::kCopy && out.source.from == Pointer::From::kNull);
+  if (absent) out.bytes = 0;
+  for (const fb::Arg* side : {step.target(), step.source()}) {
+    if (side == nullptr || out.bytes == 0 || out.bytes <= BytesOf(*side)) continue;
+    return OutOfRange(fmt::format("{} of {} bytes, but {} has {}: correct the step's `bytes`",
+                                  out.kind == StepKind::kCopy ? "a copy" : "a memset", out.bytes,
+                                  View(side->text()), BytesOf(*side)));
+  }
+  return Status();
+}
+
+Status Resolver::FillProduct(const fb::Step& step, uint32_t number, ResolvedStep& out) const {
+  out.blob = bundle_.index().kernels()->Get(row_.kernels() + number)->blob();
+  ProductScope scope;
+  scope.evaluate = [this](const fb::Span& program, std::string_view what) {
+    return Eval(program, what);
+  };
+  scope.pointer = [this](const fb::Arg& arg) { return PointerOf(arg); };
+  scope.dtype = [this](const fb::Arg& arg) { return DTypeOf(arg); };
+  scope.region_bytes = [this](uint32_t region) { return resolution_.regions[region].bytes; };
+  scope.attribute = [this](uint32_t attribute) { return problem_.attributes[attribute].number; };
+  KB_ASSIGN_OR_RETURN(out.product, ResolveProduct(*step.product(), scope));
+  out.product->alignment = context_.alignment;
+  return Status();
+}
+
+DType Resolver::DTypeOf(const fb::Arg& arg) const {
+  const auto operands = static_cast<uint32_t>(problem_.operands.size());
+  switch (static_cast<ArgKind>(arg.kind())) {
+    case ArgKind::kOperand:
+      return TensorOf(problem_, arg.index()).dtype;
+    case ArgKind::kResult:
+      return TensorOf(problem_, operands + arg.index()).dtype;
+    case ArgKind::kRegion: {
+      const fb::TypeRef& type = *template_.regions()->Get(arg.index())->type();
+      return type.param() >= 0 ? TypeAt(problem_.types, type.param())
+                               : static_cast<DType>(type.dtype());
+    }
+    default:
+      return DType::kInvalid;
+  }
+}
+
+Pointer Resolver::TensorPointer(uint32_t tensor) const {
+  const auto operands = static_cast<uint32_t>(problem_.operands.size());
+  if (!TensorOf(problem_, tensor).present) return {};
+  if (tensor < operands) return {Pointer::From::kOperand, tensor};
+  return {Pointer::From::kResult, tensor - operands};
+}
+
+Pointer Resolver::PointerOf(const fb::Arg& arg) const {
+  switch (static_cast<ArgKind>(arg.kind())) {
+    case ArgKind::kOperand:
+      return TensorPointer(arg.index());
+    case ArgKind::kResult:
+      return TensorPointer(static_cast<uint32_t>(problem_.operands.size()) + arg.index());
+    case ArgKind::kRegion:
+      return {Pointer::From::kWorkspace, resolution_.regions[arg.index()].offset};
+    default:
+      return {};
+  }
+}
+
+Result<Resolution> Resolve(const Bundle& bundle, const Problem& problem, const Device& device,
+                           uint32_t variant, int64_t alignment) {
+  return Resolver(bundle, problem, device, variant, alignment).Run();
+}
+
+}  // namespace kbundle

@@ -1,0 +1,210 @@
+// Runtime: finds the plan that somebody already has, or makes one and shares it.
+#include "kbundle/runtime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "kbundle/driver_api.h"
+#include "kbundle/key.h"
+#include "loader/cuda/code_cache.h"
+#include "loader/cuda/cuda_device.h"
+#include "loader/cuda/plan_cuda.h"
+#include "loader/host/host_object.h"
+#include "loader/host/plan_host.h"
+#include "loader/plan/addresses.h"
+#include "loader/plan/choose.h"
+#include "loader/provider/cublaslt/cublaslt_handles.h"
+#include "loader/provider/cudnn/cudnn_plan.h"
+#include "loader/runtime/choice_log.h"
+#include "loader/runtime/plan_cache.h"
+
+namespace kbundle {
+namespace {
+
+constexpr uint64_t kHostContext = ~uint64_t{0};  // no CUDA context has this id
+
+// Where a plan belongs: a CUDA context, or the host.
+struct Place {
+  const DriverApi* driver = nullptr;  // null: host
+  uint64_t context = kHostContext;
+};
+
+Result<Place> CurrentContext(const DriverApi& driver) {
+  CUcontext context = nullptr;
+  KB_RETURN_IF_ERROR(
+      driver.Check(driver.CtxGetCurrent(&context),
+                   "looking for the current CUDA context; is the driver initialized?"));
+  if (context == nullptr) {
+    return FailedPrecondition(
+        "looking for the current CUDA context: this thread has none; make one current first "
+        "(cuCtxSetCurrent, or any call of the CUDA runtime)");
+  }
+  unsigned long long id = 0;  // NOLINT: the driver's type
+  KB_RETURN_IF_ERROR(
+      driver.Check(driver.CtxGetId(context, &id), "reading the id of the current CUDA context"));
+  return Place{&driver, id};
+}
+
+std::string_view TextOf(const Sha256Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+// The GPUs seen so far: their attributes never change.
+class CudaDevices {
+ public:
+  Result<const CudaDevice*> Current(const DriverApi& driver) {
+    CUdevice ordinal = 0;
+    KB_RETURN_IF_ERROR(
+        driver.Check(driver.CtxGetDevice(&ordinal), "finding the current context's device"));
+    {
+      std::lock_guard lock(mutex_);
+      auto found = devices_.find(ordinal);
+      if (found != devices_.end()) return static_cast<const CudaDevice*>(&found->second);
+    }
+    KB_ASSIGN_OR_RETURN(CudaDevice device, QueryDevice(driver, ordinal));
+    std::lock_guard lock(mutex_);
+    auto placed = devices_.try_emplace(ordinal, std::move(device)).first;
+    return static_cast<const CudaDevice*>(&placed->second);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<CUdevice, CudaDevice> devices_;  // node-based: addresses stay
+};
+
+}  // namespace
+
+struct Runtime::Rep {
+  const DriverApi* given_driver = nullptr;
+  PlanCache plans;
+  HostObjects host_objects;
+  CudaDevices cuda_devices;
+  CodeCache code;
+  CudnnPlans execution_plans;
+  std::unique_ptr<CublasLtHandles> cublaslt;
+  ChoiceLog choices;
+  std::atomic<uint64_t> plans_made{0}, plans_shared{0};
+
+  Result<const DriverApi*> Driver() {
+    if (given_driver != nullptr) return given_driver;
+    return DriverApi::Get();
+  }
+  Result<Place> CurrentPlace(Device::Kind kind) {
+    if (kind == Device::Kind::kHost) return Place{};
+    KB_ASSIGN_OR_RETURN(const DriverApi* driver, Driver());
+    return CurrentContext(*driver);
+  }
+  Result<std::shared_ptr<const Plan>> Make(const Bundle& bundle, const Problem& problem,
+                                           const Place& place, const PlanOptions& options);
+};
+
+Result<std::shared_ptr<const Plan>> Runtime::Rep::Make(const Bundle& bundle, const Problem& problem,
+                                                       const Place& place,
+                                                       const PlanOptions& options) {
+  Device device;
+  std::unique_ptr<PlanBuilder> builder;
+  if (place.driver == nullptr) {
+    device = HostDevice();
+    builder = NewHostPlanBuilder(bundle, host_objects);
+  } else {
+    KB_ASSIGN_OR_RETURN(const CudaDevice* gpu, cuda_devices.Current(*place.driver));
+    device = gpu->device;
+    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, execution_plans,
+                                 *cublaslt);
+  }
+  KB_ASSIGN_OR_RETURN(ChosenPlan chosen, ChoosePlan(bundle, problem, device, options,
+                                                    Policy::Global().snapshot(), *builder));
+  choices.Count({.bundle = std::string(bundle.name()),
+                 .content_id = std::string(bundle.content_id()),
+                 .op = chosen.plan->problem().op_name,
+                 .problem = chosen.plan->problem().ToString(),
+                 .variant = bundle.VariantId(chosen.plan->variants().front()),
+                 .choice = ChoiceName(chosen.plan->choice()),
+                 .device = device.ToString(),
+                 .reason = std::move(chosen.reason)});
+  plans_made.fetch_add(1, std::memory_order_relaxed);
+  return std::shared_ptr<const Plan>(std::move(chosen.plan));
+}
+
+Runtime& Runtime::Global() {
+  static Runtime& runtime = *new Runtime();  // never destroyed: exit may find it in use
+  return runtime;
+}
+
+Runtime::Runtime(const DriverApi* driver, const CublasLtApi* cublaslt)
+    : rep_(std::make_unique<Rep>()) {
+  rep_->given_driver = driver;
+  rep_->cublaslt = std::make_unique<CublasLtHandles>(cublaslt);
+}
+
+Runtime::~Runtime() = default;
+
+Result<Device> Runtime::CurrentDevice(Device::Kind kind) {
+  if (kind == Device::Kind::kHost) return HostDevice();
+  KB_ASSIGN_OR_RETURN(Place place, rep_->CurrentPlace(kind));
+  KB_ASSIGN_OR_RETURN(const CudaDevice* gpu, rep_->cuda_devices.Current(*place.driver));
+  return gpu->device;
+}
+
+Result<std::shared_ptr<const Plan>> Runtime::MakePlan(const std::shared_ptr<const Bundle>& bundle,
+                                                      const Problem& problem, Device::Kind kind,
+                                                      const PlanOptions& options) {
+  if (options.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(options.alignment))) {
+    return InvalidArgument(
+        fmt::format("making a plan for {}: the alignment promised is {} bytes, it must be a power "
+                    "of two: promise 1 where nothing is known",
+                    problem.ToString(), options.alignment));
+  }
+  PlanOptions asked = options;
+  if (options.workspace_limit < -1) {
+    return InvalidArgument(
+        fmt::format("making a plan for {}: the workspace's limit is {} bytes; give what there is, "
+                    "or -1 for no limit",
+                    problem.ToString(), options.workspace_limit));
+  }
+  asked.alignment = std::min(asked.alignment, kVectorAlignment);  // nothing asks for more
+  KB_ASSIGN_OR_RETURN(Place place, rep_->CurrentPlace(kind));
+  const std::string key = KeyWriter()
+                              .U64(place.context)
+                              .Text(TextOf(bundle->digest()))
+                              .U32(problem.op)
+                              .Text(problem.key)
+                              .I64(asked.workspace_limit)
+                              .I64(asked.alignment)
+                              .U64(Policy::Global().generation())
+                              .bytes();
+  if (std::shared_ptr<const Plan> plan = rep_->plans.Find(key)) {
+    rep_->plans_shared.fetch_add(1, std::memory_order_relaxed);
+    return plan;
+  }
+  KB_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, rep_->Make(*bundle, problem, place, asked));
+  return rep_->plans.Publish(key, std::move(plan));
+}
+
+RuntimeStats Runtime::stats() const {
+  RuntimeStats stats;
+  stats.plans_made = rep_->plans_made.load(std::memory_order_relaxed);
+  stats.plans_shared = rep_->plans_shared.load(std::memory_order_relaxed);
+  stats.objects_loaded = rep_->host_objects.objects_loaded() + rep_->code.objects_loaded();
+  stats.chosen = rep_->choices.Rows();
+  return stats;
+}
+
+void Runtime::Trim() {
+  rep_->plans.Trim();
+  rep_->host_objects.DropUnused();
+}
+
+void Runtime::UnloadDeviceCode() {
+  Trim();
+  rep_->execution_plans.DropUnused();
+  rep_->code.DropUnused();
+}
+
+}  // namespace kbundle

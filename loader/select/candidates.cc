@@ -1,0 +1,195 @@
+#include "loader/select/candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "loader/support/absent.h"
+
+namespace kbundle {
+std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device) {
+  std::vector<RankedTarget> ranked;
+  ranked.reserve(Count(index.targets()));
+  for (uint32_t i = 0; i < Count(index.targets()); ++i) {
+    const fb::Target& row = *index.targets()->Get(i);
+    const Target target{static_cast<TargetKind>(row.kind()), row.major(), row.minor(),
+                        static_cast<char>(row.feature())};
+    const int fit = target.Fit(device);
+    if (fit == 0) continue;
+    ranked.push_back({static_cast<uint16_t>(i), fit, target.major * 256 + target.minor,
+                      target.kind == TargetKind::kCudaPortable});
+  }
+  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+    return std::tuple(-a.fit, -a.capability, a.target) <
+           std::tuple(-b.fit, -b.capability, b.target);
+  });
+  return ranked;
+}
+
+VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
+  const EntryKey wanted{op, target, types};
+  const auto* entries = index.entries();
+  uint32_t low = 0, high = Count(entries);
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    const fb::Entry& entry = *entries->Get(middle);
+    if (EntryKey{entry.op(), entry.target(), entry.types()} < wanted)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == Count(entries)) return {};
+  const fb::Entry& entry = *entries->Get(low);
+  if (EntryKey{entry.op(), entry.target(), entry.types()} != wanted) return {};
+  return {entry.first(), entry.first() + entry.count()};
+}
+
+CandidateCheck::CandidateCheck(const Bundle& bundle, const Problem& problem, const Device& device,
+                               const SelectOptions& options)
+    : bundle_(bundle), problem_(problem), device_(device), options_(options) {
+  for (const std::string& id : options.policy.denied) {
+    const std::vector<uint32_t> meant = MeantBy(id);
+    denied_.insert(denied_.end(), meant.begin(), meant.end());
+  }
+  std::sort(denied_.begin(), denied_.end());
+}
+
+std::vector<uint32_t> CandidateCheck::MeantBy(std::string_view id) const {
+  if (id.substr(0, id.find('/')) != problem_.op_name) return {};
+  Result<std::vector<uint32_t>> found = bundle_.FindVariants(id);
+  if (!found.ok()) return {};  // a variant of another bundle
+  const fb::Index& index = bundle_.index();
+  std::erase_if(*found, [&](uint32_t variant) {
+    const fb::Variant& row = *index.variants()->Get(variant);
+    const auto kind = static_cast<TargetKind>(index.targets()->Get(row.target())->kind());
+    return row.types() != problem_.types ||
+           (kind == TargetKind::kHost) != (device_.kind == Device::Kind::kHost);
+  });
+  return std::move(*found);
+}
+
+Legality CandidateCheck::Check(uint32_t variant, const RankedTarget& target, bool explain) {
+  Legality result;
+  // Wishes last: a variant that is illegal anyway is not "refused by policy".
+  if (WhenHolds(variant, explain, &result)) PolicyAllows(variant, target, explain, &result);
+  return result;
+}
+
+bool CandidateCheck::PolicyAllows(uint32_t variant, const RankedTarget& target, bool explain,
+                                  Legality* result) {
+  const char* reason = nullptr;
+  if (std::binary_search(denied_.begin(), denied_.end(), variant)) {
+    reason = "denied by policy";
+  } else if (target.portable && !options_.policy.allow_portable) {
+    reason = "portable code is not allowed by policy";
+  } else if (target.portable && options_.policy.strict) {
+    reason = "strict: the driver would compile portable code";
+  } else if (options_.policy.strict && !RanOnDevice(*bundle_.index().variants()->Get(variant))) {
+    reason = "strict: conformance never ran it on this device";
+  }
+  if (reason == nullptr) return true;
+  result->legal = false;
+  result->by_policy = true;
+  if (explain) result->reason = reason;
+  return false;
+}
+
+bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
+  const fb::Index& index = bundle_.index();
+  const uint32_t steps = index.templates()->Get(variant.template_index())->steps()->size();
+  for (uint32_t i = 0; i < steps; ++i) {
+    const uint32_t blob = index.kernels()->Get(variant.kernels() + i)->blob();
+    if (blob == 0xffffffff) continue;                // a step without code
+    uint32_t low = 0, high = Count(index.ran_on());  // sorted by blob, then device
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      if (index.ran_on()->Get(middle)->blob() < blob)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    bool ran = false;
+    for (; low < Count(index.ran_on()) && index.ran_on()->Get(low)->blob() == blob && !ran; ++low) {
+      const uint32_t device = index.ran_on()->Get(low)->device();
+      ran = device_.name.empty() || View(index.devices()->Get(device)) == device_.name;
+    }
+    if (!ran) return false;
+  }
+  return true;
+}
+
+std::string CandidateCheck::WhyLetsFailed(uint32_t variant, const EvalContext& context) const {
+  const fb::Index& index = bundle_.index();
+  const auto* lets =
+      index.templates()->Get(index.variants()->Get(variant)->template_index())->lets();
+  for (uint32_t i = 0; i < Count(lets); ++i) {
+    if ((context.let_errors >> i & 1) == 0) continue;
+    const Slot value = RunProgram(context, *lets->Get(i)->program());
+    return DescribeEvalError(context, value.error, View(lets->Get(i)->text()));
+  }
+  return "";
+}
+
+// Of an execution plan, which is for one problem: the rule `VALUE == tunable`, where a list of all
+// values of both problems would hide the one that differs. "" of other rules.
+std::string CandidateCheck::WhyAnotherProblem(uint32_t variant, const fb::Rule& rule,
+                                              const EvalContext& context) const {
+  const fb::Index& index = bundle_.index();
+  const fb::Template& row =
+      *index.templates()->Get(index.variants()->Get(variant)->template_index());
+  const fb::Span& program = *rule.program();
+  if (row.provider() != static_cast<uint8_t>(Provider::kCudnn) || program.count() != 3) return "";
+  const uint32_t word = index.code()->Get(program.first() + 1);
+  if (static_cast<Opcode>(word & 0xff) != Opcode::kTunable) return "";
+  const Slot asked = RunProgram(context, fb::Span(program.first(), 1));
+  if (!asked.ok()) return "";
+  return fmt::format("its execution plan is for another problem: {0} is {1}, the plan's {2}",
+                     View(row.tunables()->Get(word >> 8)), asked.value,
+                     context.tunables[word >> 8]);
+}
+
+bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result) {
+  const fb::Index& index = bundle_.index();
+  const fb::Template& row =
+      *index.templates()->Get(index.variants()->Get(variant)->template_index());
+  const auto* rules = row.when();
+  if (Count(rules) == 0) return true;
+  EvalContext context;
+  context.bundle = &bundle_;
+  context.problem = &problem_;
+  context.alignment = options_.alignment;
+  context.sm_count = device_.sm_count;
+  context.tunables = Tunables(bundle_, variant);
+  LetValues lets;
+  if (Count(row.lets()) != 0) {
+    lets = EvaluateLets(context, variant);
+    context.lets = lets.view();
+    context.let_errors = lets.errors;
+  }
+  for (uint32_t i = 0; i < rules->size(); ++i) {
+    const fb::Rule& rule = *rules->Get(i);
+    const Slot value = RunProgram(context, *rule.program());
+    if (value.ok() && value.value != 0) continue;
+    result->legal = false;
+    if (!explain) return false;
+    result->reason = WhyAnotherProblem(variant, rule, context);
+    if (!result->reason.empty()) return false;
+    if (value.ok()) {
+      result->reason =
+          fmt::format("`{}` is false with {}", View(rule.text()), SymbolValues(bundle_, problem_));
+      if (!context.tunables.empty()) {
+        result->reason += fmt::format(" and {}", TunablesText(index, variant));
+      }
+    } else {
+      result->reason = DescribeEvalError(context, value.error, View(rule.text()));
+      if (value.error == SlotError::kLet) {
+        result->reason += ": " + WhyLetsFailed(variant, context);
+      }
+    }
+    return false;
+  }
+  return true;
+}
+
+}  // namespace kbundle

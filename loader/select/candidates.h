@@ -1,0 +1,70 @@
+// The parts of Select: which targets fit a device, and whether one variant is legal.
+#ifndef KBUNDLE_LOADER_CANDIDATES_H_
+#define KBUNDLE_LOADER_CANDIDATES_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kbundle/key.h"
+#include "kbundle/select.h"
+#include "loader/bind/eval.h"
+#include "loader/open/variant_rows.h"
+
+namespace kbundle {
+
+struct RankedTarget {
+  uint16_t target;  // index in Index.targets
+  int fit;
+  int capability;  // major * 256 + minor; of equal fits the nearer one is better
+  bool portable;
+};
+
+// Those that run on the device, best first.
+std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device);
+
+// Of an op for one target and these dtypes, in manifest order; none where the bundle has no code.
+VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types);
+
+// The head of Select's list that a plan on such a device may come to be of: up to the first variant
+// that needs no library of the process to agree. Forced ones do not end it, for a wish may be taken
+// back after the workspace was reserved. Empty where nothing is legal.
+std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& problem,
+                                      const Device& device, const SelectOptions& options);
+
+struct Legality {
+  bool legal = true;
+  bool by_policy = false;  // only a wish stands against it
+  std::string reason;      // empty unless asked for
+};
+
+// Checks candidates of one problem on one device. Borrows everything; for one thread.
+class CandidateCheck {
+ public:
+  CandidateCheck(const Bundle& bundle, const Problem& problem, const Device& device,
+                 const SelectOptions& options);
+
+  // `explain`: fill the reason, which costs allocations.
+  Legality Check(uint32_t variant, const RankedTarget& target, bool explain);
+
+  // What a policy's id means for this problem and kind of device; empty when something else.
+  std::vector<uint32_t> MeantBy(std::string_view id) const;
+
+ private:
+  bool PolicyAllows(uint32_t variant, const RankedTarget& target, bool explain, Legality* result);
+  bool RanOnDevice(const fb::Variant& variant) const;
+  bool WhenHolds(uint32_t variant, bool explain, Legality* result);
+  std::string WhyLetsFailed(uint32_t variant, const EvalContext& context) const;
+  std::string WhyAnotherProblem(uint32_t variant, const fb::Rule& rule,
+                                const EvalContext& context) const;
+
+  const Bundle& bundle_;
+  const Problem& problem_;
+  const Device& device_;
+  const SelectOptions& options_;
+  std::vector<uint32_t> denied_;
+};
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_CANDIDATES_H_

@@ -1,0 +1,351 @@
+// Select: which variants may compute a problem on a device, best first. Pure: reads the index, the
+// problem and the options, nothing else.
+#include "kbundle/select.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kbundle/tuned.h"
+#include "loader/select/candidates.h"
+#include "loader/select/launchable.h"
+#include "loader/support/absent.h"
+
+namespace kbundle {
+namespace {
+
+// Where the search stands for an answer when nothing is legal.
+struct Rejected {
+  std::vector<std::string> reasons;  // by template and reason, once each
+  uint32_t variants = 0;
+  bool by_policy = false;
+
+  void Add(const Bundle& bundle, uint32_t variant, const Legality& legality) {
+    constexpr size_t kShown = 6;
+    ++variants;
+    by_policy |= legality.by_policy;
+    if (reasons.size() > kShown) return;
+    const fb::Index& index = bundle.index();
+    const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
+    std::string reason = fmt::format("{}: {}", row.name()->string_view(), legality.reason);
+    if (std::find(reasons.begin(), reasons.end(), reason) != reasons.end()) return;
+    reasons.push_back(reasons.size() == kShown ? "and more" : std::move(reason));
+  }
+};
+
+std::string TargetsOf(const fb::Index& index, uint32_t op) {
+  std::vector<bool> has(Count(index.targets()));
+  for (uint32_t i = 0; i < Count(index.entries()); ++i) {
+    if (index.entries()->Get(i)->op() == op) has[index.entries()->Get(i)->target()] = true;
+  }
+  std::string names;
+  for (uint32_t i = 0; i < has.size(); ++i) {
+    if (!has[i]) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ",
+                         index.targets()->Get(i)->name()->string_view());
+  }
+  return names.empty() ? "no target" : names;
+}
+
+std::string TypesText(const fb::Op& op, uint64_t types) {
+  std::string text;
+  for (uint32_t i = 0; i < Count(op.types()); ++i) {
+    text += fmt::format("{}{}={}", i == 0 ? "" : ",", op.types()->Get(i)->name()->string_view(),
+                        Name(TypeAt(types, static_cast<int>(i))));
+  }
+  return text.empty() ? "no type parameter" : text;
+}
+
+// The dtypes that the fitting targets have code for.
+std::string TypesOf(const Bundle& bundle, uint32_t op, const std::vector<RankedTarget>& targets) {
+  const fb::Index& index = bundle.index();
+  std::vector<uint64_t> found;
+  for (uint32_t i = 0; i < Count(index.entries()); ++i) {
+    const fb::Entry& entry = *index.entries()->Get(i);
+    const bool fits = std::any_of(targets.begin(), targets.end(),
+                                  [&](const auto& t) { return t.target == entry.target(); });
+    if (entry.op() != op || !fits) continue;
+    if (std::find(found.begin(), found.end(), entry.types()) == found.end()) {
+      found.push_back(entry.types());
+    }
+  }
+  std::string text;
+  for (uint64_t types : found) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", TypesText(bundle.op(op), types));
+  }
+  return text;
+}
+
+Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& device,
+                    const std::vector<RankedTarget>& targets, const Rejected& rejected) {
+  const std::string asked = fmt::format("selecting for {} on {} from bundle '{}'",
+                                        problem.ToString(), device.ToString(), bundle.path());
+  if (rejected.variants != 0) {
+    std::string message = fmt::format("{}: none of {} variants is legal: {}", asked,
+                                      rejected.variants, fmt::join(rejected.reasons, "; "));
+    return rejected.by_policy
+               ? PermissionDenied(message +
+                                  "; the policy refuses code: relax it, or build and run "
+                                  "conformance for this device")
+               : NotFound(message + "; add a variant whose `when` holds here");
+  }
+  const std::string types = TypesOf(bundle, problem.op, targets);
+  if (!types.empty()) {
+    return NotFound(
+        fmt::format("{}: it has code for {}, not for {}; convert the operands or add "
+                    "the dtype to the op",
+                    asked, types, TypesText(bundle.op(problem.op), problem.types)));
+  }
+  return NotFound(
+      fmt::format("{}: it has code for {}, none of which runs on {}; build with "
+                  "--targets for this device",
+                  asked, TargetsOf(bundle.index(), problem.op), device.ToString()));
+}
+
+// How much of the order somebody will look at.
+enum class Extent { kFirst, kReachable, kAll };
+
+// Puts the legal variants in order, each once, as far as they are asked for. Borrows everything.
+class Order {
+ public:
+  Order(const Bundle& bundle, const Problem& problem, const Device& device,
+        const SelectOptions& options, Extent extent)
+      : bundle_(bundle),
+        index_(bundle.index()),
+        problem_(problem),
+        device_(device),
+        options_(options),
+        extent_(extent),
+        targets_(RankTargets(index_, device)),
+        check_(bundle, problem, device, options) {}
+
+  // The forced variants that this problem and device can mean.
+  Status AddForced() {
+    for (const std::string& id : options_.policy.forced) {
+      const std::vector<uint32_t> wanted = check_.MeantBy(id);
+      if (wanted.empty()) continue;  // for another op, dtype or kind of device
+      std::string reason = fmt::format("no target of it runs on {}", device_.ToString());
+      bool any = false;
+      for (const RankedTarget& target : targets_) {
+        for (uint32_t variant : wanted) {
+          if (index_.variants()->Get(variant)->target() != target.target) continue;
+          const Legality legality = check_.Check(variant, target, true);
+          if (legality.legal)
+            order_.push_back({variant, Choice::kForced});
+          else
+            reason = legality.reason;
+          any |= legality.legal;
+        }
+      }
+      if (any) continue;
+      return FailedPrecondition(
+          fmt::format("variant '{}' is forced but not legal for {} on {}: {}; "
+                      "clear the policy or force another",
+                      id, problem_.ToString(), device_.ToString(), reason));
+    }
+    return Status();
+  }
+
+  // Those and all others. Empty: nothing is legal.
+  std::vector<Selected> Finish() {
+    if (!Done()) AddTuned();
+    if (!Done()) AddByManifest();
+    return std::move(order_);
+  }
+
+  // Why nothing is legal: a second walk, now with sentences.
+  Status WhyEmpty() {
+    Rejected rejected;
+    for (const RankedTarget& target : targets_) {
+      const VariantRange range = VariantsOn(target);
+      for (uint32_t i = range.first; i < range.end; ++i) {
+        rejected.Add(bundle_, i, check_.Check(i, target, true));
+      }
+    }
+    return NothingLegal(bundle_, problem_, device_, targets_, rejected);
+  }
+
+ private:
+  bool Done() const {
+    if (order_.empty() || extent_ == Extent::kAll) return false;
+    return extent_ == Extent::kFirst ||
+           (order_.back().choice != Choice::kForced && !LastMayNotLoad());
+  }
+
+  // That a library is missing, is another version or disagrees shows only when a plan is made.
+  bool LastMayNotLoad() const {
+    const fb::Variant& last = *index_.variants()->Get(order_.back().variant);
+    const auto provider =
+        static_cast<Provider>(index_.templates()->Get(last.template_index())->provider());
+    return provider == Provider::kCudnn || provider == Provider::kCublasLt;
+  }
+
+  // In manifest order.
+  VariantRange VariantsOn(const RankedTarget& target) const {
+    return VariantsOf(index_, problem_.op, target.target, problem_.types);
+  }
+
+  bool Contains(uint32_t variant, size_t among) const {
+    return std::any_of(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(among),
+                       [variant](const Selected& row) { return row.variant == variant; });
+  }
+
+  // The choice of the tuned problem that is this one or the nearest, on the best target that has
+  // any, where it is legal; while a choice may not load, those of the next nearest.
+  void AddTuned() {
+    for (const RankedTarget& target : targets_) {
+      const NearestTuned nearest = FindTuned(bundle_, problem_, target.target, device_);
+      if (nearest.row < 0) continue;
+      if (AddMeant(target, nearest) && !Done() && LastMayNotLoad()) AddNextNearest();
+      return;
+    }
+  }
+
+  void AddNextNearest() {
+    for (const RankedTarget& target : targets_) {
+      for (const NearestTuned& row : TunedByDistance(bundle_, problem_, target.target, device_)) {
+        if (AddMeant(target, row) && !LastMayNotLoad()) return;
+      }
+    }
+  }
+
+  // What a tuned row means for this problem: its winner. Where the default won on a neighbour, this
+  // problem's own default, which may be another variant: manifest order knows the sizes, a
+  // neighbour's winner only its own. False: not legal here, or placed already.
+  bool AddMeant(const RankedTarget& target, const NearestTuned& nearest) {
+    const fb::Tuned& row = *index_.tuned()->Get(static_cast<uint32_t>(nearest.row));
+    VariantRange among{row.winner(), row.winner() + 1};
+    if (index_.variants()->Get(row.winner())->types() != problem_.types) return false;
+    if (nearest.distance > 0 && index_.evidence()->Get(row.evidence())->base() == row.winner()) {
+      among = VariantsOn(target);
+    }
+    while (among.first < among.end && !check_.Check(among.first, target, false).legal) {
+      ++among.first;
+    }
+    if (among.first == among.end || Contains(among.first, order_.size())) return false;
+    const Choice choice = nearest.distance == 0 ? Choice::kTuned : Choice::kNearest;
+    order_.push_back({among.first, choice, nearest.row});
+    return true;
+  }
+
+  void AddByManifest() {
+    const size_t placed = order_.size();
+    for (const RankedTarget& target : targets_) {
+      const VariantRange range = VariantsOn(target);
+      for (uint32_t i = range.first; i < range.end; ++i) {
+        if (!check_.Check(i, target, false).legal || Contains(i, placed)) continue;
+        order_.push_back({i, target.portable ? Choice::kPortable : Choice::kManifestOrder});
+        if (Done()) return;
+      }
+    }
+  }
+
+  const Bundle& bundle_;
+  const fb::Index& index_;
+  const Problem& problem_;
+  const Device& device_;
+  const SelectOptions& options_;
+  const Extent extent_;
+  const std::vector<RankedTarget> targets_;
+  CandidateCheck check_;
+  std::vector<Selected> order_;
+};
+
+Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
+                                  const Device& device, const SelectOptions& options,
+                                  Extent extent) {
+  Order order(bundle, problem, device, options, extent);
+  KB_RETURN_IF_ERROR(order.AddForced());
+  std::vector<Selected> selected = order.Finish();
+  if (selected.empty()) return order.WhyEmpty();
+  return selected;
+}
+
+}  // namespace
+
+const char* ChoiceName(Choice choice) {
+  switch (choice) {
+    case Choice::kTuned:
+      return "exact";
+    case Choice::kNearest:
+      return "nearest";
+    case Choice::kManifestOrder:
+      return "manifest order";
+    case Choice::kPortable:
+      return "portable";
+    case Choice::kForced:
+      return "forced";
+  }
+  return "?";
+}
+
+Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& problem,
+                                     const Device& device, const SelectOptions& options) {
+  return Run(bundle, problem, device, options, Extent::kAll);
+}
+
+Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const Device& device,
+                             const SelectOptions& options) {
+  KB_ASSIGN_OR_RETURN(const std::vector<Selected> order,
+                      Run(bundle, problem, device, options, Extent::kFirst));
+  return order.front();
+}
+
+std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& problem,
+                                      const Device& device, const SelectOptions& options) {
+  Order order(bundle, problem, device, options, Extent::kReachable);
+  static_cast<void>(order.AddForced());  // a wish that is not legal here may be taken back
+  return order.Finish();
+}
+
+std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,
+                             const SelectOptions& options) {
+  const fb::Index& index = bundle.index();
+  const Result<Launchable> selected = SelectLaunchable(bundle, problem, device, options);
+  const std::vector<RankedTarget> targets = RankTargets(index, device);
+  CandidateCheck check(bundle, problem, device, options);
+  std::vector<Verdict> verdicts;
+  const VariantRange range = VariantsOf(index, problem.op);
+  std::vector<bool> said(range.end - range.first);
+  for (size_t i = 0; selected.ok() && i < selected->order.size(); ++i) {
+    const Selected& row = selected->order[i];
+    said[row.variant - range.first] = true;
+    const char* how = row.choice == Choice::kForced     ? "forced"
+                      : row.choice == Choice::kTuned    ? "tuned for this very problem"
+                      : row.choice == Choice::kNearest  ? "as on the nearest tuned problem"
+                      : row.choice == Choice::kPortable ? "portable, nothing better fits"
+                                                        : "first legal in manifest order";
+    verdicts.push_back(
+        {row.variant, true,
+         i == 0 ? fmt::format("chosen: {}", how) : fmt::format("legal, number {}", i + 1)});
+  }
+  for (size_t i = 0; selected.ok() && i < selected->passed_over.size(); ++i) {
+    const NotLaunchable& row = selected->passed_over[i];
+    said[row.selected.variant - range.first] = true;
+    verdicts.push_back({row.selected.variant, false, row.reason});
+  }
+  for (uint32_t i = range.first; i < range.end; ++i) {
+    if (said[i - range.first]) continue;
+    const fb::Variant& row = *index.variants()->Get(i);
+    const fb::Target& name = *index.targets()->Get(row.target());
+    const bool host = static_cast<TargetKind>(name.kind()) == TargetKind::kHost;
+    if (host != (device.kind == Device::Kind::kHost)) continue;
+    const auto target = std::find_if(targets.begin(), targets.end(),
+                                     [&](const auto& t) { return t.target == row.target(); });
+    std::string reason;
+    if (row.types() != problem.types) {
+      reason =
+          fmt::format("it is for {}, this is {}", TypesText(bundle.op(problem.op), row.types()),
+                      TypesText(bundle.op(problem.op), problem.types));
+    } else if (target == targets.end()) {
+      reason = fmt::format("{} cannot run on {}", name.name()->string_view(), device.ToString());
+    } else {
+      const Legality legality = check.Check(i, *target, true);
+      reason = legality.legal ? selected.status().message() : legality.reason;
+    }
+    verdicts.push_back({i, false, std::move(reason)});
+  }
+  return verdicts;
+}
+
+}  // namespace kbundle

@@ -1,0 +1,218 @@
+// The struct vectors: variants, entries, kernels, blobs. What is many must be quick: 10,000
+// variants are part of an open that takes 3 ms.
+#include <tuple>
+
+#include "kbundle/key.h"
+#include "loader/verify/verify.h"
+
+namespace kbundle {
+namespace {
+
+constexpr uint32_t kNone = 0xffffffff;  // Kernel.blob, Blob.base
+
+uint64_t AlignBlob(uint64_t offset) {
+  return (offset + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
+}
+
+Status CheckBlob(const fb::Index& index, uint32_t number) {
+  const fb::Blob& blob = *index.blobs()->Get(number);
+  if (blob.size() == 0 || blob.stored_size() == 0) return DataLoss("it is empty");
+  KB_RETURN_IF_ERROR(CheckCount(blob.size(), kMaxBlobBytes, "bytes uncompressed"));
+  KB_RETURN_IF_ERROR(
+      CheckCount(blob.stored_size(), MaxStoredSize(blob.size()), "bytes of a frame for its size"));
+  const auto format = static_cast<uint32_t>(blob.format());
+  if (format < static_cast<uint32_t>(fb::BlobFormat::MIN) ||
+      format > static_cast<uint32_t>(fb::BlobFormat::MAX)) {
+    return DataLoss(fmt::format("unknown format {}", format));
+  }
+  if (blob.base() == kNone) return Status();
+  KB_RETURN_IF_ERROR(CheckIndex(blob.base(), Count(index.blobs()), "base blob"));
+  if (blob.base() == number || index.blobs()->Get(blob.base())->base() != kNone) {
+    return DataLoss(fmt::format("its base, blob {}, is itself a delta", blob.base()));
+  }
+  return Status();
+}
+
+fb::BlobFormat FormatFor(TargetKind kind, StepKind step) {
+  if (step == StepKind::kExecutionPlan) return fb::BlobFormat::ExecutionPlan;
+  if (step == StepKind::kProduct) return fb::BlobFormat::MatmulAlgorithm;
+  switch (kind) {
+    case TargetKind::kCuda:
+      return fb::BlobFormat::Cubin;
+    case TargetKind::kCudaPortable:
+      return fb::BlobFormat::Fatbin;
+    default:
+      return fb::BlobFormat::HostObject;
+  }
+}
+
+constexpr uint32_t kWarp = 32, kMaxThreads = 1024;  // of a block
+
+// Where the compiler decides the launch, the row says it; else the step's programs do.
+Status CheckLaunch(const fb::Kernel& row, Provider provider) {
+  if (provider != Provider::kTriton) {
+    if (row.threads() == 0 && row.dynamic_shared() == 0) return Status();
+    return DataLoss("threads and dynamic shared memory are for triton kernels");
+  }
+  if (row.threads() > 0 && row.threads() <= kMaxThreads && row.threads() % kWarp == 0) {
+    return Status();
+  }
+  return DataLoss(fmt::format("{} threads, allowed are multiples of {} up to {}", row.threads(),
+                              kWarp, kMaxThreads));
+}
+
+Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
+                      TargetKind target, Provider provider) {
+  const auto kind = static_cast<StepKind>(step.kind());
+  if (row.workspace() != 0 && kind != StepKind::kExecutionPlan) {
+    return DataLoss("a workspace of its own is for execution plans");
+  }
+  if (row.workspace() > kMaxPlanWorkspace) {
+    return ResourceExhausted(
+        fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxPlanWorkspace));
+  }
+  if (kind == StepKind::kMemset || kind == StepKind::kCopy) {
+    if (row.blob() != kNone) {
+      return DataLoss(fmt::format("blob {} for a step without code", row.blob()));
+    }
+    if (row.threads() == 0 && row.dynamic_shared() == 0) return Status();
+    return DataLoss(fmt::format("{} threads and {} bytes of shared memory for a step without code",
+                                row.threads(), row.dynamic_shared()));
+  }
+  KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
+  KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
+  KB_RETURN_IF_ERROR(CheckLaunch(row, provider));
+  const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(row.blob())->format());
+  return format == FormatFor(target, kind)
+             ? Status()
+             : DataLoss(fmt::format("blob {} of format {} for this target", row.blob(),
+                                    static_cast<uint32_t>(format)));
+}
+
+Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
+  KB_RETURN_IF_ERROR(CheckIndex(variant.op(), Count(index.ops()), "op"));
+  KB_RETURN_IF_ERROR(CheckIndex(variant.target(), Count(index.targets()), "target"));
+  KB_RETURN_IF_ERROR(CheckIndex(variant.template_index(), Count(index.templates()), "template"));
+  if (variant.flags() != 0) return DataLoss(fmt::format("flags {}, must be 0", variant.flags()));
+  const fb::Template& row = *index.templates()->Get(variant.template_index());
+  if (row.op() != variant.op()) {
+    return DataLoss(fmt::format("its template belongs to op {}, not {}", row.op(), variant.op()));
+  }
+  const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
+  const bool host = row.provider() == static_cast<int>(Provider::kHost);
+  const bool exact = row.provider() == static_cast<int>(Provider::kTriton) ||
+                     row.provider() == static_cast<int>(Provider::kCudnn) ||
+                     row.provider() == static_cast<int>(Provider::kCublasLt);
+  if ((kind == TargetKind::kHost) != host || (kind == TargetKind::kCudaPortable && exact)) {
+    return DataLoss(fmt::format("provider {} cannot make code for target '{}'", row.provider(),
+                                index.targets()->Get(variant.target())->name()->string_view()));
+  }
+  if (uint64_t{variant.tunables()} + Count(row.tunables()) > Count(index.constants())) {
+    return DataLoss(
+        fmt::format("tunables at constant {} of {}", variant.tunables(), Count(index.constants())));
+  }
+  const uint32_t steps = Count(row.steps());
+  if (uint64_t{variant.kernels()} + steps > Count(index.kernels())) {
+    return DataLoss(
+        fmt::format("kernels at row {} of {}", variant.kernels(), Count(index.kernels())));
+  }
+  for (uint32_t i = 0; i < steps; ++i) {
+    KB_VERIFY(CheckKernelRow(index, *index.kernels()->Get(variant.kernels() + i),
+                             *row.steps()->Get(i), kind, static_cast<Provider>(row.provider())),
+              "step {}", i);
+  }
+  return Status();
+}
+
+// Each type parameter has one of its dtypes; the bytes above are zero.
+Status CheckTypes(const fb::Index& index, const fb::Entry& entry) {
+  const auto* params = index.ops()->Get(entry.op())->types();
+  KB_RETURN_IF_ERROR(Spend(kMaxTypeParams));
+  for (uint32_t i = 0; i < kMaxTypeParams; ++i) {
+    const auto dtype = static_cast<uint8_t>(TypeAt(entry.types(), static_cast<int>(i)));
+    bool allowed = i >= Count(params) && dtype == 0;
+    for (uint32_t k = 0; i < Count(params) && k < params->Get(i)->dtypes()->size(); ++k) {
+      allowed |= params->Get(i)->dtypes()->Get(k) == dtype;
+    }
+    if (!allowed) return DataLoss(fmt::format("dtype {} for type parameter {}", dtype, i));
+  }
+  return Status();
+}
+
+EntryKey KeyOf(const fb::Entry& entry) { return {entry.op(), entry.target(), entry.types()}; }
+
+Status CheckEntry(const fb::Index& index, const fb::Entry& entry) {
+  if (entry.reserved() != 0) return DataLoss("reserved is not 0");
+  KB_RETURN_IF_ERROR(CheckIndex(entry.op(), Count(index.ops()), "op"));
+  KB_RETURN_IF_ERROR(CheckTypes(index, entry));
+  for (uint32_t i = 0; i < entry.count(); ++i) {
+    const fb::Variant& variant = *index.variants()->Get(entry.first() + i);
+    if (EntryKey{variant.op(), variant.target(), variant.types()} != KeyOf(entry)) {
+      return DataLoss(fmt::format("variant {} has another op, target or types", entry.first() + i));
+    }
+    if (i > 0 && variant.rank() <= index.variants()->Get(entry.first() + i - 1)->rank()) {
+      return DataLoss(
+          fmt::format("variant {}: rank {} does not grow", entry.first() + i, variant.rank()));
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status VerifyBlobs(const fb::Index& index, const Header& header) {
+  uint64_t end = header.index_offset + header.index_size;
+  bool deltas = false;
+  for (uint32_t i = 0; i < Count(index.blobs()); ++i) {
+    const fb::Blob& blob = *index.blobs()->Get(i);
+    if (blob.offset() != AlignBlob(end)) {
+      return DataLoss(
+          fmt::format("blob {} at {}, must be at {}: no overlap, no hole, aligned to {}", i,
+                      blob.offset(), AlignBlob(end), kBlobAlignment));
+    }
+    end = blob.offset() + blob.stored_size();
+    if (end > header.file_size) {
+      return DataLoss(fmt::format("blob {} ends at {} of {} bytes", i, end, header.file_size));
+    }
+    KB_VERIFY(CheckBlob(index, i), "blob {}", i);
+    deltas |= blob.base() != kNone;
+  }
+  if (end != header.file_size) {
+    return DataLoss(fmt::format("{} bytes after the last blob", header.file_size - end));
+  }
+  if (deltas && (header.required_features & kFeatureDeltaFrames) == 0) {
+    return DataLoss("delta frames without their feature bit");
+  }
+  return Status();
+}
+
+Status VerifyVariants(const fb::Index& index) {
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.variants()), kMaxVariants, "variants"));
+  for (uint32_t i = 0; i < Count(index.variants()); ++i) {
+    KB_VERIFY(CheckVariant(index, *index.variants()->Get(i)), "variant {}", i);
+  }
+  return Status();
+}
+
+Status VerifyEntries(const fb::Index& index) {
+  uint64_t next = 0;  // entries cover the variants, in order, without gaps
+  for (uint32_t i = 0; i < Count(index.entries()); ++i) {
+    const fb::Entry& entry = *index.entries()->Get(i);
+    if (i > 0 && !(KeyOf(*index.entries()->Get(i - 1)) < KeyOf(entry))) {
+      return DataLoss(
+          fmt::format("entry {} is not above the one before: not sorted or not unique", i));
+    }
+    if (entry.first() != next || entry.count() == 0) {
+      return DataLoss(
+          fmt::format("entry {} has variants {} + {}, must begin at {} and not be empty", i,
+                      entry.first(), entry.count(), next));
+    }
+    next += entry.count();
+    KB_VERIFY(CheckIndex(next - 1, Count(index.variants()), "last variant"), "entry {}", i);
+    KB_VERIFY(CheckEntry(index, entry), "entry {}", i);
+  }
+  if (next == Count(index.variants())) return Status();
+  return DataLoss(fmt::format("entries cover {} of {} variants", next, Count(index.variants())));
+}
+
+}  // namespace kbundle
