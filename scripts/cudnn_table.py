@@ -1,4 +1,4 @@
-"""Says what cuDNN plans of attention on sm_90: asks build/release/planner/kb_planner, prints the table of builder/planner/README.md.
+"""Says what cuDNN plans of attention on sm_90: asks build/release/planner/kb_planner, prints the table of builder/provider/cudnn/planner/README.md.
 
     python scripts/cudnn_table.py LIBCUDNN [LIBCUDNN ..]        a column pair for each library; needs no GPU
 """
@@ -12,7 +12,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLANNER = ROOT / "build/release/planner"
-PROFILE = ROOT / "builder/profiles/h200.json"
+PROFILE = ROOT / "builder/provider/cudnn/profiles/h200.json"
 SOFTCAP = [{"id": 1, "mode": "DIV", "x": {"score": True}, "y": {"scalar": "cap"}},
            {"id": 2, "mode": "TANH", "x": {"node": 1}},
            {"id": 3, "mode": "MUL", "x": {"node": 2}, "y": {"scalar": "cap"}}]

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "build.h"
+#include "builder/pipeline/build.h"
 #include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
 #include "support/files.h"

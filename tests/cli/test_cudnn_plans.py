@@ -149,7 +149,7 @@ def test_a_mistake_in_the_manifest_is_an_error_at_its_line(planned, tmp_path, wr
     text = manifest.read_text()
     assert written in text
     manifest.write_text(text.replace(written, instead, 1))
-    profile = (ROOT / "builder/profiles/h200.json").read_text()
+    profile = (ROOT / "builder/provider/cudnn/profiles/h200.json").read_text()
     (tmp_path / "att/other.json").write_text(profile.replace('"deviceVer": 900', '"deviceVer": 1000'))
     done = build(kbundle, manifest, tmp_path / "att.kb")
     assert done.code != 0 and not (tmp_path / "att.kb").exists()

@@ -102,7 +102,7 @@ def build_sequences():
 
 
 def other_profile(name):
-    profile = json.loads((ROOT / "builder/profiles/h200.json").read_text())
+    profile = json.loads((ROOT / "builder/provider/cudnn/profiles/h200.json").read_text())
     profile[PROFILE[name]] -= 20
     return profile
 

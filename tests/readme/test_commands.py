@@ -119,7 +119,7 @@ def test_packages_that_are_installed_are_what_the_references_need(one, desk):
     packages = one.text.split(" install ")[1].split()
     done = desk(f"python -c 'import {', '.join(packages)}'")
     assert done.returncode == 0, done.stderr
-    assert " ".join(packages) in (ROOT / "builder/src/tune_reference.py").read_text()
+    assert " ".join(packages) in (ROOT / "builder/tune/reference.py").read_text()
 
 
 def lines_of(*words):

@@ -24,7 +24,7 @@ UNFINISHED = r"\b(TODO|FIXME|XXX|HACK)\b|^(//|/\*|#) CONTRACT\b"
 BANNED_NAMES = re.compile(r"\b(class|struct)\s+\w*(Manager|Helper|Utils?)\b")
 # By design: functions of these names, conveniences over call() with gradients; and the planner's nodes, whose names are
 # cuDNN's own, which some ops share.
-NAMES_OPS_BY_DESIGN = ("ffi/python/kbundle/jax/", "builder/planner/")
+NAMES_OPS_BY_DESIGN = ("ffi/python/kbundle/jax/", "builder/provider/cudnn/planner/")
 
 
 def tree():

@@ -1,0 +1,62 @@
+#include "builder/cli/algorithms.h"
+
+#include <fmt/format.h>
+
+#include "builder/problem/file.h"
+#include "builder/record/record.h"
+#include "builder/support/files.h"
+
+namespace kbundle::builder {
+namespace {
+
+// Answers of other machines and versions stay; those of this one are replaced.
+Status MergeInto(const std::string& path, const std::vector<ListedAlgorithm>& fresh) {
+  KB_RETURN_IF_ERROR(CheckReplaceable(path));
+  std::vector<ListedAlgorithm> old;
+  const Result<std::string> text = ReadFile(path);
+  if (text.ok()) {
+    KB_ASSIGN_OR_RETURN(old, ParseAlgorithms(*text, path));
+  } else if (text.status().code() != StatusCode::kNotFound) {
+    return text.status();
+  }
+  return PublishFile(path, AlgorithmsText(MergeAlgorithms(old, fresh)), Durability::kDisk);
+}
+
+}  // namespace
+
+int AlgorithmsCommand::Run(const Terminal& terminal) const {
+  const Result<ListedFamilies> listed = ListAlgorithms(options);
+  if (!listed.ok()) {
+    return terminal.Fail(
+        Status(listed.status())
+            .Annotate("listing algorithms: cuBLASLt answers on a GPU machine only, where its files "
+                      "are made once and committed"));
+  }
+  if (listed->passed_over > 0) terminal.Note(PassedOver(listed->passed_over, options.problems));
+  for (const std::string& problem : listed->without) terminal.Warn("no algorithm: " + problem);
+  for (const std::string& problem : listed->unsearched) {
+    terminal.Warn("the heuristic's algorithms only: " + problem);
+  }
+  std::vector<ListedAlgorithm> all;
+  for (const auto& [folder, algorithms] : listed->by_folder) {
+    all.insert(all.end(), algorithms.begin(), algorithms.end());
+    if (!output.empty()) continue;
+    const std::string path = folder + "/" + DeviceSlug(listed->device) + ".jsonl";
+    Status status = MakeFolders(folder);
+    if (status.ok()) status = MergeInto(path, algorithms);
+    if (!status.ok()) return terminal.Fail(status);
+    terminal.Line("wrote " + path);
+  }
+  if (output == "-") {
+    terminal.Out(AlgorithmsText(all));
+  } else if (!output.empty()) {
+    const Status status = MergeInto(output, all);
+    if (!status.ok()) return terminal.Fail(status);
+    terminal.Line("wrote " + output);
+  }
+  terminal.Note(fmt::format("{} algorithms for {} problems on {}, {} of them found near others",
+                            listed->algorithms, listed->problems, listed->device, listed->near));
+  return kExitOk;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,52 @@
+#include "builder/cli/build.h"
+
+#include "builder/pipeline/expand_targets.h"
+#include "kbundle/target.h"
+
+namespace kbundle::builder {
+namespace {
+
+void PrintSummary(const Terminal& terminal, const BuildOptions& options,
+                  const BuildReport& report) {
+  const std::string counts = std::to_string(report.variants) + " variants, " +
+                             std::to_string(report.objects) + " code objects (" +
+                             std::to_string(report.compiled) + " compiled, " +
+                             std::to_string(report.reused) + " reused";
+  const std::string failed =
+      report.failed > 0 ? ", " + std::to_string(report.failed) + " failed)" : ")";
+  if (options.dry_run) {
+    terminal.Line("dry run: " + counts + failed);
+    return;
+  }
+  const std::string time = ", " + Fixed(report.seconds, 1) + " s";
+  if (!options.only.empty()) {
+    terminal.Line(options.only + ": " + counts + failed + time);
+    return;
+  }
+  terminal.Line(terminal.Paint(Terminal::Style::kBold, options.output) + ": " + counts + failed +
+                ", " + Grouped(report.bundle_bytes) + " bytes" + time);
+}
+
+}  // namespace
+
+int BuildCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) const {
+  for (const std::string& target : ExpandTargets(options.targets)) {
+    const auto parsed = Target::Parse(target);
+    if (!parsed.ok()) return terminal.Usage("build", "--target: " + parsed.status().message());
+  }
+  if (options.output.empty() && !options.dry_run && options.only.empty()) {
+    return terminal.Usage("build", "-o is required: where to write the bundle");
+  }
+  ProgressLine progress(terminal, json);
+  const Result<BuildReport> report = Build(options, progress, cancel);
+  progress.Clear();
+  if (!report.ok()) return terminal.Fail(report.status());
+  if (json) {
+    terminal.Line(report->ToJson());
+  } else {
+    PrintSummary(terminal, options, *report);
+  }
+  return report->failed > 0 ? kExitNo : kExitOk;
+}
+
+}  // namespace kbundle::builder

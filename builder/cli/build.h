@@ -1,0 +1,22 @@
+// kbundle build: manifests and sources into one bundle. See pipeline/build.h for the work itself.
+#ifndef KBUNDLE_BUILDER_CLI_BUILD_H_
+#define KBUNDLE_BUILDER_CLI_BUILD_H_
+
+#include <atomic>
+
+#include "builder/cli/terminal.h"
+#include "builder/pipeline/build.h"
+
+namespace kbundle::builder {
+
+struct BuildCommand {
+  BuildOptions options;
+  bool json = false;
+
+  // `cancel` is set by the first Ctrl-C.
+  int Run(const Terminal& terminal, const std::atomic<bool>& cancel) const;
+};
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_CLI_BUILD_H_

@@ -1,0 +1,77 @@
+#include "builder/cli/doctor.h"
+
+#include <string>
+#include <vector>
+
+#include "builder/cli/doctor_findings.h"
+#include "builder/cli/served_gpus.h"
+#include "builder/manifest/manifest.h"
+#include "builder/model/family.h"
+#include "kbundle/json.h"
+
+namespace kbundle::builder {
+namespace {
+
+using State = Finding::State;
+
+const char* Word(const Finding& finding) {
+  if (finding.state == State::kWorks) return "ok";
+  if (finding.state == State::kBroken) return "broken";
+  return finding.required ? "missing" : "absent";
+}
+
+void PrintText(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
+  Table table({"", "PART", "VERSION", "NEEDED BY", "WHERE"});
+  for (const Finding& finding : findings) {
+    const auto style = finding.state == State::kWorks ? Terminal::Style::kGood
+                       : finding.ok()                 ? Terminal::Style::kWarning
+                                                      : Terminal::Style::kBad;
+    table.Row({terminal.Paint(style, Word(finding)), finding.part, finding.version,
+               finding.needed_by, finding.state == State::kAbsent ? "" : finding.where});
+  }
+  table.Print(terminal);
+  for (const Finding& finding : findings) {
+    if (finding.state != State::kWorks) terminal.Line("\n" + finding.part + ": " + finding.advice);
+  }
+  terminal.Line(std::string("\n") + kServedBySm90a);
+  terminal.Line(ready ? "\nready to build"
+                      : "\nnot ready to build: see what is missing or broken above");
+}
+
+void PrintJson(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
+  JsonWriter json;
+  json.BeginObject().Key("can_build").Bool(ready);
+  json.Key("serves")
+      .BeginObject()
+      .Key("sm_90a")
+      .Text(kServedBySm90a)
+      .EndObject()
+      .Key("findings")
+      .BeginArray();
+  for (const Finding& finding : findings) {
+    json.BeginObject().Key("part").Text(finding.part).Key("state").Text(Word(finding));
+    json.Key("found").Bool(finding.state == State::kWorks);
+    json.Key("required").Bool(finding.required).Key("needed_by").Text(finding.needed_by);
+    json.Key("version").Text(finding.version).Key("where").Text(finding.where);
+    json.Key("advice").Text(finding.advice).EndObject();
+  }
+  terminal.Line(json.EndArray().EndObject().text());
+}
+
+}  // namespace
+
+int DoctorCommand::Run(const Terminal& terminal) const {
+  std::vector<std::string> manifests;
+  if (!paths.empty()) {
+    Result<std::vector<std::string>> found = FindManifests(paths);
+    if (!found.ok()) return terminal.Fail(found.status());
+    manifests = std::move(*found);
+  }
+  const std::vector<Finding> findings = LookAround(manifests);
+  bool ready = true;
+  for (const Finding& finding : findings) ready = ready && finding.ok();
+  json ? PrintJson(terminal, findings, ready) : PrintText(terminal, findings, ready);
+  return ready ? kExitOk : kExitNo;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,186 @@
+#include "builder/cli/explain.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "builder/cli/print_launch.h"
+#include "kbundle/bundle_generated.h"
+#include "kbundle/describe.h"
+
+namespace kbundle::builder {
+namespace {
+
+// "name=value" in two; no value when there is no "=".
+std::pair<std::string, std::optional<std::string>> SplitPair(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text, std::nullopt};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::string OperandNames(const fb::Op& op) {
+  std::vector<std::string> names;
+  for (uint32_t i = 0; op.operands() && i < op.operands()->size(); ++i) {
+    names.push_back(op.operands()->Get(i)->name()->str());
+  }
+  return names.empty() ? "none" : Joined(names, ", ");
+}
+
+// Puts one --operand where the op wants it.
+Status SetOperand(const fb::Op& op, const std::string& text, ProblemSpec& spec) {
+  const auto [name, value] = SplitPair(text);
+  if (!value) {
+    return InvalidArgument("--operand \"" + text +
+                           "\": a name, \"=\", a dtype and dims are wanted, as in x=bf16[4,2048]");
+  }
+  for (uint32_t i = 0; op.operands() && i < op.operands()->size(); ++i) {
+    if (op.operands()->Get(i)->name()->string_view() != name) continue;
+    KB_ASSIGN_OR_RETURN(spec.operands[i], ParseTensorSpec(*value));
+    return {};
+  }
+  return InvalidArgument("--operand \"" + text + "\": " + op.name()->str() + " has no operand \"" +
+                         name + "\"; it has: " + OperandNames(op));
+}
+
+Result<ProblemSpec> MakeSpec(const fb::Op& op, const ExplainCommand& command) {
+  ProblemSpec spec;
+  spec.operands.resize(op.operands() ? op.operands()->size() : 0);
+  for (TensorSpec& operand : spec.operands) operand.present = false;
+  for (const std::string& text : command.operands) KB_RETURN_IF_ERROR(SetOperand(op, text, spec));
+  for (const std::string& text : command.attributes) {
+    const auto [name, value] = SplitPair(text);
+    if (!value) {
+      return InvalidArgument("--attr \"" + text +
+                             "\": a name, \"=\" and a value are wanted, as in scale=0.125");
+    }
+    spec.attributes.emplace_back(name, ParseAttributeValue(*value));
+  }
+  return spec;
+}
+
+// Of use to the reader first: the chosen one, the legal ones, those whose conditions failed, and
+// last the code for other targets or types.
+int Interest(const Bundle& bundle, const Verdict& verdict, const Problem& problem,
+             const Device& device, const Selected* chosen) {
+  if (chosen != nullptr && chosen->variant == verdict.variant) return 0;
+  if (verdict.legal) return 1;
+  const fb::Index& index = bundle.index();
+  const fb::Variant& variant = *index.variants()->Get(verdict.variant);
+  const auto target = Target::Parse(index.targets()->Get(variant.target())->name()->string_view());
+  const bool runs = target.ok() && target->Fit(device) > 0;
+  return !runs ? 4 : variant.types() == problem.types ? 2 : 3;
+}
+
+void PrintCandidates(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+                     const Device& device, std::vector<Verdict> verdicts, const Selected* chosen) {
+  std::stable_sort(verdicts.begin(), verdicts.end(), [&](const Verdict& a, const Verdict& b) {
+    return Interest(bundle, a, problem, device, chosen) <
+           Interest(bundle, b, problem, device, chosen);
+  });
+  Table table({"", "VARIANT", "REASON"}, "  ");
+  for (const Verdict& verdict : verdicts) {
+    const bool first = chosen != nullptr && chosen->variant == verdict.variant;
+    const std::string mark = first           ? terminal.Paint(Terminal::Style::kGood, "chosen")
+                             : verdict.legal ? "legal"
+                                             : terminal.Paint(Terminal::Style::kFaint, "no");
+    table.Row({mark, bundle.VariantId(verdict.variant), verdict.reason});
+  }
+  table.Print(terminal);
+}
+
+std::string Times(const fb::TunedTime& time) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%.5g us (%.5g to %.5g)", time.median(), time.low(),
+                time.high());
+  return text;
+}
+
+// The measurements behind a tuned choice.
+void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Selected& chosen) {
+  if (chosen.tuned < 0) return;
+  const fb::Index& index = bundle.index();
+  const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(chosen.tuned));
+  const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
+  const auto text = [](const flatbuffers::String* t) { return t == nullptr ? "" : t->str(); };
+  terminal.Line("tuned      " + text(evidence.problem()) + " on " +
+                index.tuned_devices()->Get(row.device())->str());
+  terminal.Line("verdict    " + text(evidence.verdict()) + ": " + text(evidence.reason()));
+  terminal.Line("");
+  Table table({"", "CANDIDATE", "TIME", "VERSUS DEFAULT"}, "  ");
+  for (uint32_t i = 0; evidence.times() != nullptr && i < evidence.times()->size(); ++i) {
+    const fb::TunedTime& time = *evidence.times()->Get(i);
+    const auto has = [&time](fb::TunedFlags flag) {
+      return (time.flags() & static_cast<uint64_t>(flag)) != 0;
+    };
+    const bool failed = has(fb::TunedFlags::Failed), dropped = has(fb::TunedFlags::Dropped);
+    const char* mark = time.variant() == row.winner()      ? "winner"
+                       : time.variant() == evidence.base() ? "default"
+                       : dropped                           ? "dropped"
+                                                           : "";
+    char versus[64];
+    std::snprintf(versus, sizeof versus, "%.3f +- %.3f", time.ratio(), time.band());
+    table.Row({mark, bundle.VariantId(time.variant()), failed ? "failed" : Times(time),
+               failed ? "" : versus});
+  }
+  table.Print(terminal);
+}
+
+void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+               const Device& device, const SelectOptions& options, const std::string& sm_count) {
+  const Result<Selected> chosen = SelectFirstLaunchable(bundle, problem, device, options);
+  terminal.Line("problem    " + problem.ToString());
+  terminal.Line("target     " + device.ToString());
+  if (chosen.ok()) {
+    const auto bytes = WorkspaceBytes(bundle, problem, chosen->variant, options.alignment);
+    const auto ran_on = RanOn(bundle, chosen->variant);
+    terminal.Line("chosen     " +
+                  terminal.Paint(Terminal::Style::kBold, bundle.VariantId(chosen->variant)) + " (" +
+                  ChoiceName(chosen->choice) + ")");
+    terminal.Line("workspace  " + (bytes.ok() ? Grouped(static_cast<uint64_t>(*bytes)) + " bytes"
+                                              : bytes.status().message()));
+    terminal.Line("ran on     " + (ran_on.empty() ? "never run" : Joined(ran_on, ", ")));
+  } else {
+    terminal.Line("chosen     " + terminal.Paint(Terminal::Style::kBad, "none"));
+  }
+  if (chosen.ok()) PrintEvidence(terminal, bundle, *chosen);
+  PrintLaunch(terminal, ExplainJson(bundle, problem, device, options), sm_count);
+  terminal.Line("");
+  PrintCandidates(terminal, bundle, problem, device, Explain(bundle, problem, device, options),
+                  chosen.ok() ? &*chosen : nullptr);
+}
+
+}  // namespace
+
+int ExplainCommand::Run(const Terminal& terminal) const {
+  Result<Device> device =
+      target.empty() ? Result<Device>(HostDevice()) : DeviceFromTargetName(target);
+  if (!device.ok()) return terminal.Usage("explain", "--target: " + device.status().message());
+  const bool gpu = device->kind == Device::Kind::kCuda;
+  if (sm_count > 0 && !gpu)
+    return terminal.Usage("explain", "--sm-count: " + device->ToString() + " is no GPU");
+  if (sm_count > 0) device->sm_count = sm_count;
+  const auto opened = Bundle::Open(file);
+  if (!opened.ok()) return terminal.Fail(opened.status());
+  const Bundle& bundle = **opened;
+  const auto number = bundle.FindOp(op);
+  if (!number.ok()) return terminal.Fail(number.status());
+  const auto spec = MakeSpec(bundle.op(*number), *this);
+  if (!spec.ok()) return terminal.Usage("explain", spec.status().message());
+  const auto problem = bundle.MakeProblem(op, *spec);
+  if (!problem.ok()) return terminal.Fail(problem.status());
+
+  SelectOptions options;
+  options.alignment = alignment;
+  options.policy.strict = strict;
+  const Result<Selected> chosen = SelectFirstLaunchable(bundle, *problem, *device, options);
+  if (json) {
+    terminal.Line(ExplainJson(bundle, *problem, *device, options));
+  } else {
+    const char* source = !gpu ? "" : sm_count > 0 ? "given" : "as on an H200 (--sm-count)";
+    PrintText(terminal, bundle, *problem, *device, options, source);
+  }
+  if (chosen.ok()) return kExitOk;
+  terminal.Error(chosen.status().message());
+  return kExitNo;
+}
+
+}  // namespace kbundle::builder

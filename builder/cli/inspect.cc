@@ -1,0 +1,185 @@
+#include "builder/cli/inspect.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "kbundle/bundle.h"
+#include "kbundle/describe.h"
+
+// Reads the same JSON that --json prints, so that the two never say different things.
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Sizes of a set of code objects. A base that only deltas refer to counts where they are used.
+struct Sizes {
+  size_t objects = 0, deltas = 0;
+  uint64_t raw = 0, stored = 0;
+
+  std::string Ratio() const {
+    return stored == 0 ? "-"
+                       : Fixed(static_cast<double>(raw) / static_cast<double>(stored), 1) + "x";
+  }
+};
+
+Sizes SizesOf(const Json& blobs, const std::set<int64_t>& numbers) {
+  Sizes sizes;
+  for (int64_t number : numbers) {
+    const Json& blob = blobs[static_cast<size_t>(number)];
+    ++sizes.objects;
+    sizes.deltas += blob["base"] >= 0 ? 1 : 0;
+    sizes.raw += blob["bytes"].get<uint64_t>();
+    sizes.stored += blob["stored_bytes"].get<uint64_t>();
+  }
+  return sizes;
+}
+
+void AddBlobs(const Json& variant, std::set<int64_t>& blobs) {
+  for (const Json& kernel : variant["kernels"]) {
+    if (kernel["blob"] >= 0) blobs.insert(kernel["blob"].get<int64_t>());
+  }
+}
+
+std::string RanOnText(const Json& devices) {
+  return devices.empty() ? "never run" : Joined(devices.get<std::vector<std::string>>(), ", ");
+}
+
+// "(x: T[rows.., K], mask?: u8[..]; scale: float = 1.0) -> (y: T[rows.., K])"
+std::string Signature(const Json& op) {
+  std::vector<std::string> operands, attributes, results;
+  for (const Json& operand : op["operands"]) {
+    operands.push_back(operand["name"].get<std::string>() + (operand["optional"] ? "?: " : ": ") +
+                       operand["shape"].get<std::string>());
+  }
+  for (const Json& attribute : op["attributes"]) {
+    std::string text =
+        attribute["name"].get<std::string>() + ": " + attribute["type"].get<std::string>();
+    if (!attribute["required"]) text += " = " + attribute["default"].dump();
+    attributes.push_back(text);
+  }
+  for (const Json& result : op["results"]) {
+    std::string text = result["name"].get<std::string>() + (result["conditional"] ? "?: " : ": ") +
+                       result["shape"].get<std::string>();
+    const auto alias = result["alias"].get<int64_t>();
+    if (alias >= 0)
+      text += " over " + op["operands"][static_cast<size_t>(alias)]["name"].get<std::string>();
+    results.push_back(text);
+  }
+  const std::string options = attributes.empty() ? "" : "; " + Joined(attributes, ", ");
+  return "(" + Joined(operands, ", ") + options + ") -> (" + Joined(results, ", ") + ")";
+}
+
+void PrintOpHead(const Terminal& terminal, const Json& op) {
+  terminal.Line("");
+  terminal.Line(terminal.Paint(Terminal::Style::kBold, op["name"].get<std::string>()) + "  " +
+                op["summary"].get<std::string>());
+  terminal.Line("  " + Signature(op));
+  for (const Json& type : op["types"]) {
+    std::string text = "  " + type["name"].get<std::string>() + " in " +
+                       Joined(type["dtypes"].get<std::vector<std::string>>(), ", ");
+    if (!type["attribute"].is_null()) text += " (by " + type["attribute"].get<std::string>() + ")";
+    terminal.Line(text);
+  }
+  terminal.Line("  interface " + op["interface"].get<std::string>() + ", vmap " +
+                op["vmap"].get<std::string>() + ", " + std::to_string(op["problems"].size()) +
+                " listed problems");
+}
+
+// One row per target and template.
+void PrintOverview(const Terminal& terminal, const Json& op, const Json& blobs) {
+  struct Group {
+    int variants = 0, ran = 0;
+    std::set<int64_t> blobs;
+  };
+  std::map<std::pair<std::string, std::string>, Group> groups;
+  for (const Json& variant : op["variants"]) {
+    Group& group =
+        groups[{variant["target"].get<std::string>(), variant["template"].get<std::string>()}];
+    ++group.variants;
+    group.ran += variant["ran_on"].empty() ? 0 : 1;
+    AddBlobs(variant, group.blobs);
+  }
+  Table table({"TARGET", "TEMPLATE", "VARIANTS", "OBJECTS", "RAW", "STORED", "RATIO", "RAN"}, "  ");
+  for (size_t column = 2; column < 7; ++column) table.Right(column);
+  for (const auto& [key, group] : groups) {
+    const Sizes sizes = SizesOf(blobs, group.blobs);
+    table.Row({key.first, key.second, std::to_string(group.variants), std::to_string(sizes.objects),
+               Grouped(sizes.raw), Grouped(sizes.stored), sizes.Ratio(),
+               group.ran == 0
+                   ? "never run"
+                   : std::to_string(group.ran) + " of " + std::to_string(group.variants)});
+  }
+  table.Print(terminal);
+}
+
+// One row per variant.
+void PrintVariants(const Terminal& terminal, const Json& op, const Json& blobs) {
+  Table table({"VARIANT", "REGS", "SPILL", "OBJECT", "RAW", "STORED", "RATIO", "RAN ON"}, "  ");
+  for (size_t column = 1; column < 7; ++column) table.Right(column);
+  for (const Json& variant : op["variants"]) {
+    std::set<int64_t> numbers;
+    AddBlobs(variant, numbers);
+    uint64_t spill = 0;
+    for (const Json& kernel : variant["kernels"]) {
+      if (kernel.contains("spill_bytes"))
+        spill = std::max(spill, kernel["spill_bytes"].get<uint64_t>());
+    }
+    std::vector<std::string> names;
+    for (int64_t number : numbers) {
+      const auto base = blobs[static_cast<size_t>(number)]["base"].get<int64_t>();
+      names.push_back(std::to_string(number) + (base >= 0 ? "<" + std::to_string(base) : ""));
+    }
+    const Sizes sizes = SizesOf(blobs, numbers);
+    table.Row({variant["id"].get<std::string>(), variant["registers"].dump(), std::to_string(spill),
+               names.empty() ? "-" : Joined(names, "+"), Grouped(sizes.raw), Grouped(sizes.stored),
+               sizes.Ratio(), RanOnText(variant["ran_on"])});
+  }
+  table.Print(terminal);
+  if (!op["problems"].empty()) terminal.Line("  problems");
+  for (const Json& problem : op["problems"])
+    terminal.Line("    " + problem["text"].get<std::string>());
+}
+
+void PrintHead(const Terminal& terminal, const Json& bundle) {
+  terminal.Line(terminal.Paint(Terminal::Style::kBold, bundle["path"].get<std::string>()) + "  \"" +
+                bundle["name"].get<std::string>() + "\", " +
+                Grouped(bundle["file_bytes"].get<uint64_t>()) + " bytes, content " +
+                bundle["content_id"].get<std::string>());
+  std::set<int64_t> all;
+  for (size_t i = 0; i < bundle["blobs"].size(); ++i) all.insert(static_cast<int64_t>(i));
+  const Sizes sizes = SizesOf(bundle["blobs"], all);
+  terminal.Line("targets     " + Joined(bundle["targets"].get<std::vector<std::string>>(), ", "));
+  terminal.Line("objects     " + std::to_string(sizes.objects) + ", " +
+                std::to_string(sizes.deltas) + " of them deltas: " + Grouped(sizes.raw) +
+                " bytes raw, " + Grouped(sizes.stored) + " stored, " + sizes.Ratio());
+  terminal.Line("ran on      " + RanOnText(bundle["devices"]));
+  for (const auto& [key, value] : bundle["provenance"].items()) {
+    terminal.Line("made with   " + key + " " + value.get<std::string>());
+  }
+}
+
+}  // namespace
+
+int InspectCommand::Run(const Terminal& terminal) const {
+  const auto opened = Bundle::Open(file);
+  if (!opened.ok()) return terminal.Fail(opened.status());
+  const auto text = DescribeJson(**opened, op, true);
+  if (!text.ok()) return terminal.Fail(text.status());
+  if (json) {
+    terminal.Line(*text);
+    return kExitOk;
+  }
+  const Json bundle = Json::parse(*text);
+  PrintHead(terminal, bundle);
+  for (const Json& entry : bundle["ops"]) {
+    PrintOpHead(terminal, entry);
+    op.empty() ? PrintOverview(terminal, entry, bundle["blobs"])
+               : PrintVariants(terminal, entry, bundle["blobs"]);
+  }
+  return kExitOk;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,376 @@
+// The command line of kbundle. Only here are flags bound (CLI11 costs seconds to compile): each
+// verb is a struct of options with a Run function, in command_<verb>.h.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "builder/cli/algorithms.h"
+#include "builder/cli/bench.h"
+#include "builder/cli/build.h"
+#include "builder/cli/doctor.h"
+#include "builder/cli/explain.h"
+#include "builder/cli/extract.h"
+#include "builder/cli/inspect.h"
+#include "builder/cli/profile.h"
+#include "builder/cli/terminal.h"
+#include "builder/cli/test.h"
+#include "builder/cli/tune.h"
+#include "builder/cli/verify.h"
+#include "builder/provider/cuda/nvrtc_worker.h"
+#include "builder/record/protocol.h"
+#include "builder/support/environment_text.h"
+#include "builder/support/misspelled.h"
+#include "builder/tune/worker.h"
+
+namespace kbundle::builder {
+namespace {
+
+constexpr char kAbout[] =
+    "kbundle builds GPU and CPU kernels once and ships them as one file.\n"
+    "Exit codes: 0 fine, 1 the answer is no or the job failed, 2 usage, 3 something is missing on\n"
+    "this machine (compiler, driver), 130 interrupted.";
+
+// Of `tune` and `test`, whose children take the same ones.
+constexpr char kTargetText[] =
+    "sm_90a (of this machine's first GPU; of several, CUDA_VISIBLE_DEVICES=N chooses), or host";
+constexpr char kPythonText[] =
+    "Python with numpy and ml_dtypes, for the references, and with Triton where a variant needs it "
+    "[$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]";
+
+std::atomic<bool> cancelled{false};
+
+// The first Ctrl-C asks the build to finish what runs; the second leaves at once.
+void OnInterrupt(int) {
+  if (cancelled.exchange(true)) _exit(kExitInterrupted);
+  constexpr char text[] = "\nkbundle: finishing what is running; Ctrl-C again stops at once\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text, sizeof text - 1);
+}
+
+// The write then reports EPIPE or EFBIG. A handler, unlike SIG_IGN, is not inherited by compilers.
+void OnFailedWrite(int) {}
+
+void CatchSignals(bool building) {
+  struct sigaction action {};
+  action.sa_flags = SA_RESTART;
+  action.sa_handler = OnFailedWrite;
+  sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);
+  if (!building) return;
+  action.sa_handler = OnInterrupt;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+struct Verbs {
+  BuildCommand build;
+  InspectCommand inspect;
+  VerifyCommand verify;
+  ExplainCommand explain;
+  ExtractCommand extract;
+  BenchCommand bench;
+  DoctorCommand doctor;
+  ProfileCommand profile;
+  AlgorithmsCommand algorithms;
+  TestCommand test;
+  TuneCommand tune;
+};
+
+CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
+  CLI::App& verb = *app.add_subcommand(name, what);
+  verb.footer(std::string("\nExample:\n  ") + example);
+  return verb;
+}
+
+void AddBuild(CLI::App& app, BuildCommand& command) {
+  CLI::App& verb = AddVerb(app, "build", "Compile op families and write one bundle",
+                           "kbundle build kernels -o build/kernels.kb --target sm_90a,x86-64-v3");
+  BuildOptions& options = command.options;
+  verb.add_option("PATH", options.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-o,--output", options.output, "The bundle to write");
+  verb.add_option("--name", options.name,
+                  "Name by which programs refer to it [file name without .kb]");
+  verb.add_option("-t,--target", options.targets,
+                  "Targets, comma-separated; host is x86-64-v2,x86-64-v3,x86-64-v4 "
+                  "[sm_80,sm_90a,sm_100f,portable,host]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  verb.add_option("-j,--jobs", options.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option(
+      "--cache", options.cache_dir,
+      "Folder of compiled objects [$KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle]");
+  verb.add_option("--problems", options.problems,
+                  "Also list the problems of this file, as record_problems saves them");
+  verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
+  verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
+  verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
+  verb.add_option("--provider", options.providers,
+                  "Only variants of these, comma-separated [cuda,host,triton,cudnn,cublaslt]")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn", "cublaslt"}));
+  verb.add_option(
+      "--python", options.python,
+      "Python that has Triton [$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]");
+  verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
+  verb.add_flag("--force", options.force, "Replace an output that is no bundle");
+  verb.add_flag("--json", command.json, "Report as JSON on standard output");
+}
+
+void AddReaders(CLI::App& app, Verbs& verbs) {
+  CLI::App& inspect = AddVerb(app, "inspect", "Show what is inside a bundle",
+                              "kbundle inspect kernels.kb --op mylib.normalize");
+  inspect.add_option("FILE", verbs.inspect.file, "The bundle")->required();
+  inspect.add_option("--op", verbs.inspect.op, "Every variant of this op");
+  inspect.add_flag("--json", verbs.inspect.json, "As JSON");
+
+  CLI::App& verify = AddVerb(app, "verify", "Check every byte, and what a target would miss",
+                             "kbundle verify kernels.kb --target sm_90a");
+  verify.add_option("FILE", verbs.verify.file, "The bundle")->required();
+  verify.add_option("-t,--target", verbs.verify.target,
+                    "Say which op and listed problem has no exact variant there; host: this CPU");
+  verify.add_option("--problems", verbs.verify.problems,
+                    "Check the problems of this file, as record_problems saves them, instead");
+  verify.add_flag("--strict", verbs.verify.strict,
+                  "Also refuse variants that conformance never ran");
+  verify.add_flag("--json", verbs.verify.json, "As JSON");
+
+  CLI::App& explain =
+      AddVerb(app, "explain", "Say which variant a problem gets, and why not the others",
+              "kbundle explain kernels.kb mylib.normalize --operand x=bf16[2048,512] "
+              "gamma=bf16[512] --attr scale=0.125 --target sm_90a");
+  ExplainCommand& command = verbs.explain;
+  explain.add_option("FILE", command.file, "The bundle")->required();
+  explain.add_option("OP", command.op, "family.op")->required();
+  explain.add_option("--operand", command.operands,
+                     "NAME=DTYPE[DIM,...] of each operand; behind it {STRIDE,...} in elements");
+  explain.add_option("--attr", command.attributes, "NAME=VALUE of each attribute that is given");
+  explain.add_option("-t,--target", command.target, "Where it would run [this machine's CPU]");
+  explain.add_option("--sm-count", command.sm_count, "Multiprocessors of the GPU [132, an H200's]")
+      ->check(CLI::Range(1, 65536));
+  explain
+      .add_option("--align", command.alignment, "Bytes that every address is a multiple of [16]")
+      ->check(CLI::IsMember({1, 2, 4, 8, 16}));
+  explain.add_flag("--strict", command.strict, "As a strict process would choose");
+  explain.add_flag("--json", command.json, "As JSON");
+
+  CLI::App& extract = AddVerb(app, "extract", "Write a variant's code object to a file",
+                              "kbundle extract kernels.kb 'mylib.normalize/warp_row"
+                              "[T=bf16,VEC=8]@sm_90a' -o warp_row.cubin");
+  extract.add_option("FILE", verbs.extract.file, "The bundle")->required();
+  extract.add_option("VARIANT", verbs.extract.variant, "Id as `inspect` prints it")->required();
+  extract.add_option("-o,--output", verbs.extract.output, "File to write; - is standard output")
+      ->required();
+  extract.add_flag("--force", verbs.extract.force, "Replace an output that is no code object");
+  extract
+      .add_option("--step", verbs.extract.step,
+                  "Which step's, where steps have different code objects")
+      ->check(CLI::Range(1, 64));
+}
+
+void AddMachine(CLI::App& app, Verbs& verbs) {
+  CLI::App& bench = AddVerb(app, "bench", "Measure the loader's own costs on this machine",
+                            "kbundle bench kernels.kb --check");
+  bench.add_option("FILE", verbs.bench.file, "The bundle")->required();
+  bench.add_option("--rounds", verbs.bench.rounds, "Interleaved rounds; the median counts [21]")
+      ->check(CLI::Range(3, 10001));
+  bench.add_flag("--check", verbs.bench.check, "Exit 1 when a bar is missed");
+  bench.add_flag("--json", verbs.bench.json, "As JSON");
+
+  CLI::App& doctor =
+      AddVerb(app, "doctor", "Try what this machine has for building, and say what it lacks",
+              "kbundle doctor kernels");
+  doctor.add_option("path", verbs.doctor.paths,
+                    "Manifests, or folders of them: what their variants need must work too");
+  doctor.add_flag("--json", verbs.doctor.json, "As JSON");
+
+  CLI::App& profile = AddVerb(app, "profile", "Describe this machine's GPU for planning elsewhere",
+                              "kbundle profile -o builder/provider/cudnn/profiles/h200.json");
+  profile.add_option("-o,--output", verbs.profile.output, "File to write; - is standard output")
+      ->required();
+  profile.add_flag("--force", verbs.profile.force, "Replace an output that is no profile");
+  profile.add_option("--device", verbs.profile.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
+}
+
+void AddAlgorithms(CLI::App& app, AlgorithmsCommand& command) {
+  CLI::App& verb = AddVerb(app, "algorithms", "List cuBLASLt's algorithms for this machine's GPU",
+                           "kbundle algorithms kernels --target sm_90a");
+  ListOptions& options = command.options;
+  verb.add_option("PATH", options.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-t,--target", options.target, "sm_90a (of this machine's GPU)")->required();
+  verb.add_option("-o,--output", command.output,
+                  "File to write or merge into; - is standard output [where the variants say]");
+  verb.add_option("--op", options.op, "Only this op, family.op");
+  verb.add_option("--problems", options.problems,
+                  "Also list for the problems of this file, as record_problems saves them");
+  verb.add_option("--device", options.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
+  verb.add_option("--candidates", options.candidates,
+                  "Of cuBLASLt's heuristic for one problem, at most [16]")
+      ->check(CLI::Range(1, 64));
+  verb.add_option("--near", options.near,
+                  "Faster ones near those, found by timing, at most; 0 asks the heuristic only [4]")
+      ->check(CLI::Range(0, 64));
+  verb.add_option("--workspace", options.workspace, "Bytes that an algorithm may ask for [32 MiB]")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+}
+
+void AddTune(CLI::App& app, TuneCommand& command) {
+  CLI::App& verb = AddVerb(app, "tune", "Measure the variants of op families on this machine",
+                           "kbundle tune kernels --target sm_90a --budget 10m");
+  verb.footer(verb.get_footer() + "\n\n" + kProtocolText);
+  TuneOptions& options = command.options;
+  verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-t,--target", command.target, kTargetText);
+  verb.add_flag("--check", command.check,
+                "Measure nothing: say which problems have no record, and which records are stale");
+  verb.add_option("--op", options.space.op, "Only this op, family.op");
+  verb.add_option("--problems", options.problems_file,
+                  "Problems to tune or check, JSON lines [those that the manifests list]");
+  verb.add_option("--problem", options.problem, "One problem, as JSON");
+  verb.add_flag("--held-out", options.held_out,
+                "The held-out problems of the manifests instead of the listed ones; needs --out");
+  verb.add_option("--only", options.only, "Only this variant; nothing is recorded")
+      ->allow_extra_args(false);
+  verb.add_option("--budget", command.budget, "Time for all problems together, as 90s or 10m");
+  verb.add_flag("--revalidate", options.revalidate,
+                "Measure only winner and default of records whose code changed, and keep the "
+                "records that hold");
+  verb.add_flag("--resume", options.resume, "Go on where a tune ended or was killed");
+  verb.add_option("--out", options.out, "Folder of records [tuning/ beside each manifest]");
+  verb.add_option("--python", options.reference.python, kPythonText);
+  verb.add_option("--seed", options.reference.seed, "Of inputs and order [1]");
+  verb.add_option("--candidate-limit", command.candidate_limit,
+                  "Seconds that a candidate may take to answer [30]");
+  verb.add_option("--memory-limit", command.memory_mib,
+                  "MiB that a candidate may take beyond the problem's data [1024]");
+  verb.add_option("--compile-limit", command.compile_limit,
+                  "Seconds that a compile may take [300]");
+  verb.add_option("-j,--jobs", options.space.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--cache", options.space.cache_dir, "Folder of compiled objects, as for build");
+  verb.add_option("--replay", options.replay)->group("");  // for tests of the tuner itself
+  verb.add_flag("--json", command.json, "Report as JSON on standard output");
+}
+
+void AddTest(CLI::App& app, TestCommand& command) {
+  CLI::App& verb = AddVerb(app, "test", "Launch every variant of op families and compare it",
+                           "kbundle test kernels --target host");
+  verb.footer(verb.get_footer() +
+              "\n\nEach variant runs in a child that it may take down, on the listed problems and "
+              "on\nsmall, odd and edge-sized ones made from them, with random inputs, and is "
+              "compared with\nthe family's reference.py. What is right is noted in ran_on.jsonl "
+              "beside the manifest, for\nthe next build and `kbundle verify --strict`. Needs a "
+              "Python with numpy and ml_dtypes.");
+  SpaceOptions& space = command.options.space;
+  verb.add_option("PATH", space.paths, "Folder with *.toml op families, or one such file")
+      ->required();
+  verb.add_option("-t,--target", space.target, kTargetText)->required();
+  verb.add_option("--problems", space.add,
+                  "Also the problems of this file, as record_problems saves them");
+  verb.add_option("--problem", command.options.choice.problem, "Only this problem, as JSON");
+  verb.add_option("--op", space.op, "Only this op, family.op; nothing is noted");
+  verb.add_option("--only", command.options.choice.only, "Only this variant; nothing is noted")
+      ->allow_extra_args(false);
+  verb.add_option("--python", command.options.reference.python, kPythonText);
+  verb.add_option("--seed", command.seed, "Of the inputs [another each time]");
+  verb.add_option("--candidate-limit", command.candidate_limit,
+                  "Seconds that a variant may take to answer [30]");
+  verb.add_option("--memory-limit", command.memory_mib,
+                  "MiB that a variant may take beyond the problem's data [1024]");
+  verb.add_option("-j,--jobs", space.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--cache", space.cache_dir, "Folder of compiled objects, as for build");
+  verb.add_flag("--json", command.json, "Report as JSON on standard output");
+}
+
+int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
+  const std::string verb = app.get_subcommands().front()->get_name();
+  CatchSignals(verb == "build" || verb == "tune" || verb == "test");
+  if (verb == "build") return verbs.build.Run(terminal, cancelled);
+  if (verb == "tune") return verbs.tune.Run(terminal, cancelled);
+  if (verb == "test") return verbs.test.Run(terminal, cancelled);
+  if (verb == "inspect") return verbs.inspect.Run(terminal);
+  if (verb == "verify") return verbs.verify.Run(terminal);
+  if (verb == "explain") return verbs.explain.Run(terminal);
+  if (verb == "extract") return verbs.extract.Run(terminal);
+  if (verb == "bench") return verbs.bench.Run(terminal);
+  if (verb == "algorithms") return verbs.algorithms.Run(terminal);
+  if (verb == "profile") return verbs.profile.Run(terminal);
+  return verbs.doctor.Run(terminal);
+}
+
+// What was meant by a word that is no verb, or an option that the verb does not have.
+std::string Misspelled(const CLI::App& app, const std::vector<std::string>& words) {
+  const auto parsed = app.get_subcommands();
+  std::vector<std::string> names;
+  if (parsed.empty()) {
+    for (const CLI::App* verb : app.get_subcommands(nullptr)) names.push_back(verb->get_name());
+    return MisspelledVerb(words, names);
+  }
+  for (const CLI::Option* option : parsed.front()->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return MisspelledOption(parsed.front()->get_name(), words, names);
+}
+
+// The verb that was recognised before the mistake, for the hint; empty when there is none.
+std::string VerbOf(const CLI::App& app) {
+  const auto verbs = app.get_subcommands();
+  return verbs.empty() ? "" : verbs.front()->get_name();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{kAbout, "kbundle"};
+  app.set_version_flag("--version", "kbundle " KB_VERSION);
+  app.require_subcommand(1);
+  app.footer(kEnvironmentText);
+  app.get_formatter()->column_width(28);
+  Verbs verbs;
+  AddBuild(app, verbs.build);
+  AddReaders(app, verbs);
+  AddMachine(app, verbs);
+  AddAlgorithms(app, verbs.algorithms);
+  AddTune(app, verbs.tune);
+  AddTest(app, verbs.test);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const Terminal terminal(std::find(words.begin(), words.end(), "--json") != words.end());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    app.exit(help);
+    return terminal.Finish(kExitOk);
+  } catch (const CLI::ParseError& error) {
+    const std::string hint = Misspelled(app, words);
+    return terminal.Usage(VerbOf(app), hint.empty() ? error.what() : hint);
+  }
+  return terminal.Finish(RunChosen(app, verbs, terminal));
+}
+
+}  // namespace
+}  // namespace kbundle::builder
+
+// Anything that still throws here (bad_alloc, a JSON library's own) is our fault or the machine's
+// end.
+int main(int argc, char** argv) try {
+  // A child of `kbundle tune`, never typed by a person.
+  if (argc > 2 && std::string(argv[1]) == "tune-worker") {
+    return kbundle::builder::RunTuneWorker({argv + 2, argv + argc});
+  }
+  // Likewise of whatever compiles.
+  if (argc == 3 && std::string(argv[1]) == "nvrtc-worker") {
+    return kbundle::builder::RunNvrtcWorker(argv[2]);
+  }
+  return kbundle::builder::Main(argc, argv);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "kbundle: error: internal: %s; please report this\n", error.what());
+  return kbundle::builder::kExitNo;
+}

@@ -1,0 +1,28 @@
+#include "builder/cli/profile.h"
+
+#include "builder/provider/cudnn/profile.h"
+#include "builder/support/files.h"
+#include "builder/tools/toolchain.h"
+
+namespace kbundle::builder {
+
+int ProfileCommand::Run(const Terminal& terminal) const {
+  const Toolchain tools = Toolchain::Find();
+  if (const Status found = tools.NeedCudnn(); !found.ok()) return terminal.Fail(found);
+  const Result<std::string> profile = ReadDeviceProfile(tools.cudnn, device);
+  if (!profile.ok()) {
+    return terminal.Fail(Status(profile.status()).Annotate("a profile is taken from a live GPU"));
+  }
+  if (output == "-") {
+    terminal.Out(*profile);
+    return kExitOk;
+  }
+  Status written =
+      force ? Status() : CheckOutput(output, std::string_view(*profile).substr(0, 8), "profile");
+  if (written.ok()) written = PublishFile(output, *profile, Durability::kCrashOnly);
+  if (!written.ok()) return terminal.Fail(written);
+  terminal.Line("wrote " + output + "; profiles that ship are in builder/provider/cudnn/profiles");
+  return kExitOk;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,104 @@
+// What the command writes and how: colours, the progress line, tables, exit codes.
+//
+// Data goes to standard output, everything else to standard error. Colours and the moving progress
+// line appear only where the stream is a terminal, NO_COLOR is unset and TERM is not "dumb";
+// anywhere else the same words come as plain lines. Lines are UTF-8, whatever bytes they quote. A
+// reader that goes away (EPIPE) is not an error.
+#ifndef KBUNDLE_BUILDER_CLI_TERMINAL_H_
+#define KBUNDLE_BUILDER_CLI_TERMINAL_H_
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "builder/support/reporter.h"
+#include "kbundle/status.h"
+
+namespace kbundle::builder {
+
+// Exit codes of the command, the same for every verb.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitNo = 1;  // the answer is no, or the job failed
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitEnvironment = 3;  // a compiler or driver is missing
+inline constexpr int kExitInterrupted = 130;
+
+// Owns nothing; the streams are the process's own. For one thread at a time.
+class Terminal {
+ public:
+  enum class Style { kPlain, kBold, kGood, kBad, kWarning, kFaint };
+
+  // Reads the environment, once. json: failures are also told on standard output,
+  // {"ok": false, "error": {"code": "NOT_FOUND", "message": ".."}}.
+  explicit Terminal(bool json = false);
+
+  void Out(std::string_view text) const;    // standard output, as it is
+  void Line(std::string_view text) const;   // and a newline
+  void Note(std::string_view text) const;   // standard error, a line
+  void Warn(std::string_view text) const;   // "kbundle: warning: ..."
+  void Error(std::string_view text) const;  // "kbundle: error: ..."
+  // Error() with the status's message; the exit code that fits its code.
+  int Fail(const Status& status) const;
+  // A mistake on the command line; kExitUsage.
+  int Usage(std::string_view verb, std::string_view text) const;
+  // Flushes standard output: `code`, or kExitNo when the text could not be written (a full disk).
+  int Finish(int code) const;
+
+  std::string Paint(Style style, std::string_view text) const;  // for standard output
+  bool moving() const { return moving_; }                       // standard error can redraw a line
+  int width() const;                                            // columns of standard error
+
+ private:
+  std::string PaintError(Style style, std::string_view text) const;
+  void ErrorInJson(StatusCode code, std::string_view text) const;
+
+  bool json_ = false;
+  bool color_out_ = false;
+  bool color_err_ = false;
+  bool moving_ = false;
+};
+
+// Columns of text, each as wide as its widest cell; numbers to the right. Colours do not count.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> heads, std::string_view indent = "");
+  void Right(size_t column);  // aligns this column to the right
+  void Row(std::vector<std::string> cells);
+  void Print(const Terminal& terminal) const;
+
+ private:
+  std::string indent_;
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// One calm line, "[ 12/340] family.op/variant[T=f32]@sm_90a 1.2 s", redrawn at most 20 times a
+// second; without a terminal a plain line per finished task. Notes go to standard output, or with
+// the rest to standard error when standard output carries JSON.
+class ProgressLine : public Reporter {
+ public:
+  ProgressLine(const Terminal& terminal, bool notes_to_stderr);
+  ~ProgressLine() override;
+  void Progress(int finished, int total, const std::string& what) override;
+  void Note(const std::string& line) override;
+  void Warn(const std::string& text) override;
+  void Failure(const std::string& text) override;
+  void Clear();  // takes the line away
+
+ private:
+  const Terminal& terminal_;
+  const bool notes_to_stderr_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+std::string Grouped(uint64_t number);            // "1,553,504"
+std::string Fixed(double number, int decimals);  // "15.6", in any locale
+std::string Joined(const std::vector<std::string>& parts, std::string_view separator);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_CLI_TERMINAL_H_

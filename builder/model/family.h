@@ -1,0 +1,47 @@
+// A family as plain values: parsed, type-checked and compiled to programs. Nothing here refers to
+// TOML any more.
+#ifndef KBUNDLE_BUILDER_MODEL_FAMILY_H_
+#define KBUNDLE_BUILDER_MODEL_FAMILY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "builder/model/variant.h"
+#include "builder/score/expression.h"
+#include "kbundle/format.h"
+
+namespace kbundle::builder {
+
+struct Op {
+  std::string name;  // "family.op"
+  std::string summary;
+  std::vector<TypeParam> types;
+  std::vector<std::string> symbols;
+  std::vector<Attribute> attributes;
+  std::vector<Tensor> operands, results;
+  std::vector<Program> require;
+  std::vector<int> coordinates;
+  VmapRule vmap = VmapRule::kLoop;
+  std::vector<Tolerance> tolerances;
+  std::vector<OpProblem> problems;
+  std::vector<OpProblem> held_out;  // never tuned by default, in no bundle
+  std::vector<Template> templates;
+  std::vector<ScoreMod> score_mods;  // the family's, where the op takes them (manifest/score.cc)
+  uint64_t interface_hash = 0;
+  SourceSpan where;
+};
+
+struct Family {
+  std::string name;
+  std::string manifest_path;  // as given on the command line, for messages
+  std::string directory;      // where sources are found
+  std::string reference;
+  std::vector<ScoreMod> score_mods;
+  std::string score_header;  // "score_mods.h" of its sources; empty: there is none
+  std::vector<Op> ops;
+};
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_MODEL_FAMILY_H_

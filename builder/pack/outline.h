@@ -1,0 +1,22 @@
+// A bundle with the ops and variants of a build and none of its code: what the loader says about
+// problems, before anything is compiled.
+#ifndef KBUNDLE_BUILDER_PACK_OUTLINE_H_
+#define KBUNDLE_BUILDER_PACK_OUTLINE_H_
+
+#include <memory>
+#include <string>
+
+#include "builder/compile/work.h"
+#include "builder/store/object_store.h"
+#include "kbundle/bundle.h"
+
+namespace kbundle::builder {
+
+// Written to `path` and opened.
+Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work, const ObjectStore& store,
+                                                    const std::string& name,
+                                                    const std::string& path);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PACK_OUTLINE_H_

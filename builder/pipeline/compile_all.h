@@ -1,0 +1,65 @@
+// All units of a build: what the store has is taken from it, the rest is compiled, side by side.
+#ifndef KBUNDLE_BUILDER_PIPELINE_COMPILE_ALL_H_
+#define KBUNDLE_BUILDER_PIPELINE_COMPILE_ALL_H_
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "builder/compile/compile.h"
+#include "builder/compile/unit_key.h"
+#include "builder/pipeline/build.h"
+#include "builder/provider/host/types.h"
+#include "builder/store/object_store.h"
+
+namespace kbundle::builder {
+
+// Borrows everything given to it. Not thread-safe; uses threads inside.
+class UnitBuilder {
+ public:
+  UnitBuilder(const BuildOptions& options, const Work* work, const CompileContext* context,
+              const ObjectStore* store, ToolDigests* digests, Reporter* reporter);
+
+  // Keys of all units, and objects of those that the store has.
+  Status LookUp();
+  // --dry-run, --explain: a line per unit that has to be compiled.
+  void Explain() const;
+  // Compiles what LookUp did not find. Failures are reported one by one as they come and counted;
+  // without keep_going the first lets running compilations end and starts no more. kCancelled when
+  // `cancel` was set.
+  Status CompileMissing(const std::atomic<bool>& cancel, BuildReport* report);
+
+  // All units, and why those that are missing are.
+  std::vector<BuildUnit> Units() const;
+  // Once every object is there: what host kernels take, by unit.
+  std::vector<HostTypes> ReadTypes() const;
+
+  const std::vector<Object>& objects() const { return objects_; }  // by unit
+  int missing() const { return static_cast<int>(missing_.size()); }
+
+ private:
+  struct Missing {
+    int unit;
+    std::string why;
+  };
+  bool Take(int unit);  // from the store; false: it must be compiled
+  void Keep(int unit, Object object);
+  Status Compile(int unit);
+  std::string FailureText(int unit, const Status& status) const;
+  // The status's message, and where the manifest names a kernel that the source does not have.
+  std::string Explained(int unit, const Status& status) const;
+
+  const BuildOptions& options_;
+  const Work& work_;
+  const CompileContext& context_;
+  const ObjectStore& store_;
+  Reporter& reporter_;
+  KeyMaker keys_;
+  std::vector<UnitInputs> inputs_;
+  std::vector<Object> objects_;
+  std::vector<Missing> missing_;
+};
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PIPELINE_COMPILE_ALL_H_

@@ -1,0 +1,79 @@
+#include "builder/problem/bindings.h"
+
+#include <algorithm>
+
+namespace kbundle::builder {
+namespace {
+
+double NumberOf(const std::vector<double>& floats) { return floats.empty() ? 0 : floats[0]; }
+
+void BindAttributes(const Op& op, const OpProblem& problem, Bindings* bindings) {
+  for (const Attribute& attribute : op.attributes) {
+    const size_t length = std::max(attribute.integers.size(), attribute.floats.size());
+    bindings->attributes.push_back({attribute.integers, length, NumberOf(attribute.floats)});
+  }
+  for (const ProblemAttribute& given : problem.attributes) {
+    const size_t length = std::max(given.integers.size(), given.floats.size());
+    bindings->attributes[static_cast<size_t>(given.attribute)] = {given.integers, length,
+                                                                  NumberOf(given.floats)};
+  }
+}
+
+void BindTypes(const Op& op, const OpProblem& problem, Bindings* bindings) {
+  bindings->types.assign(op.types.size(), DType::kInvalid);
+  for (size_t i = 0; i < op.types.size(); ++i) {
+    const int attribute = op.types[i].attribute;
+    if (attribute < 0) continue;
+    const std::vector<int64_t>& chosen =
+        bindings->attributes[static_cast<size_t>(attribute)].integers;
+    if (!chosen.empty()) bindings->types[i] = static_cast<DType>(chosen[0]);
+  }
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    const int param = op.operands[i].type.param;
+    if (param < 0 || !problem.operands[i].present) continue;
+    bindings->types[static_cast<size_t>(param)] = problem.operands[i].dtype;
+  }
+}
+
+// The product of the dims that a symbol stands for: one, or those of an ellipsis.
+void BindSymbols(const Tensor& tensor, const std::vector<int64_t>& dims, Bindings* bindings) {
+  size_t fixed = 0;
+  for (const Dim& dim : tensor.dims) fixed += dim.ellipsis ? 0 : 1;
+  size_t axis = 0;
+  for (const Dim& dim : tensor.dims) {
+    const size_t width = dim.ellipsis ? dims.size() - fixed : 1;
+    int64_t product = 1;
+    for (size_t i = 0; i < width; ++i) product *= dims[axis + i];
+    axis += width;
+    if (dim.symbol >= 0) bindings->symbols[static_cast<size_t>(dim.symbol)] = product;
+  }
+}
+
+}  // namespace
+
+Bindings BindingsOf(const Op& op, const OpProblem& problem) {
+  Bindings bindings;
+  BindAttributes(op, problem, &bindings);
+  BindTypes(op, problem, &bindings);
+  bindings.symbols.assign(op.symbols.size(), 0);
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    const ProblemTensor& operand = problem.operands[i];
+    bindings.tensors.push_back({operand.present, operand.dims});
+    if (operand.present) BindSymbols(op.operands[i], operand.dims, &bindings);
+  }
+  for (const Tensor& result : op.results) {
+    const Slot present = result.when ? Run(result.when->code, bindings) : Slot{1};
+    bindings.tensors.push_back({present.ok() && present.value != 0, {}});
+  }
+  return bindings;
+}
+
+Status AddLets(const Template& variant, Bindings* bindings) {
+  for (const NamedProgram& let : variant.lets) {
+    KB_ASSIGN_OR_RETURN(const int64_t value, Evaluate(let.program, *bindings));
+    bindings->lets.push_back(value);
+  }
+  return Status();
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,270 @@
+#include "builder/provider/cublaslt/list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "builder/compile/work.h"
+#include "builder/device/device.h"
+#include "builder/manifest/manifest.h"
+#include "builder/model/family.h"
+#include "builder/pack/outline.h"
+#include "builder/problem/add.h"
+#include "builder/problem/json.h"
+#include "builder/problem/listed.h"
+#include "builder/provider/cublaslt/function.h"
+#include "builder/provider/cublaslt/search.h"
+#include "builder/store/object_store.h"
+#include "builder/support/files.h"
+#include "builder/support/temporary_folder.h"
+#include "builder/tools/gpu_libraries.h"
+#include "kbundle/bundle_generated.h"
+#include "kbundle/driver_api.h"
+#include "kbundle/key.h"
+#include "kbundle/product_descriptors.h"
+#include "kbundle/runtime.h"
+#include "kbundle/select.h"
+
+namespace kbundle::builder {
+namespace {
+
+constexpr int64_t kAlignment = 16;  // what the loader promises of every address
+
+// The part of cuBLASLt that only this needs.
+struct Heuristic {
+  int (*preference_init)(LtPreference*, size_t) = nullptr;
+  int (*preference_set)(LtPreference*, int attribute, const void*, size_t) = nullptr;
+  int (*ask)(LtHandle, const LtProductDesc*, const LtMatrixLayout*, const LtMatrixLayout*,
+             const LtMatrixLayout*, const LtMatrixLayout*, const LtPreference*, int wanted,
+             LtHeuristicResult*, int* found) = nullptr;
+};
+
+// This machine's GPU with its context current, and cuBLASLt on it.
+class Gpu {
+ public:
+  Status Open(const ListOptions& options) {
+    KB_ASSIGN_OR_RETURN(const DriverApi* driver, DriverApi::Get());
+    KB_RETURN_IF_ERROR(driver->Check(driver->Init(0), "starting the NVIDIA driver"));
+    int count = 0;
+    KB_RETURN_IF_ERROR(driver->Check(driver->DeviceGetCount(&count), "counting GPUs"));
+    if (options.device >= count) {
+      return Unavailable(fmt::format("asking GPU {}: this machine has {}; choose one with --device",
+                                     options.device, count));
+    }
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    KB_RETURN_IF_ERROR(
+        driver->Check(driver->DeviceGet(&device, options.device), "opening the GPU"));
+    KB_RETURN_IF_ERROR(
+        driver->Check(driver->DevicePrimaryCtxRetain(&context, device), "opening the GPU"));
+    KB_RETURN_IF_ERROR(driver->Check(driver->CtxSetCurrent(context), "opening the GPU"));
+    KB_ASSIGN_OR_RETURN(device_, Runtime::Global().CurrentDevice(Device::Kind::kCuda));
+    LoadGpuLibraries(Toolchain::Find());
+    KB_ASSIGN_OR_RETURN(lt_, CublasLtApi::Get());
+    KB_RETURN_IF_ERROR(
+        FindFunction(*lt_, "cublasLtMatmulPreferenceInit_internal", &heuristic_.preference_init));
+    KB_RETURN_IF_ERROR(
+        FindFunction(*lt_, "cublasLtMatmulPreferenceSetAttribute", &heuristic_.preference_set));
+    KB_RETURN_IF_ERROR(FindFunction(*lt_, "cublasLtMatmulAlgoGetHeuristic", &heuristic_.ask));
+    return lt_->Check(lt_->Create(&handle_), "making a cuBLASLt handle");
+  }
+
+  const Device& device() const { return device_; }
+  const CublasLtApi& lt() const { return *lt_; }
+  LtHandle handle() const { return handle_; }
+
+  // At most `wanted`, best first. An error of cuBLASLt's is about the problem.
+  Result<std::vector<LtHeuristicResult>> Ask(const ProductDescriptors& product, int wanted,
+                                             int64_t workspace) const {
+    LtPreference preference{};
+    int status = heuristic_.preference_init(&preference, sizeof preference);
+    const auto set = [&](LtPreferenceAttribute attribute, auto value) {
+      if (status != kLtSuccess) return;
+      status = heuristic_.preference_set(&preference, attribute, &value, sizeof value);
+    };
+    set(kLtPreferenceWorkspace, static_cast<uint64_t>(workspace));
+    for (const auto attribute : {kLtPreferenceAlignmentA, kLtPreferenceAlignmentB,
+                                 kLtPreferenceAlignmentC, kLtPreferenceAlignmentD}) {
+      set(attribute, static_cast<uint32_t>(kAlignment));
+    }
+    KB_RETURN_IF_ERROR(lt_->Check(status, "telling cuBLASLt what is preferred"));
+    std::vector<LtHeuristicResult> results(static_cast<size_t>(wanted));
+    int found = 0;
+    KB_RETURN_IF_ERROR(
+        lt_->Check(heuristic_.ask(handle_, &product.desc, &product.a, &product.b, &product.c,
+                                  &product.d, &preference, wanted, results.data(), &found),
+                   "asking cuBLASLt's heuristic"));
+    results.resize(static_cast<size_t>(found));
+    std::erase_if(results, [](const LtHeuristicResult& r) { return r.status != kLtSuccess; });
+    return results;
+  }
+
+ private:
+  Device device_;
+  const CublasLtApi* lt_ = nullptr;
+  LtHandle handle_ = nullptr;
+  Heuristic heuristic_;
+};
+
+class Lister {
+ public:
+  explicit Lister(const ListOptions& options) : options_(options) {}
+
+  Result<ListedFamilies> Run() {
+    KB_RETURN_IF_ERROR(ReadFamilies());
+    KB_RETURN_IF_ERROR(OpenOutline());
+    if (!options_.problems.empty()) KB_RETURN_IF_ERROR(AddFile());
+    KB_RETURN_IF_ERROR(gpu_.Open(options_));
+    KB_RETURN_IF_ERROR(CheckTarget());
+    if (options_.near > 0) {
+      KB_ASSIGN_OR_RETURN(bench_device_, OpenCudaDevice(options_.device));
+    }
+    result_.device = gpu_.device().name;
+    for (const Work::OpRef& op : work_.ops) KB_RETURN_IF_ERROR(ListOp(op));
+    return std::move(result_);
+  }
+
+ private:
+  Status ReadFamilies() {
+    KB_ASSIGN_OR_RETURN(const std::vector<std::string> manifests, FindManifests(options_.paths));
+    for (const std::string& manifest : manifests) {
+      KB_ASSIGN_OR_RETURN(Family family, ReadManifest(manifest, options_.workspace));
+      families_.push_back(std::move(family));
+    }
+    return PlanFamilies();
+  }
+
+  Status PlanFamilies() {
+    KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options_.target));
+    KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}, {Provider::kCublasLt}));
+    if (!work_.variants.empty()) return Status();
+    return InvalidArgument(fmt::format(
+        "no variant of these manifests is of provider cublaslt and for {}; nothing to list",
+        options_.target));
+  }
+
+  // The interfaces, bound by the loader; its algorithms are never used.
+  Status OpenOutline() {
+    KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
+    KB_ASSIGN_OR_RETURN(const ObjectStore store, ObjectStore::Open(folder.path() + "/store"));
+    KB_ASSIGN_OR_RETURN(outline_,
+                        OutlineBundle(work_, store, "outline", folder.path() + "/outline.kb"));
+    return Status();
+  }
+
+  // What the file asks for is listed like the manifests' own problems.
+  Status AddFile() {
+    KB_ASSIGN_OR_RETURN(result_.passed_over, AddProblems(options_.problems, *outline_, &families_));
+    KB_RETURN_IF_ERROR(PlanFamilies());
+    return OpenOutline();
+  }
+
+  Status CheckTarget() const {
+    KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options_.target));
+    const Device& device = gpu_.device();
+    if (device.major == target.major && device.minor == target.minor) return Status();
+    return FailedPrecondition(
+        fmt::format("listing algorithms for {}: this GPU is {}; give its "
+                    "own target",
+                    options_.target, device.ToString()));
+  }
+
+  Status ListOp(const Work::OpRef& op) {
+    if (!options_.op.empty() && op.op->name != options_.op) return Status();
+    KB_ASSIGN_OR_RETURN(const uint32_t number, outline_->FindOp(op.op->name));
+    KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(*outline_, number));
+    for (const Problem& problem : problems) {
+      const auto selected = Select(*outline_, problem, gpu_.device());
+      if (!selected.ok()) continue;  // no variant of cuBLASLt is for it
+      ++result_.problems;
+      for (const Selected& one : *selected) {
+        KB_RETURN_IF_ERROR(ListProblem(op, problem, one.variant));
+      }
+    }
+    return Status();
+  }
+
+  Status ListProblem(const Work::OpRef& op, const Problem& problem, uint32_t variant) {
+    const fb::Index& index = outline_->index();
+    const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
+    const std::string name = row.name()->str();
+    const auto without = [&](const std::string& why) {
+      result_.without.push_back(fmt::format("{} by {}: {}", problem.ToString(), name, why));
+    };
+    const auto products = DescribeProducts(gpu_.lt(), *outline_, problem, gpu_.device(), variant);
+    if (!products.ok()) return without(products.status().message()), Status();
+    if (products->size() != 1) {
+      return InvalidArgument(fmt::format("{} by {} is {} products, an algorithm is for one",
+                                         problem.ToString(), name, products->size()));
+    }
+    auto results = gpu_.Ask(products->front(), options_.candidates, options_.workspace);
+    if (!results.ok()) return without(results.status().message()), Status();
+    if (results->empty()) without("cuBLASLt's heuristic has none");
+    const Status near = AddNear(products->front(), &*results);
+    if (near.code() == StatusCode::kResourceExhausted) {
+      result_.unsearched.push_back(problem.ToString() + ": " + near.message());
+    } else if (!near.ok()) {
+      return near;
+    }
+    const auto declared =
+        std::find_if(op.op->templates.begin(), op.op->templates.end(),
+                     [&](const Template& variant) { return variant.name == name; });
+    const std::string folder = (std::filesystem::path(op.family->directory) / declared->algorithms)
+                                   .lexically_normal()
+                                   .string();
+    for (size_t i = 0; i < results->size(); ++i) {
+      KB_ASSIGN_OR_RETURN(ListedAlgorithm listed, Describe(problem, (*results)[i]));
+      listed.variant = name;
+      listed.rank = static_cast<int>(i);
+      result_.by_folder[folder].push_back(std::move(listed));
+      ++result_.algorithms;
+    }
+    return Status();
+  }
+
+  Status AddNear(const ProductDescriptors& product, std::vector<LtHeuristicResult>* results) {
+    if (options_.near == 0 || results->empty()) return Status();
+    KB_ASSIGN_OR_RETURN(const std::vector<LtHeuristicResult> near,
+                        SearchNear(gpu_.lt(), gpu_.handle(), product, *results, options_.near,
+                                   options_.workspace, *bench_device_));
+    results->insert(results->end(), near.begin(), near.end());
+    result_.near += static_cast<int>(near.size());
+    return Status();
+  }
+
+  Result<ListedAlgorithm> Describe(const Problem& problem, const LtHeuristicResult& found) const {
+    ListedAlgorithm listed;
+    listed.op = problem.op_name;
+    const fb::Op& op = outline_->op(problem.op);
+    for (uint32_t i = 0; op.types() != nullptr && i < op.types()->size(); ++i) {
+      listed.types.emplace_back(Name(TypeAt(problem.types, static_cast<int>(i))));
+    }
+    listed.problem = ProblemToJson(*outline_, problem);
+    listed.problem.erase("op");
+    listed.target = options_.target;
+    listed.device = gpu_.device().name;
+    listed.sm_count = gpu_.device().sm_count;
+    listed.cublas = gpu_.lt().Version();
+    listed.workspace = found.workspace_bytes;
+    listed.limit = static_cast<uint64_t>(options_.workspace);
+    listed.waves = found.waves;
+    listed.algorithm = found.algorithm;
+    KB_ASSIGN_OR_RETURN(listed.config, ConfigOf(gpu_.lt(), found.algorithm));
+    return listed;
+  }
+
+  const ListOptions& options_;
+  std::vector<Family> families_;
+  Work work_;
+  std::shared_ptr<const Bundle> outline_;
+  Gpu gpu_;
+  std::unique_ptr<TuneDevice> bench_device_;  // the same GPU, where launches are timed
+  ListedFamilies result_;
+};
+
+}  // namespace
+
+Result<ListedFamilies> ListAlgorithms(const ListOptions& options) { return Lister(options).Run(); }
+
+}  // namespace kbundle::builder

@@ -1,0 +1,55 @@
+#include "builder/provider/cudnn/points.h"
+
+#include <set>
+#include <utility>
+
+#include "builder/problem/bindings.h"
+
+namespace kbundle::builder {
+namespace {
+
+// What the variant's tunables are for a problem, but for the last two: which of the library's
+// plans, and the library's version.
+std::vector<int64_t> PointOf(const Template& variant, const Bindings& bindings) {
+  std::vector<int64_t> values;
+  for (const Instruction& tied : variant.tied) values.push_back(Run({tied}, bindings).value);
+  return values;
+}
+
+// bindings: with the point's tunables, so that only what the point does not fix can fail.
+bool Takes(const Template& variant, Bindings bindings) {
+  if (!AddLets(variant, &bindings).ok()) return false;
+  for (const Program& rule : variant.when) {
+    const Slot slot = Run(rule.code, bindings);
+    if (!slot.ok() || slot.value == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void SetProblemPoints(Op* op) {
+  for (Template& variant : op->templates) {
+    if (variant.provider != Provider::kCudnn) continue;
+    variant.points.clear();
+    std::set<std::pair<std::vector<DType>, std::vector<int64_t>>> seen;
+    for (size_t i = 0; i < op->problems.size(); ++i) {
+      Bindings bindings = BindingsOf(*op, op->problems[i]);
+      bindings.tunables = PointOf(variant, bindings);
+      if (!Takes(variant, bindings)) continue;
+      for (int64_t plan = 0; plan < variant.plans; ++plan) {
+        for (const int64_t version : variant.cudnn) {
+          Template::Point point;
+          point.types = bindings.types;
+          point.tunables = bindings.tunables;
+          point.tunables.insert(point.tunables.end(), {plan, version});
+          point.problem = static_cast<int>(i);
+          if (!seen.emplace(point.types, point.tunables).second) continue;
+          variant.points.push_back(std::move(point));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kbundle::builder

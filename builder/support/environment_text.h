@@ -1,0 +1,21 @@
+// What `kbundle --help` says of environment variables.
+#ifndef KBUNDLE_BUILDER_SUPPORT_ENVIRONMENT_TEXT_H_
+#define KBUNDLE_BUILDER_SUPPORT_ENVIRONMENT_TEXT_H_
+
+namespace kbundle::builder {
+
+inline constexpr char kEnvironmentText[] =
+    "Environment:\n"
+    "  KBUNDLE_CACHE            folder of compiled objects, where --cache names none\n"
+    "  KBUNDLE_CUDA_ROOT        CUDA toolkit to compile with\n"
+    "  KBUNDLE_CXX              C++ compiler of host kernels [c++]\n"
+    "  KBUNDLE_CUDNN            libcudnn.so.9 to plan with; several: joined by ':'\n"
+    "  KBUNDLE_PYTHON           Python with Triton, and with NumPy for tune and test\n"
+    "  KBUNDLE_COMPILE_TIMEOUT  seconds that a compile may take [600]\n"
+    "  KBUNDLE_CPU_ISA          x86-64-v2 or -v3: take this CPU for less than it is\n"
+    "  TMPDIR                   folder for what compilers leave, swept by the next run [/tmp]\n"
+    "  NO_COLOR                 no colours";
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_SUPPORT_ENVIRONMENT_TEXT_H_

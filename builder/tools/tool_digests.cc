@@ -1,0 +1,56 @@
+// Digests of compiler binaries, remembered between builds.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "builder/support/files.h"
+#include "builder/tools/toolchain.h"
+#include "kbundle/key.h"
+
+namespace kbundle::builder {
+
+Result<Sha256Digest> ToolDigests::Of(const std::string& path) {
+  if (const auto found = known_.find(path); found != known_.end()) return found->second;
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return NotFound("compiler part " + path + " is not there");
+  const std::string identity = KeyWriter()
+                                   .Text(path)
+                                   .I64(info.st_size)
+                                   .I64(info.st_mtim.tv_sec)
+                                   .I64(info.st_mtim.tv_nsec)
+                                   .I64(info.st_ctim.tv_sec)
+                                   .I64(info.st_ctim.tv_nsec)
+                                   .bytes();
+  const std::string file =
+      cache_folder_ + "/tools/" + ToHex(Sha256Of(identity.data(), identity.size()));
+  Sha256Digest digest;
+  // The digest and its own checksum: a damaged note must not become a compiler's identity.
+  const Result<std::string> note = ReadFile(file, 64);
+  if (note.ok() && note->size() == digest.size() + 8 &&
+      fmt::format("{:08x}", Xxh3(note->data(), digest.size()) & 0xffffffff) ==
+          note->substr(digest.size())) {
+    std::copy_n(note->begin(), digest.size(), digest.begin());
+    return known_[path] = digest;
+  }
+  KB_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  digest = Sha256Of(bytes.data(), bytes.size());
+  std::string text(digest.begin(), digest.end());
+  text += fmt::format("{:08x}", Xxh3(text.data(), text.size()) & 0xffffffff);
+  // Not kept, it is computed again; the store says why.
+  if (MakeFolders(cache_folder_ + "/tools").ok()) {
+    (void)PublishFile(file, text, Durability::kCrashOnly);
+  }
+  return known_[path] = digest;
+}
+
+Result<Sha256Digest> ToolDigests::Of(const std::vector<std::string>& paths) {
+  Sha256 all;
+  for (const std::string& path : paths) {
+    KB_ASSIGN_OR_RETURN(const Sha256Digest digest, Of(path));
+    all.Update(digest.data(), digest.size());
+  }
+  return all.Finish();
+}
+
+}  // namespace kbundle::builder

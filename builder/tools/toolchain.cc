@@ -1,0 +1,256 @@
+#include "builder/tools/toolchain.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "builder/support/process.h"
+#include "builder/support/worker_process.h"
+#include "builder/tools/python_environments.h"
+
+namespace kbundle::builder {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kQuestionLimit{5};
+
+std::string Environment(const char* name) {
+  const char* value = getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// <environment>/lib/python3.*/site-packages/nvidia/cu13
+void AddWheels(const fs::path& environment, std::vector<std::string>* roots) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(environment / "lib", error)) {
+    const fs::path root = entry.path() / "site-packages/nvidia/cu13";
+    if (entry.path().filename().string().starts_with("python3") && fs::is_directory(root, error)) {
+      found.push_back(root.lexically_normal().string());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  roots->insert(roots->end(), found.begin(), found.end());
+}
+
+std::vector<std::string> WheelRoots() {
+  std::vector<std::string> roots;
+  for (const std::string& environment : PythonEnvironments()) AddWheels(environment, &roots);
+  return roots;
+}
+
+// First <root>/<folder>/<name> that exists.
+std::string FirstFile(const std::vector<std::string>& roots,
+                      std::initializer_list<const char*> folders, const std::string& name) {
+  std::error_code error;
+  for (const std::string& root : roots) {
+    for (const char* folder : folders) {
+      const fs::path path = fs::path(root) / folder / name;
+      if (fs::exists(path, error)) return path.string();
+    }
+  }
+  return "";
+}
+
+void AddFile(const fs::path& path, std::vector<std::string>* paths) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) paths->push_back(fs::canonical(path, error).string());
+}
+
+void FindNvrtc(const std::vector<std::string>& roots, Toolchain* tools) {
+  tools->nvrtc = FirstFile(roots, {"lib", "lib64"}, "libnvrtc.so.13");
+  if (tools->nvrtc.empty()) return;
+  std::error_code error;
+  std::vector<std::string> builtins;
+  for (const auto& entry : fs::directory_iterator(fs::path(tools->nvrtc).parent_path(), error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("libnvrtc-builtins.so.13")) builtins.push_back(entry.path().string());
+  }
+  std::sort(builtins.begin(), builtins.end());
+  if (!builtins.empty()) tools->nvrtc_builtins = builtins[0];
+  const fs::path root = fs::path(tools->nvrtc).parent_path().parent_path();
+  tools->ptxas = FirstFile({root.string()}, {"bin"}, "ptxas");
+}
+
+void FindNvcc(const std::vector<std::string>& roots, Toolchain* tools) {
+  tools->nvcc = FirstFile(roots, {"bin"}, "nvcc");
+  if (tools->nvcc.empty()) return;
+  const fs::path bin = fs::path(tools->nvcc).parent_path(), root = bin.parent_path();
+  AddFile(tools->nvcc, &tools->nvcc_parts);
+  for (const char* part : {"bin/nvcc.profile", "bin/cudafe++", "bin/ptxas", "nvvm/bin/cicc",
+                           "nvvm/libdevice/libdevice.10.bc"}) {
+    AddFile(root / part, &tools->nvcc_parts);
+  }
+}
+
+void FindIncludes(const std::vector<std::string>& roots, Toolchain* tools) {
+  const std::string cuda = FirstFile(roots, {"include"}, "cuda_bf16.h");
+  if (cuda.empty()) return;
+  const fs::path folder = fs::path(cuda).parent_path();
+  tools->cuda_includes = {folder.string()};
+  if (fs::is_directory(folder / "cccl")) tools->cuda_includes.push_back((folder / "cccl").string());
+}
+
+// The wheels nvidia-cudnn-cu13 and nvidia/cu13 are neighbours.
+void FindCudnn(std::vector<std::string> roots, Toolchain* tools) {
+  std::istringstream set(Environment("KBUNDLE_CUDNN"));
+  for (std::string library; std::getline(set, library, ':');) {
+    if (library.empty()) continue;
+    tools->cudnn.empty() ? tools->cudnn = library : tools->other_cudnn.emplace_back(library);
+  }
+  if (!tools->cudnn.empty()) return;
+  roots.push_back("/usr");
+  tools->cudnn =
+      FirstFile(roots, {"../cudnn/lib", "lib", "lib64", "lib/x86_64-linux-gnu"}, "libcudnn.so.9");
+}
+
+std::string FindKernelIncludes() {
+  std::vector<fs::path> folders;
+  if (const std::string set = Environment("KBUNDLE_INCLUDE"); !set.empty()) folders = {set};
+  const fs::path here = fs::path(OwnExecutable()).parent_path();
+  for (const char* up : {"../../kernels/include", "../share/kbundle/include", "../include"}) {
+    folders.push_back(here / up);
+  }
+#ifdef KB_KERNEL_INCLUDE_DIR
+  folders.emplace_back(KB_KERNEL_INCLUDE_DIR);
+#endif
+  std::error_code error;
+  for (const fs::path& folder : folders) {
+    if (fs::exists(folder / "kbundle/host_kernel.h", error))
+      return folder.lexically_normal().string();
+  }
+  return "";
+}
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+Toolchain Toolchain::Find() {
+  Toolchain tools;
+  const std::vector<std::string> wheels = WheelRoots();
+  std::vector<std::string> roots = wheels;
+  roots.push_back("/usr/local/cuda");
+  if (const std::string nvcc = FindProgram("nvcc"); !nvcc.empty()) {
+    std::error_code error;
+    roots.push_back(fs::canonical(nvcc, error).parent_path().parent_path().string());
+  }
+  std::vector<std::string> fatbin_roots = roots;
+  if (const std::string root = Environment("KBUNDLE_CUDA_ROOT"); !root.empty()) {
+    roots = {root};
+    fatbin_roots.insert(fatbin_roots.begin(), root);
+  }
+  tools.searched = roots;
+  FindNvrtc(roots, &tools);
+  FindNvcc(roots, &tools);
+  FindIncludes(roots, &tools);
+  tools.nvfatbin = FirstFile(fatbin_roots, {"lib", "lib64"}, "libnvfatbin.so.13");
+  FindCudnn(fatbin_roots, &tools);
+  tools.kernel_includes = FindKernelIncludes();
+
+  const std::string set = Environment("KBUNDLE_CXX");
+  for (const std::string& name :
+       set.empty() ? std::vector<std::string>{"c++", "g++"} : std::vector<std::string>{set}) {
+    const std::string path = FindProgram(name);
+    if (tools.host_compiler.empty() && !path.empty() && access(path.c_str(), X_OK) == 0) {
+      tools.host_compiler = path;
+    }
+  }
+  return tools;
+}
+
+void Toolchain::FindHostParts() {
+  AddFile(host_compiler, &host_parts);
+  for (const char* part : {"cc1plus", "as", "ld"}) {
+    ProcessOptions options;
+    options.arguments = {host_compiler, std::string("-print-prog-name=") + part};
+    options.environment = CompilerEnvironment("/tmp");
+    options.limit = kQuestionLimit;
+    const Result<ProcessResult> answer = RunProcess(options);
+    if (!answer.ok() || answer->timed_out) return;  // the first compilation will say what is wrong
+    AddFile(FindProgram(answer->output.substr(0, answer->output.find('\n'))), &host_parts);
+  }
+}
+
+Status Toolchain::NeedNvrtc() const {
+  if (!nvrtc.empty() && !cuda_includes.empty()) return Status();
+  return Unavailable(fmt::format(
+      "CUDA kernels need {} of CUDA 13, looked for in: {}; install the CUDA 13 toolkit or pip "
+      "install \"cuda-toolkit[nvcc,nvvm,nvrtc,cudart,crt,cccl]==13.0.2\", or name its folder in "
+      "KBUNDLE_CUDA_ROOT",
+      nvrtc.empty() ? "libnvrtc.so.13" : "the headers", Joined(searched)));
+}
+
+Status Toolchain::NeedNvcc() const {
+  if (!nvcc.empty()) return Status();
+  return Unavailable(fmt::format(
+      "variants with compiler = \"nvcc\" need bin/nvcc of CUDA 13, looked for in: {}; install the "
+      "CUDA 13 toolkit, or name its folder in KBUNDLE_CUDA_ROOT",
+      Joined(searched)));
+}
+
+Status Toolchain::NeedNvfatbin() const {
+  if (!nvfatbin.empty()) return Status();
+  return Unavailable(
+      fmt::format("the portable target needs libnvfatbin.so.13, looked for in: {}; pip install "
+                  "nvidia-nvfatbin, or leave \"portable\" out of --target",
+                  Joined(searched)));
+}
+
+Status Toolchain::NeedCudnn() const {
+  std::error_code error;
+  if (!cudnn.empty() && fs::exists(cudnn, error)) return Status();
+  return Unavailable(
+      fmt::format("cuDNN's plans need libcudnn.so.9, {}; run scripts/setup or pip install "
+                  "nvidia-cudnn-cu13==9.19.0.56, or name the library in KBUNDLE_CUDNN",
+                  cudnn.empty() ? "looked for in: " + Joined(searched) + ", /usr"
+                                : "which is not at " + cudnn));
+}
+
+Status Toolchain::NeedHostCompiler() const {
+  const std::string set = Environment("KBUNDLE_CXX");
+  std::error_code error;
+  const std::string program = fs::canonical(host_compiler, error).filename().string();
+  if (program.find("clang") != std::string::npos) {
+    return Unavailable(fmt::format(
+        "host kernels are compiled by g++, whose options keep them free of libraries; {} is {}; "
+        "name g++ 12 or later in KBUNDLE_CXX",
+        set.empty() ? "the c++ of PATH" : "KBUNDLE_CXX", program));
+  }
+  if (!host_compiler.empty()) return Status();
+  return Unavailable(
+      fmt::format("host kernels need g++, looked for {}; install g++ 12 or later (apt install "
+                  "g++), or name one in KBUNDLE_CXX",
+                  set.empty() ? "c++ and g++ in PATH" : "KBUNDLE_CXX=" + set));
+}
+
+Status Toolchain::NeedKernelIncludes() const {
+  if (!kernel_includes.empty()) return Status();
+  return Unavailable(
+      "host kernels need kbundle/host_kernel.h, which is not beside this executable; "
+      "name the folder that holds it in KBUNDLE_INCLUDE");
+}
+
+std::string ToolVersion(const std::string& program) {
+  ProcessOptions options;
+  options.arguments = {program, "--version"};
+  options.environment = CompilerEnvironment("/tmp");
+  options.limit = kQuestionLimit;
+  const Result<ProcessResult> result = RunProcess(options);
+  if (!result.ok() || !result->ok()) return "";
+  std::string_view text = result->output;
+  if (const size_t release = text.find("release "); release != std::string_view::npos) {
+    text = text.substr(release + 8);
+  }
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,67 @@
+// Which compilers there are, and their identity.
+//
+// Searched in order, each part on its own (a wheel installation may hold just one of them):
+// $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environments of
+// tools/python_environments.h (the working folder does not matter), /usr/local/cuda, nvcc in
+// PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. cuDNN:
+// $KBUNDLE_CUDNN (the library, or several joined by ":"), else beside those wheels, in those
+// toolkits, where distributions put it. Host compiler: $KBUNDLE_CXX, else c++, else g++.
+#ifndef KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
+#define KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kbundle/sha256.h"
+#include "kbundle/status.h"
+
+namespace kbundle::builder {
+
+struct Toolchain {
+  std::string nvrtc, nvrtc_builtins, nvfatbin;  // libraries; "" where not found
+  std::string ptxas;  // of NVRTC's own installation, whose PTX another may not know
+  std::string nvcc;
+  std::vector<std::string> nvcc_parts;     // binaries that decide what nvcc makes
+  std::vector<std::string> cuda_includes;  // the toolkit's include folder and its CCCL
+  std::string cudnn;                       // libcudnn.so.9
+  std::vector<std::string> other_cudnn;    // further ones, of other versions
+  std::string host_compiler;
+  std::vector<std::string> host_parts;
+  std::string kernel_includes;        // folder that holds kbundle/host_kernel.h
+  std::vector<std::string> searched;  // folders, for messages
+
+  // Never fails: what is missing is an error only for who needs it.
+  static Toolchain Find();
+  // Asks the host compiler for its parts (host_parts); takes some milliseconds.
+  void FindHostParts();
+
+  Status NeedNvrtc() const;
+  Status NeedNvcc() const;
+  Status NeedNvfatbin() const;
+  Status NeedCudnn() const;
+  Status NeedHostCompiler() const;
+  Status NeedKernelIncludes() const;
+};
+
+// SHA-256 of a few large binaries, remembered in `cache_folder` by path, size and time of last
+// change, since hashing NVRTC takes a third of a second. Thread-compatible.
+class ToolDigests {
+ public:
+  explicit ToolDigests(std::string cache_folder) : cache_folder_(std::move(cache_folder)) {}
+  Result<Sha256Digest> Of(const std::string& path);
+  // One digest over several files, in order.
+  Result<Sha256Digest> Of(const std::vector<std::string>& paths);
+
+ private:
+  std::string cache_folder_;
+  std::map<std::string, Sha256Digest> known_;
+};
+
+// First line of `program --version` that holds a digit-dot-digit; "" when it cannot be asked.
+std::string ToolVersion(const std::string& program);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_

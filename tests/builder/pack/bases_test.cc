@@ -1,0 +1,74 @@
+// ChooseBases: siblings that resemble each other share a base; equal siblings, equal answer.
+#include "builder/pack/bases.h"
+
+#include <random>
+
+#include "builder/library.h"
+#include "builder/pack/frames.h"
+
+namespace kbundle::builder {
+namespace {
+
+class BasesTest : public ::testing::Test {
+ protected:
+  // Two kinds of 4000 random bytes; each member differs from its kind in a few places.
+  BasesTest() : store_(*ObjectStore::Open(folder_.path())) {
+    std::mt19937 random(7);
+    std::string kinds[2];
+    for (std::string& kind : kinds) {
+      for (int i = 0; i < 4000; ++i) kind += static_cast<char>(random());
+    }
+    for (int i = 0; i < 6; ++i) {
+      texts_.push_back(kinds[i % 2]);
+      for (int k = 0; k < 4; ++k) texts_.back()[random() % 4000] ^= 1;
+    }
+    for (const std::string& text : texts_) {
+      siblings_.push_back({&text, Sha256Of(text.data(), text.size())});
+    }
+  }
+  Folder folder_;
+  ObjectStore store_;
+  std::vector<std::string> texts_;
+  std::vector<Sibling> siblings_;
+};
+
+TEST_F(BasesTest, GivesEachKindABaseOfItsOwn) {
+  const auto bases = ChooseBases(siblings_, store_);
+  ASSERT_TRUE(bases.ok());
+  ASSERT_EQ(bases->size(), 6u);
+  for (uint32_t i = 0; i < 6; ++i) {
+    const uint32_t base = (*bases)[i];
+    EXPECT_EQ(base % 2, i % 2) << "sibling " << i << " against another kind";
+    EXPECT_EQ((*bases)[base], base) << "a base must not be a delta";
+  }
+  EXPECT_EQ((*bases)[0], (*bases)[2]);
+  EXPECT_EQ((*bases)[1], (*bases)[5]);
+}
+
+TEST_F(BasesTest, AnswersTheSameWithAndWithoutTheStore) {
+  const auto first = ChooseBases(siblings_, store_), again = ChooseBases(siblings_, store_);
+  const Folder empty;
+  const auto fresh = ChooseBases(siblings_, *ObjectStore::Open(empty.path()));
+  ASSERT_TRUE(first.ok() && again.ok() && fresh.ok());
+  EXPECT_EQ(*first, *again);
+  EXPECT_EQ(*first, *fresh);
+}
+
+TEST_F(BasesTest, LeavesStrangersAlone) {
+  const auto bases = ChooseBases({siblings_[0], siblings_[1]}, store_);
+  ASSERT_TRUE(bases.ok());
+  EXPECT_EQ(*bases, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(*ChooseBases({siblings_[0]}, store_), std::vector<uint32_t>{0});
+}
+
+TEST_F(BasesTest, DeltaFramesAreMuchSmallerAndTheSameFromTheStore) {
+  const FrameInput alone{&texts_[2], siblings_[2].sha256, nullptr, {}};
+  const FrameInput delta{&texts_[2], siblings_[2].sha256, &texts_[0], siblings_[0].sha256};
+  const auto big = MakeFrame(alone, store_), small = MakeFrame(delta, store_);
+  ASSERT_TRUE(big.ok() && small.ok());
+  EXPECT_LT(small->size() * 10, big->size());
+  EXPECT_EQ(*MakeFrame(delta, store_), *small);
+}
+
+}  // namespace
+}  // namespace kbundle::builder
