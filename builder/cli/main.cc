@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "builder/cli/algorithms.h"
-#include "builder/cli/bench.h"
 #include "builder/cli/build.h"
 #include "builder/cli/doctor.h"
 #include "builder/cli/explain.h"
@@ -73,7 +72,6 @@ struct Verbs {
   VerifyCommand verify;
   ExplainCommand explain;
   ExtractCommand extract;
-  BenchCommand bench;
   DoctorCommand doctor;
   ProfileCommand profile;
   AlgorithmsCommand algorithms;
@@ -176,14 +174,6 @@ void AddReaders(CLI::App& app, Verbs& verbs) {
 }
 
 void AddMachine(CLI::App& app, Verbs& verbs) {
-  CLI::App& bench = AddVerb(app, "bench", "Measure the loader's own costs on this machine",
-                            "kbundle bench kernels.kb --check");
-  bench.add_option("FILE", verbs.bench.file, "The bundle")->required();
-  bench.add_option("--rounds", verbs.bench.rounds, "Interleaved rounds; the median counts [21]")
-      ->check(CLI::Range(3, 10001));
-  bench.add_flag("--check", verbs.bench.check, "Exit 1 when a bar is missed");
-  bench.add_flag("--json", verbs.bench.json, "As JSON");
-
   CLI::App& doctor =
       AddVerb(app, "doctor", "Try what this machine has for building, and say what it lacks",
               "kbundle doctor kernels");
@@ -302,7 +292,6 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "verify") return verbs.verify.Run(terminal);
   if (verb == "explain") return verbs.explain.Run(terminal);
   if (verb == "extract") return verbs.extract.Run(terminal);
-  if (verb == "bench") return verbs.bench.Run(terminal);
   if (verb == "algorithms") return verbs.algorithms.Run(terminal);
   if (verb == "profile") return verbs.profile.Run(terminal);
   return verbs.doctor.Run(terminal);

@@ -1,4 +1,4 @@
-"""Promise: doctor tries what is there, from any folder, and says what to do about the rest; bench measures and judges; profile needs a GPU."""
+"""Promise: doctor tries what is there, from any folder, and says what to do about the rest; profile needs a GPU."""
 
 import os
 import pathlib
@@ -90,44 +90,6 @@ def test_doctor_asks_the_active_environment_for_jax(kbundle, tmp_path):
     (fake / "python").chmod(0o755)
     found = findings(kbundle("doctor", "--json", env={"VIRTUAL_ENV": str(tmp_path / "venv")}))
     assert (found["Python"]["version"], found["JAX"]["version"]) == ("3.11.7", "0.9.1")
-
-
-@pytest.fixture(scope="module")
-def bench(command, bundle, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bench")
-    return Command(command, folder, folder)("bench", bundle, "--rounds", "5", "--json")
-
-
-def test_bench_gives_every_row_a_value_or_a_reason(bench):
-    assert bench.code == 0
-    rows = {row["name"]: row for row in bench.json["rows"]}
-    for name in ("open and verify, this bundle", "open and verify, 10,000 variants", "1,000 selections",
-                 "resident before the first load", "blob read, base frame", "host plan, made from the file",
-                 "host launch beyond the bare call", "file to ready function, base frame",
-                 "file to ready function, delta with cold base", "GPU launch beyond the bare call"):
-        row = rows[name]
-        assert (row["value"] is not None) != bool(row.get("skipped")), row
-        if row["value"] is not None and row["bar"] is not None:
-            assert row["pass"] is (row["value"] <= row["bar"])
-    assert rows["open and verify, 10,000 variants"]["value"] > rows["open and verify, this bundle"]["value"] > 0
-
-
-def test_bench_without_a_driver_says_so(bench):
-    if not os.path.exists("/proc/driver/nvidia/version"):
-        skipped = {row["name"]: row["skipped"] for row in bench.json["rows"] if row.get("skipped")}
-        assert skipped["file to ready function, base frame"] == "no NVIDIA driver"
-
-
-def test_bench_prints_the_estimator_and_fails_a_check_only_by_a_missed_bar(kbundle, bundle):
-    done = kbundle("bench", bundle, "--rounds", "3", "--check")
-    assert "median of 3 interleaved rounds" in done.out
-    assert done.code == (1 if "FAIL" in done.out else 0)
-
-
-def test_bench_leaves_no_file_behind(kbundle, bundle, tmp_path):
-    (tmp_path / "tmp").mkdir()
-    kbundle("bench", bundle, "--rounds", "3", env={"TMPDIR": str(tmp_path / "tmp")})
-    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/version"), reason="there is an NVIDIA driver here")

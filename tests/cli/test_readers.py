@@ -199,7 +199,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-@pytest.mark.parametrize("verb", ["inspect", "verify", "explain", "extract", "bench"])
+@pytest.mark.parametrize("verb", ["inspect", "verify", "explain", "extract"])
 def test_a_file_that_is_no_bundle_is_refused_by_every_verb(kbundle, bundle, tmp_path, kind, verb):
     bad = tmp_path / "bad.kb"
     bad.write_bytes(DAMAGE[kind](bundle.read_bytes()))
@@ -210,7 +210,7 @@ def test_a_file_that_is_no_bundle_is_refused_by_every_verb(kbundle, bundle, tmp_
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("verb", ["inspect", "verify", "explain", "extract", "bench"])
+@pytest.mark.parametrize("verb", ["inspect", "verify", "explain", "extract"])
 def test_a_missing_file_is_refused_by_every_verb(kbundle, tmp_path, verb):
     more = {"explain": ["tiny.scale"], "extract": [SCALE_ANY, "-o", tmp_path / "x"]}.get(verb, [])
     done = kbundle(verb, tmp_path / "none.kb", *more)

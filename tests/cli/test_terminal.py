@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from cli.command import HOST_TARGETS
 
-VERBS = ["build", "inspect", "verify", "explain", "extract", "bench", "doctor"]
+VERBS = ["build", "inspect", "verify", "explain", "extract", "doctor"]
 
 
 def on_a_terminal(kbundle, *arguments, env=None):
@@ -46,7 +46,6 @@ def test_the_command_itself_has_help_and_a_version(kbundle):
 @pytest.mark.parametrize("arguments", [
     [], ["bundel"], ["build"], ["build", "x"], ["inspect"], ["inspect", "a", "b"], ["inspect", "a", "--jason"],
     ["explain", "a"], ["extract", "a", "b"], ["verify", "a", "--target"], ["build", "x", "-o", "y", "-j", "0"],
-    ["bench", "a", "--rounds", "two"],
 ])
 def test_a_wrong_command_line_is_exit_code_2_and_one_line_of_advice(kbundle, arguments):
     done = kbundle(*arguments)
@@ -134,7 +133,7 @@ def test_a_misspelled_command_or_option_gets_its_neighbour(kbundle, arguments, m
 @pytest.mark.parametrize("arguments, code", [
     (["build", "/nowhere", "-o", "x.kb"], "NOT_FOUND"), (["inspect", "/nowhere"], "NOT_FOUND"),
     (["verify", "/nowhere"], "NOT_FOUND"), (["explain", "/nowhere", "a.b"], "NOT_FOUND"),
-    (["bench", "/nowhere"], "NOT_FOUND"), (["tune", "/nowhere", "--target", "host"], "NOT_FOUND"),
+    (["tune", "/nowhere", "--target", "host"], "NOT_FOUND"),
     (["tune", "/nowhere", "--check"], "NOT_FOUND"), (["verify", "a", "--target", "sm_90q"], "INVALID_ARGUMENT"),
     (["buidl"], "INVALID_ARGUMENT"),
 ])

@@ -1,6 +1,6 @@
-"""The loader's bars on this machine: `kbundle bench`, and a bar counts as missed only when three runs miss it.
+"""The loader's bars on this machine: `kbundle_bench`, and a bar counts as missed only when three runs miss it.
 
-    python tests/perf/loader.py build/kernels.kb [--command build/release/kbundle] [--rounds 21] [--json FILE]
+    python tests/perf/loader.py build/kernels.kb [--command build/release/kbundle_bench] [--rounds 21] [--json FILE]
 
 A busy neighbour costs one run; code that became slow costs all three. Exit 1 names the rows that were missed.
 """
@@ -17,7 +17,7 @@ RUNS = 3
 
 def bench(command, bundle, rounds):
     """One run's report; raises CalledProcessError when the command fails."""
-    done = subprocess.run([command, "bench", bundle, "--rounds", str(rounds), "--json"], stdout=subprocess.PIPE,
+    done = subprocess.run([command, bundle, "--rounds", str(rounds), "--json"], stdout=subprocess.PIPE,
                           check=True)
     return json.loads(done.stdout)
 
@@ -46,7 +46,7 @@ def line(row):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("bundle")
-    arguments.add_argument("--command", default=str(ROOT / "build/release/kbundle"))
+    arguments.add_argument("--command", default=str(ROOT / "build/release/kbundle_bench"))
     arguments.add_argument("--rounds", type=int, default=21)
     arguments.add_argument("--json", help="file for the rows")
     asked = arguments.parse_args()

@@ -1,5 +1,5 @@
 // Promise: open, selection and reading a blob stay within their budgets, here with room for a busy
-// machine (the figures proper are printed, and measured by `kbundle bench`).
+// machine (the figures proper are printed, and measured by `kbundle_bench`).
 #include <gtest/gtest.h>
 #include <unistd.h>
 

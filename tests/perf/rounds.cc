@@ -1,4 +1,4 @@
-#include "builder/cli/bench_rounds.h"
+#include "perf/rounds.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,10 +1,10 @@
-// Measuring for `kbundle bench`: several measurements taken in turns, so that a slow moment of the
+// Measuring for `kbundle_bench`: several measurements taken in turns, so that a slow moment of the
 // machine falls on all of them alike; the median of the rounds counts.
 //
 // Not the mean (one page fault or interrupt moves it) and not the minimum (it hides what users
 // see).
-#ifndef KBUNDLE_BUILDER_CLI_BENCH_ROUNDS_H_
-#define KBUNDLE_BUILDER_CLI_BENCH_ROUNDS_H_
+#ifndef KBUNDLE_TESTS_PERF_ROUNDS_H_
+#define KBUNDLE_TESTS_PERF_ROUNDS_H_
 
 #include <chrono>
 #include <functional>
@@ -73,4 +73,4 @@ double MicrosecondsOf(Body&& body) {
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_CLI_BENCH_ROUNDS_H_
+#endif  // KBUNDLE_TESTS_PERF_ROUNDS_H_

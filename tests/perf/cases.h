@@ -1,7 +1,7 @@
-// What `kbundle bench` measures in a bundle: a code object of a wanted size, a small problem to
+// What `kbundle_bench` measures in a bundle: a code object of a wanted size, a small problem to
 // launch.
-#ifndef KBUNDLE_BUILDER_CLI_BENCH_CASES_H_
-#define KBUNDLE_BUILDER_CLI_BENCH_CASES_H_
+#ifndef KBUNDLE_TESTS_PERF_CASES_H_
+#define KBUNDLE_TESTS_PERF_CASES_H_
 
 #include <cstdint>
 #include <functional>
@@ -51,4 +51,4 @@ class HostTensors {
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_CLI_BENCH_CASES_H_
+#endif  // KBUNDLE_TESTS_PERF_CASES_H_

@@ -1,4 +1,4 @@
-#include "builder/cli/bench_gpu.h"
+#include "perf/gpu.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "builder/cli/bench_cases.h"
 #include "kbundle/driver_api.h"
 #include "kbundle/runtime.h"
+#include "perf/cases.h"
 
 namespace kbundle::builder {
 namespace {

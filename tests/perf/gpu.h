@@ -1,11 +1,11 @@
-// The rows of `kbundle bench` that need a GPU; skipped, with the reason, where there is none.
-#ifndef KBUNDLE_BUILDER_CLI_BENCH_GPU_H_
-#define KBUNDLE_BUILDER_CLI_BENCH_GPU_H_
+// The rows of `kbundle_bench` that need a GPU; skipped, with the reason, where there is none.
+#ifndef KBUNDLE_TESTS_PERF_GPU_H_
+#define KBUNDLE_TESTS_PERF_GPU_H_
 
 #include <memory>
 
-#include "builder/cli/bench_rounds.h"
 #include "kbundle/bundle.h"
+#include "perf/rounds.h"
 
 namespace kbundle::builder {
 
@@ -14,4 +14,4 @@ void AddGpuRows(BenchRounds& rounds, const std::shared_ptr<const Bundle>& bundle
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_CLI_BENCH_GPU_H_
+#endif  // KBUNDLE_TESTS_PERF_GPU_H_

@@ -1,6 +1,6 @@
 // A bundle of any number of variants, for measuring what a big one costs to open and to search.
-#ifndef KBUNDLE_BUILDER_CLI_SYNTHETIC_BUNDLE_H_
-#define KBUNDLE_BUILDER_CLI_SYNTHETIC_BUNDLE_H_
+#ifndef KBUNDLE_TESTS_PERF_SYNTHETIC_BUNDLE_H_
+#define KBUNDLE_TESTS_PERF_SYNTHETIC_BUNDLE_H_
 
 #include <string>
 
@@ -16,4 +16,4 @@ Status WriteSyntheticBundle(const std::string& path, int variants);
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_CLI_SYNTHETIC_BUNDLE_H_
+#endif  // KBUNDLE_TESTS_PERF_SYNTHETIC_BUNDLE_H_

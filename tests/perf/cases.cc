@@ -1,4 +1,4 @@
-#include "builder/cli/bench_cases.h"
+#include "perf/cases.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,28 +1,60 @@
-#include "builder/cli/bench.h"
-
+// kbundle_bench FILE [--rounds N] [--check] [--json]
+//
+// What opening, selecting, loading and launching cost on this machine, each beside its bar. FILE is
+// a bundle; a synthetic one of 10,000 variants is made beside it. --rounds: of each measurement,
+// interleaved, of which the median counts [21]; --check: exit 1 when a bar is missed.
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 
-#include "builder/cli/bench_cases.h"
-#include "builder/cli/bench_gpu.h"
-#include "builder/cli/bench_host.h"
-#include "builder/cli/bench_rounds.h"
-#include "builder/cli/synthetic_bundle.h"
 #include "builder/support/files.h"
 #include "builder/support/temporary_folder.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/json.h"
+#include "perf/cases.h"
+#include "perf/gpu.h"
+#include "perf/host.h"
+#include "perf/rounds.h"
+#include "perf/synthetic_bundle.h"
 
 namespace kbundle::builder {
 namespace {
 
 using SharedBundle = std::shared_ptr<const Bundle>;
 
-// The bars (README, "What it costs").
+struct BenchOptions {
+  std::string file;
+  int rounds = 21;
+  bool check = false, json = false;
+};
+
+// Nothing: not a command line of ours.
+std::optional<BenchOptions> ParseOptions(const std::vector<std::string_view>& words) {
+  BenchOptions options;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--check") {
+      options.check = true;
+    } else if (words[i] == "--json") {
+      options.json = true;
+    } else if (words[i] == "--rounds" && i + 1 < words.size()) {
+      options.rounds = std::atoi(words[++i].data());
+    } else if (words[i].starts_with('-') || !options.file.empty()) {
+      return std::nullopt;
+    } else {
+      options.file = words[i];
+    }
+  }
+  if (options.file.empty() || options.rounds < 3) return std::nullopt;
+  return options;
+}
+
+// The bars.
 constexpr int kManyVariants = 10'000;
 constexpr int kSelections = 1'000;
 constexpr double kOpenBar = 3'000;                // us, open + verify of kManyVariants
@@ -130,9 +162,8 @@ void AddBlobReads(BenchRounds& rounds, const SharedBundle& bundle) {
   }
 }
 
-}  // namespace
-
-int BenchCommand::Run(const Terminal& terminal) const {
+int Bench(const BenchOptions& options, const Terminal& terminal) {
+  const std::string& file = options.file;
   const Result<double> resident = ResidentInChild(file);  // first: this process is still small
   const auto opened = Bundle::Open(file);
   if (!opened.ok()) return terminal.Fail(opened.status());
@@ -146,7 +177,7 @@ int BenchCommand::Run(const Terminal& terminal) const {
   BenchRounds measured;
   const uint64_t variants = bundle->index().variants() ? bundle->index().variants()->size() : 0;
   measured.Add(BenchRow("open and verify, this bundle", "us", Grouped(variants) + " variants"),
-               [this] { return OpenOnce(file); });
+               [&file] { return OpenOnce(file); });
   const Status synthetic = AddSynthetic(measured, many);
   if (!synthetic.ok()) return terminal.Fail(synthetic);
   const uint64_t index_bytes = bundle->index().blobs() && bundle->index().blobs()->size() > 0
@@ -160,17 +191,29 @@ int BenchCommand::Run(const Terminal& terminal) const {
   AddBlobReads(measured, bundle);
   AddHostRows(measured, bundle);
   AddGpuRows(measured, bundle);
-  measured.Run(rounds);
-  if (json) {
+  measured.Run(options.rounds);
+  if (options.json) {
     JsonWriter text;
     text.BeginObject().Key("file").Text(file).Key("estimator").Text("median of interleaved rounds");
-    text.Key("rounds").Int(rounds).Key("ok").Bool(!measured.failed()).Key("rows");
+    text.Key("rounds").Int(options.rounds).Key("ok").Bool(!measured.failed()).Key("rows");
     measured.WriteJson(text);
     terminal.Line(text.EndObject().text());
   } else {
-    measured.Print(terminal, rounds);
+    measured.Print(terminal, options.rounds);
   }
-  return check && measured.failed() ? kExitNo : kExitOk;
+  return options.check && measured.failed() ? kExitNo : kExitOk;
 }
 
+}  // namespace
 }  // namespace kbundle::builder
+
+int main(int argc, char** argv) {
+  using namespace kbundle::builder;
+  const std::optional<BenchOptions> options = ParseOptions({argv + 1, argv + argc});
+  if (!options) {
+    std::fputs("usage: kbundle_bench FILE [--rounds N, at least 3] [--check] [--json]\n", stderr);
+    return kExitUsage;
+  }
+  const Terminal terminal(options->json);
+  return terminal.Finish(Bench(*options, terminal));
+}

@@ -1,4 +1,4 @@
-#include "builder/cli/synthetic_bundle.h"
+#include "perf/synthetic_bundle.h"
 
 #include <zstd.h>
 

@@ -1,9 +1,9 @@
-#include "builder/cli/bench_host.h"
+#include "perf/host.h"
 
 #include <utility>
 
-#include "builder/cli/bench_cases.h"
 #include "kbundle/runtime.h"
+#include "perf/cases.h"
 
 namespace kbundle::builder {
 namespace {
