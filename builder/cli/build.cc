@@ -8,7 +8,9 @@ namespace {
 
 void PrintSummary(const Terminal& terminal, const BuildOptions& options,
                   const BuildReport& report) {
-  const std::string counts = std::to_string(report.variants) + " variants, " +
+  const std::string left_out =
+      options.lean ? " (" + std::to_string(report.left_out) + " left out)" : "";
+  const std::string counts = std::to_string(report.variants) + " variants" + left_out + ", " +
                              std::to_string(report.objects) + " code objects (" +
                              std::to_string(report.compiled) + " compiled, " +
                              std::to_string(report.reused) + " reused";

@@ -106,6 +106,8 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
       "Folder of compiled objects [$KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle]");
   verb.add_option("--problems", options.problems,
                   "Also list the problems of this file, as record_problems saves them");
+  verb.add_flag("--lean", options.lean,
+                "Leave out the variants that no problem's choice can come to");
   verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
   verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
   verb.add_flag("--explain", options.explain, "Say why each object is compiled again");

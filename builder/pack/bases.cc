@@ -1,17 +1,31 @@
 #include "builder/pack/bases.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "builder/pack/frames.h"
+#include "builder/pack/sketch.h"
 #include "builder/support/elf.h"
+#include "builder/support/schedule.h"
 #include "kbundle/key.h"
 
 namespace kbundle::builder {
 namespace {
 
 constexpr uint32_t kSchema = 2;
-// A grid of hundreds of points must not take hundreds of thousands of estimates.
-constexpr uint32_t kMaxCandidates = 64;
+// A grid of hundreds of points must not take hundreds of thousands of estimates, nor one of
+// thousands a million.
+constexpr uint32_t kMaxCandidates = 64, kWhole = 1024, kSample = 256, kTried = 3;
+
+// `count` numbers below `all`, as evenly as can be.
+std::vector<uint32_t> Spread(uint32_t count, uint32_t all) {
+  std::vector<uint32_t> numbers;
+  for (uint32_t i = 0; i < count; ++i) {
+    numbers.push_back(static_cast<uint32_t>(uint64_t{i} * all / count));
+  }
+  return numbers;
+}
 
 // Estimated sizes: alone, and against each candidate.
 struct Costs {
@@ -20,23 +34,20 @@ struct Costs {
   std::vector<std::vector<size_t>> against;  // [candidate][sibling]
 };
 
-Result<Costs> Estimate(const std::vector<Sibling>& siblings) {
+Result<Costs> Estimate(const std::vector<Sibling>& siblings, int jobs) {
   Costs costs;
   const auto count = static_cast<uint32_t>(siblings.size());
-  const uint32_t candidates = std::min(count, kMaxCandidates);
-  for (const Sibling& sibling : siblings) {
-    KB_ASSIGN_OR_RETURN(const size_t size, EstimateFrame(*sibling.bytes, nullptr));
-    costs.alone.push_back(size);
-  }
-  for (uint32_t i = 0; i < candidates; ++i) {
-    costs.candidates.push_back(static_cast<uint32_t>(uint64_t{i} * count / candidates));
-    costs.against.emplace_back();
-    for (const Sibling& sibling : siblings) {
-      KB_ASSIGN_OR_RETURN(const size_t size,
-                          EstimateFrame(*sibling.bytes, siblings[costs.candidates[i]].bytes));
-      costs.against.back().push_back(size);
+  costs.candidates = Spread(std::min(count, kMaxCandidates), count);
+  costs.alone.resize(count);
+  costs.against.assign(costs.candidates.size(), std::vector<size_t>(count));
+  KB_RETURN_IF_ERROR(RunAll(count, jobs, [&](size_t i) {
+    KB_ASSIGN_OR_RETURN(costs.alone[i], EstimateFrame(*siblings[i].bytes, nullptr));
+    for (size_t c = 0; c < costs.candidates.size(); ++c) {
+      KB_ASSIGN_OR_RETURN(costs.against[c][i],
+                          EstimateFrame(*siblings[i].bytes, siblings[costs.candidates[c]].bytes));
     }
-  }
+    return Status();
+  }));
   return costs;
 }
 
@@ -83,10 +94,50 @@ std::vector<uint32_t> Search(const Costs& costs) {
   }
 }
 
+Result<std::vector<uint32_t>> ChooseAmongAll(const std::vector<Sibling>& siblings, int jobs) {
+  KB_ASSIGN_OR_RETURN(const Costs costs, Estimate(siblings, jobs));
+  return Search(costs);
+}
+
+Result<std::vector<uint32_t>> ChooseBySample(const std::vector<Sibling>& siblings, int jobs) {
+  const auto count = static_cast<uint32_t>(siblings.size());
+  const std::vector<uint32_t> sample = Spread(kSample, count);
+  std::vector<Sibling> few;
+  for (uint32_t i : sample) few.push_back(siblings[i]);
+  KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> answers, ChooseAmongAll(few, jobs));
+  std::map<uint32_t, Sketch> bases;
+  for (size_t i = 0; i < few.size(); ++i) {
+    if (answers[i] != i) bases[sample[answers[i]]];
+  }
+  for (auto& [base, sketch] : bases) sketch = SketchOf(*siblings[base].bytes);
+
+  std::vector<uint32_t> base_of(count);
+  KB_RETURN_IF_ERROR(RunAll(count, jobs, [&](size_t i) {
+    base_of[i] = static_cast<uint32_t>(i);
+    if (bases.contains(base_of[i])) return Status();
+    const Sketch own = SketchOf(*siblings[i].bytes);
+    std::vector<std::pair<size_t, uint32_t>> alike;  // how much, and the base
+    for (const auto& [base, sketch] : bases) alike.emplace_back(Common(own, sketch), base);
+    std::stable_sort(alike.begin(), alike.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    KB_ASSIGN_OR_RETURN(size_t best, EstimateFrame(*siblings[i].bytes, nullptr));
+    for (size_t c = 0; c < alike.size() && c < kTried; ++c) {
+      const uint32_t base = alike[c].second;
+      KB_ASSIGN_OR_RETURN(const size_t size,
+                          EstimateFrame(*siblings[i].bytes, siblings[base].bytes));
+      if (size >= best) continue;
+      best = size;
+      base_of[i] = base;
+    }
+    return Status();
+  }));
+  return base_of;
+}
+
 }  // namespace
 
 Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
-                                          const ObjectStore& store) {
+                                          const ObjectStore& store, int jobs) {
   if (siblings.size() < 2) return std::vector<uint32_t>(siblings.size(), 0);
   KeyWriter identity;
   identity.U32(kSchema).Text(ZstdVersion());
@@ -99,8 +150,8 @@ Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
       bases.push_back(LoadLittle<uint32_t>(*known, i * 4));
     return bases;
   }
-  KB_ASSIGN_OR_RETURN(const Costs costs, Estimate(siblings));
-  bases = Search(costs);
+  const auto choose = siblings.size() > kWhole ? ChooseBySample : ChooseAmongAll;
+  KB_ASSIGN_OR_RETURN(bases, choose(siblings, jobs));
   KeyWriter text;
   for (uint32_t base : bases) text.U32(base);
   store.Put("bases", key, text.bytes());

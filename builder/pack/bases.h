@@ -2,8 +2,11 @@
 //
 // Siblings of one element type are close, of another much less, so one base is rarely the best. The
 // choice is a local search: the base made or unmade that saves most, until none saves anything.
-// Sizes are estimated with a fast level. A group is what one op has for one target: its templates
-// share code (675 softmax cubins take 2,104,885 bytes, 2,130,548 grouped by template; 2026-11-21).
+// Sizes are estimated with a fast level. Of a large group a sample chooses the bases, and the
+// others are tried against those that they have most in common with (sketch.h).
+//
+// A group is what one op has for one target: its templates share code (675 softmax cubins take
+// 2,104,885 bytes, 2,130,548 grouped by template; 2026-11-21).
 #ifndef KBUNDLE_BUILDER_PACK_BASES_H_
 #define KBUNDLE_BUILDER_PACK_BASES_H_
 
@@ -23,9 +26,10 @@ struct Sibling {
 };
 
 // For each sibling the place of its base, or its own where it has none; a base has none. Equal
-// siblings, equal answer; the answer is kept in the store. Safe from any thread.
+// siblings, equal answer; the answer is kept in the store. Estimates on `jobs` threads (0: one per
+// CPU). Safe from any thread.
 Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
-                                          const ObjectStore& store);
+                                          const ObjectStore& store, int jobs = 0);
 
 }  // namespace kbundle::builder
 

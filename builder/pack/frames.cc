@@ -28,10 +28,13 @@ int WindowLog(size_t bytes) {
   return log;
 }
 
-Result<std::string> Compress(const FrameInput& input, int level) {
-  const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context(ZSTD_createCCtx(),
-                                                                   ZSTD_freeCCtx);
-  if (!context) return ResourceExhausted("compressing: out of memory");
+using Context = std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)>;
+
+Context NewContext() { return {ZSTD_createCCtx(), ZSTD_freeCCtx}; }
+
+// Into `frame`, whose size is what it may take before and what was taken afterwards.
+Status CompressWith(ZSTD_CCtx* context, const FrameInput& input, int level, std::string* frame) {
+  if (context == nullptr) return ResourceExhausted("compressing: out of memory");
   const size_t base_size = input.base == nullptr ? 0 : input.base->size();
   const std::pair<ZSTD_cParameter, int> parameters[] = {
       {ZSTD_c_compressionLevel, level},
@@ -41,19 +44,18 @@ Result<std::string> Compress(const FrameInput& input, int level) {
       {ZSTD_c_nbWorkers, 0},
       {ZSTD_c_windowLog, WindowLog(base_size + input.bytes->size())}};
   for (const auto& [parameter, value] : parameters) {
-    const size_t code = ZSTD_CCtx_setParameter(context.get(), parameter, value);
+    const size_t code = ZSTD_CCtx_setParameter(context, parameter, value);
     if (ZSTD_isError(code)) return Internal(fmt::format("zstd: {}", ZSTD_getErrorName(code)));
   }
   if (input.base != nullptr) {
-    const size_t code = ZSTD_CCtx_refPrefix(context.get(), input.base->data(), base_size);
+    const size_t code = ZSTD_CCtx_refPrefix(context, input.base->data(), base_size);
     if (ZSTD_isError(code)) return Internal(fmt::format("zstd: {}", ZSTD_getErrorName(code)));
   }
-  std::string frame(ZSTD_compressBound(input.bytes->size()), '\0');
-  const size_t size = ZSTD_compress2(context.get(), frame.data(), frame.size(), input.bytes->data(),
+  const size_t size = ZSTD_compress2(context, frame->data(), frame->size(), input.bytes->data(),
                                      input.bytes->size());
   if (ZSTD_isError(size)) return Internal(fmt::format("zstd: {}", ZSTD_getErrorName(size)));
-  frame.resize(size);
-  return frame;
+  frame->resize(size);
+  return Status();
 }
 
 }  // namespace
@@ -61,13 +63,17 @@ Result<std::string> Compress(const FrameInput& input, int level) {
 Result<std::string> MakeFrame(const FrameInput& input, const ObjectStore& store) {
   const std::string key = FrameKey(input);
   if (auto found = store.Get("frames", key); found && !found->empty()) return std::move(*found);
-  KB_ASSIGN_OR_RETURN(std::string frame, Compress(input, kLevel));
+  std::string frame(ZSTD_compressBound(input.bytes->size()), '\0');
+  KB_RETURN_IF_ERROR(CompressWith(NewContext().get(), input, kLevel, &frame));
   store.Put("frames", key, frame);
   return frame;
 }
 
 Result<size_t> EstimateFrame(const std::string& bytes, const std::string* base) {
-  KB_ASSIGN_OR_RETURN(const std::string frame, Compress({&bytes, {}, base, {}}, kEstimateLevel));
+  thread_local const Context context = NewContext();
+  thread_local std::string frame;
+  frame.resize(ZSTD_compressBound(bytes.size()));
+  KB_RETURN_IF_ERROR(CompressWith(context.get(), {&bytes, {}, base, {}}, kEstimateLevel, &frame));
   return frame.size();
 }
 

@@ -22,7 +22,7 @@ struct FrameInput {
 };
 Result<std::string> MakeFrame(const FrameInput& input, const ObjectStore& store);
 
-// The size of a frame made in a hurry; base may be null.
+// The size of a frame made in a hurry; base may be null. A thread's estimates share a context.
 Result<size_t> EstimateFrame(const std::string& bytes, const std::string* base);
 
 std::string ZstdVersion();  // "1.5.4"

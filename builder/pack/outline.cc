@@ -32,11 +32,16 @@ Object OutlineOf(const Unit& unit) {
 
 }  // namespace
 
+std::vector<Object> OutlineObjects(const Work& work) {
+  std::vector<Object> objects;
+  for (const Unit& unit : work.units) objects.push_back(OutlineOf(unit));
+  return objects;
+}
+
 Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work, const ObjectStore& store,
                                                     const std::string& name,
                                                     const std::string& path) {
-  std::vector<Object> objects;
-  for (const Unit& unit : work.units) objects.push_back(OutlineOf(unit));
+  const std::vector<Object> objects = OutlineObjects(work);
   PackInput input;
   input.name = name;
   input.work = &work;

@@ -5,12 +5,17 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "builder/compile/work.h"
+#include "builder/store/object.h"
 #include "builder/store/object_store.h"
 #include "kbundle/bundle.h"
 
 namespace kbundle::builder {
+
+// By unit: objects that name their kernels and hold no code.
+std::vector<Object> OutlineObjects(const Work& work);
 
 // Written to `path` and opened.
 Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work, const ObjectStore& store,

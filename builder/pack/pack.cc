@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -136,30 +135,17 @@ class Packer {
     return unit->second = found->second;
   }
 
-  // run(i) for i in [0, count), side by side; the first failure.
-  Status ForEach(size_t count, const std::function<Status(size_t)>& run) const {
-    std::vector<Status> failures(count);
-    std::atomic<bool> stop{false};
-    RunJobs(static_cast<int>(count), input_.jobs, stop, [&](int i) {
-      failures[i] = run(i);
-      if (!failures[i].ok()) stop = true;
-    });
-    for (Status& failure : failures) KB_RETURN_IF_ERROR(std::move(failure));
-    return Status();
-  }
-
   Status MakeFrames() {
-    std::vector<const std::vector<uint32_t>*> groups;
-    for (const auto& [where, group] : siblings_) groups.push_back(&group);
-    KB_RETURN_IF_ERROR(ForEach(groups.size(), [&](size_t i) { return SetBases(*groups[i]); }));
-    return ForEach(blobs_.size(), [&](size_t i) { return MakeFrameOf(&blobs_[i]); });
+    for (const auto& [where, group] : siblings_) KB_RETURN_IF_ERROR(SetBases(group));
+    return RunAll(blobs_.size(), input_.jobs, [&](size_t i) { return MakeFrameOf(&blobs_[i]); });
   }
 
   Status SetBases(const std::vector<uint32_t>& group) {
     std::vector<Sibling> siblings;
     for (uint32_t blob : group)
       siblings.push_back({&blobs_[blob].object->code, blobs_[blob].sha256});
-    KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> bases, ChooseBases(siblings, *input_.store));
+    KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> bases,
+                        ChooseBases(siblings, *input_.store, input_.jobs));
     for (size_t i = 0; i < group.size(); ++i) {
       if (bases[i] < group.size() && bases[i] != i) blobs_[group[i]].base = group[bases[i]];
     }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "builder/compile/check_variants.h"
+#include "builder/compile/keep_variants.h"
 #include "builder/manifest/find.h"
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
@@ -21,6 +22,7 @@
 #include "builder/pipeline/compile_all.h"
 #include "builder/pipeline/expand_targets.h"
 #include "builder/pipeline/find_tools.h"
+#include "builder/pipeline/lean.h"
 #include "builder/pipeline/output.h"
 #include "builder/problem/add.h"
 #include "builder/problem/file.h"
@@ -119,6 +121,10 @@ class BundleBuild {
       KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets, providers));
     }
     if (!options_.only.empty()) return KeepOnly();
+    if (options_.lean) {
+      KB_ASSIGN_OR_RETURN(const std::vector<FoundRecords> records, FindRecords(families_));
+      report_.left_out = KeepChoosable(records, &work_);
+    }
     if (!work_.variants.empty()) return Status();
     return NothingFor(targets, providers);
   }
@@ -187,18 +193,7 @@ class BundleBuild {
       return NotFound(fmt::format("--only: no variant '{}'{}", options_.only,
                                   DidYouMean(options_.only, labels)));
     }
-    std::vector<Unit> units;
-    std::map<uint32_t, uint32_t> moved;
-    for (VariantUse& use : kept) {
-      for (uint32_t& unit : use.units) {
-        if (unit == kNoUnit) continue;
-        const auto [place, fresh] = moved.try_emplace(unit, static_cast<uint32_t>(units.size()));
-        if (fresh) units.push_back(work_.units[unit]);
-        unit = place->second;
-      }
-    }
-    work_.units = std::move(units);
-    work_.variants = std::move(kept);
+    KeepVariants(std::move(kept), &work_);
     return Status();
   }
 
@@ -241,6 +236,7 @@ class BundleBuild {
     input.store = &store;
     input.jobs = options_.jobs;
     KB_ASSIGN_OR_RETURN(input.provenance, Provenance(work_, context_, digests));
+    if (options_.lean) input.provenance.emplace_back("kbundle build", "--lean");
     KB_ASSIGN_OR_RETURN(input.ran_on, ReadRanOn(families_));
     KB_ASSIGN_OR_RETURN(std::string bytes, Pack(input));
     KB_ASSIGN_OR_RETURN(const std::vector<FoundRecords> records, FindRecords(families_));
@@ -334,7 +330,8 @@ class BundleBuild {
 std::string BuildReport::ToJson() const {
   Json json{{"variants", variants}, {"objects", objects},   {"compiled", compiled},
             {"reused", reused},     {"failed", failed},     {"bundle_bytes", bundle_bytes},
-            {"seconds", seconds},   {"warnings", warnings}, {"stale_records", stale_records}};
+            {"seconds", seconds},   {"warnings", warnings}, {"stale_records", stale_records},
+            {"left_out", left_out}};
   if (!units.empty()) {
     Json& rows = json["units"] = Json::array();
     for (const BuildUnit& unit : units) {

@@ -26,6 +26,7 @@ struct BuildOptions {
   std::string only;      // a variant's id: compile just its code, write no bundle
   std::string problems;  // a file of problems to list beside those of the manifests
   bool keep_going = false, dry_run = false, explain = false;
+  bool lean = false;   // only variants that can be chosen: pipeline/lean.h
   bool force = false;  // replace an output that is no bundle
 };
 
@@ -39,6 +40,7 @@ struct BuildReport {
   int variants = 0, objects = 0, compiled = 0, reused = 0, failed = 0;
   uint64_t bundle_bytes = 0;
   double seconds = 0;
+  int left_out = 0;                   // variants that cannot be chosen, of a lean build
   int stale_records = 0;              // tuning records left out: they speak of other code
   std::vector<std::string> warnings;  // as they were reported
   std::vector<BuildUnit> units;       // of a dry run

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "builder/support/cgroup_cpus.h"
@@ -35,6 +36,18 @@ int RunJobs(int count, int jobs, const std::atomic<bool>& stop,
   drain();
   for (std::thread& thread : threads) thread.join();
   return ran.load();
+}
+
+Status RunAll(size_t count, int jobs, const std::function<Status(size_t)>& run) {
+  std::vector<Status> failures(count);
+  std::atomic<bool> stop{false};
+  RunJobs(static_cast<int>(count), jobs, stop, [&](int number) {
+    const auto i = static_cast<size_t>(number);
+    failures[i] = run(i);
+    if (!failures[i].ok()) stop = true;
+  });
+  for (Status& failure : failures) KB_RETURN_IF_ERROR(std::move(failure));
+  return Status();
 }
 
 }  // namespace kbundle::builder

@@ -7,6 +7,7 @@
 
 #include "builder/compile/check_variants.h"
 #include "builder/compile/fingerprint.h"
+#include "builder/compile/keep_variants.h"
 #include "builder/manifest/manifest.h"
 #include "builder/pack/outline.h"
 #include "builder/pack/pack.h"
@@ -320,20 +321,10 @@ std::set<std::string> TuneSpace::DigestsOf(uint32_t use) const {
 
 // The same work with these variants alone, of which the code is there.
 Work TuneSpace::OnlyOf(const std::vector<uint32_t>& uses) const {
-  Work only;
-  only.targets = work_.targets;
-  only.ops = work_.ops;
-  std::map<uint32_t, uint32_t> moved;
-  for (uint32_t number : uses) {
-    VariantUse use = work_.variants[number];
-    for (uint32_t& unit : use.units) {
-      if (unit == kNoUnit) continue;
-      const auto [place, fresh] = moved.try_emplace(unit, static_cast<uint32_t>(only.units.size()));
-      if (fresh) only.units.push_back(work_.units[unit]);
-      unit = place->second;
-    }
-    only.variants.push_back(std::move(use));
-  }
+  std::vector<VariantUse> kept;
+  for (uint32_t number : uses) kept.push_back(work_.variants[number]);
+  Work only = work_;
+  KeepVariants(std::move(kept), &only);
   return only;
 }
 

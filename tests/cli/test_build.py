@@ -291,6 +291,23 @@ def test_the_store_may_be_removed_at_any_time(kbundle, tiny, tmp_path):
     assert (tmp_path / "a.kb").read_bytes() == (tmp_path / "b.kb").read_bytes()
 
 
+def test_a_lean_build_leaves_out_what_no_choice_can_come_to(kbundle, tiny, tmp_path):
+    text = tiny.read_text()
+    again = text[text.index('[[op.scale.variant]]\nname     = "any"'):text.index("[op.negate]")].replace('"any"', '"behind"')
+    tiny.write_text(text.replace("[op.negate]", again + "[op.negate]"))
+    whole = kbundle.build(tiny, tmp_path / "whole.kb", "--name", "n", "--json").json
+    lean = kbundle.build(tiny, tmp_path / "lean.kb", "--name", "n", "--lean", "--json").json
+    assert whole["left_out"] == 0 and lean["left_out"] > 0 and lean["compiled"] == 0
+    assert lean["variants"] == whole["variants"] - lean["left_out"] and lean["bundle_bytes"] < whole["bundle_bytes"]
+    shown = {name: kbundle("inspect", tmp_path / f"{name}.kb", "--json").json for name in ("whole", "lean")}
+    ids = {name: {v["id"] for op in one["ops"] for v in op["variants"]} for name, one in shown.items()}
+    assert {one.split("/")[1].split("[")[0] for one in ids["whole"] - ids["lean"]} == {"behind"}
+    assert "--lean" in kbundle("inspect", tmp_path / "lean.kb").out
+    for operand in ("x=f32[4,33]", "x=f64[2,8]"):
+        told = [kbundle("explain", tmp_path / f"{name}.kb", "tiny.scale", "--operand", operand, "--json").json["chosen"] for name in shown]
+        assert told[0] == told[1]
+
+
 def test_the_cache_folder_follows_flag_then_environment(kbundle, tiny, tmp_path):
     kbundle.build(tiny, tmp_path / "a.kb", "--cache", tmp_path / "flag")
     assert any((tmp_path / "flag").rglob("*")) and not (tmp_path / "cache").exists()

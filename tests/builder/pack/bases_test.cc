@@ -1,6 +1,7 @@
 // ChooseBases: siblings that resemble each other share a base; equal siblings, equal answer.
 #include "builder/pack/bases.h"
 
+#include <chrono>
 #include <random>
 
 #include "builder/library.h"
@@ -52,6 +53,41 @@ TEST_F(BasesTest, AnswersTheSameWithAndWithoutTheStore) {
   ASSERT_TRUE(first.ok() && again.ok() && fresh.ok());
   EXPECT_EQ(*first, *again);
   EXPECT_EQ(*first, *fresh);
+}
+
+// KBUNDLE_SIBLINGS=10000 says how long a large grid takes; bases are looked for in a sample of it.
+TEST_F(BasesTest, FindsTheKindsOfAGroupThatIsTooLargeToTryAll) {
+  const char* wanted = getenv("KBUNDLE_SIBLINGS");
+  const size_t count = wanted == nullptr ? 1300 : std::strtoul(wanted, nullptr, 10);
+  constexpr size_t kKinds = 12, kBytes = 16000;
+  std::mt19937 random(11);
+  std::vector<std::string> kinds(kKinds), texts(count);
+  for (std::string& kind : kinds) {
+    // Half of it repeats itself, as instructions do.
+    for (size_t i = 0; i < kBytes; ++i)
+      kind += static_cast<char>(i % 32 < 16 ? random() : kind.size() / 256);
+  }
+  std::vector<size_t> kind_of(count);
+  std::vector<Sibling> group;
+  for (size_t i = 0; i < count; ++i) {
+    kind_of[i] = random() % kKinds;
+    texts[i] = kinds[kind_of[i]];
+    for (int k = 0; k < 40; ++k) texts[i][random() % kBytes] ^= 1;
+    group.push_back({&texts[i], Sha256Of(texts[i].data(), texts[i].size())});
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto bases = ChooseBases(group, store_);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(bases.ok());
+  size_t alone = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t base = (*bases)[i];
+    EXPECT_EQ(kind_of[base], kind_of[i]);
+    EXPECT_EQ((*bases)[base], base) << "a base must not be a delta";
+    alone += base == i;
+  }
+  EXPECT_LE(alone, 2 * kKinds);
+  std::printf("%zu siblings of %zu bytes: %.1f s\n", count, kBytes, took.count());
 }
 
 TEST_F(BasesTest, LeavesStrangersAlone) {
