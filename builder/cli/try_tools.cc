@@ -4,6 +4,7 @@
 
 #include "builder/compile/compile.h"
 #include "builder/provider/cuda/nvfatbin.h"
+#include "builder/provider/cuda/nvrtc.h"
 #include "builder/provider/cudnn/planner.h"
 #include "builder/provider/cudnn/profile.h"
 #include "builder/support/files.h"

@@ -131,7 +131,7 @@ std::vector<std::string> SplitTypes(std::string_view list) {
   return types;
 }
 
-std::optional<std::vector<std::string>> ParameterTypes(const std::string& symbol) {
+std::optional<std::vector<std::string>> TypesOfSymbol(const std::string& symbol) {
   if (!symbol.starts_with("_Z")) return std::nullopt;
   int failed = 0;
   const std::unique_ptr<char, decltype(&std::free)> text(

@@ -26,7 +26,7 @@ std::vector<std::string> SplitTypes(std::string_view list);
 
 // Of a mangled name ("_Z6negateIiEvPT_PKS0_": "int*", "int const*"), with template arguments filled
 // in. Nothing for a name that says no types, as of extern "C".
-std::optional<std::vector<std::string>> ParameterTypes(const std::string& symbol);
+std::optional<std::vector<std::string>> TypesOfSymbol(const std::string& symbol);
 
 // Whether memory of `tensor`s may be bound to a pointer to `element`: same type, integers of one
 // size, single bytes (any memory is bytes), or 16-bit integers (the bits of a 16-bit number).

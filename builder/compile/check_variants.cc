@@ -18,8 +18,8 @@ namespace {
 class VariantChecks {
  public:
   VariantChecks(const Work& work, const std::vector<Object>& objects,
-                const std::vector<HostTypes>& host_types)
-      : work_(work), objects_(objects), host_types_(host_types) {}
+                const std::vector<ParameterTypes>& types)
+      : work_(work), objects_(objects), types_(types) {}
 
   std::vector<Misfit> Run() {
     for (const VariantUse& use : work_.variants) Check(use);
@@ -58,9 +58,9 @@ class VariantChecks {
   }
 
   std::optional<std::vector<std::string>> TypesOf(uint32_t unit, const KernelInfo& kernel) const {
-    if (work_.units[unit].compiler != Unit::Compiler::kHost) return ParameterTypes(kernel.symbol);
-    const auto found = host_types_[unit].find(kernel.symbol);
-    if (found == host_types_[unit].end()) return std::nullopt;
+    if (types_[unit].empty()) return TypesOfSymbol(kernel.symbol);
+    const auto found = types_[unit].find(kernel.symbol);
+    if (found == types_[unit].end()) return std::nullopt;
     return found->second;
   }
 
@@ -99,7 +99,7 @@ class VariantChecks {
 
   const Work& work_;
   const std::vector<Object>& objects_;
-  const std::vector<HostTypes>& host_types_;
+  const std::vector<ParameterTypes>& types_;
   std::vector<Misfit> misfits_;
   std::map<std::tuple<std::string, int, int, std::string>, size_t> seen_;  // to misfits_
 };
@@ -107,8 +107,8 @@ class VariantChecks {
 }  // namespace
 
 std::vector<Misfit> CheckVariants(const Work& work, const std::vector<Object>& objects,
-                                  const std::vector<HostTypes>& host_types) {
-  return VariantChecks(work, objects, host_types).Run();
+                                  const std::vector<ParameterTypes>& types) {
+  return VariantChecks(work, objects, types).Run();
 }
 
 std::optional<size_t> RefusedStep(const VariantUse& use, const std::vector<Object>& objects) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "builder/compile/parameter_types.h"
 #include "builder/compile/work.h"
-#include "builder/provider/host/types.h"
 #include "builder/store/object.h"
 
 namespace kbundle::builder {
@@ -20,9 +20,9 @@ struct Misfit {
 };
 
 // Kernels present, parameters as the steps pass them (compile/check_arguments.h), no more spill
-// than the manifest allows. objects, host_types: by unit.
+// than the manifest allows. objects, types: by unit; types are empty where the symbols tell them.
 std::vector<Misfit> CheckVariants(const Work& work, const std::vector<Object>& objects,
-                                  const std::vector<HostTypes>& host_types);
+                                  const std::vector<ParameterTypes>& types);
 
 // The first step whose execution plan the library does not make; its object's log says why. Such a
 // variant is left out. objects: by unit.

@@ -92,4 +92,15 @@ Result<std::vector<Object::Read>> ReadDependencies(const std::string& depfile,
   return reads;
 }
 
+std::vector<std::string> CommandOf(const std::string& program,
+                                   const std::vector<std::string>& options, const Unit& unit,
+                                   const Toolchain& tools) {
+  std::vector<std::string> words = {program};
+  words.insert(words.end(), options.begin(), options.end());
+  for (const std::string& folder : unit.include_folders) words.push_back("-I" + folder);
+  words.insert(words.end(), {"-I" + tools.kernel_includes, "-o", "/dev/null",
+                             unit.family->directory + "/" + unit.source});
+  return words;
+}
+
 }  // namespace kbundle::builder

@@ -16,6 +16,11 @@ Status WriteTree(const SourceTree& tree, const std::string& folder);
 Result<std::string> RunCompiler(const std::vector<std::string>& arguments,
                                 const std::string& folder, const CompileContext& context);
 
+// Compiler::Command of one that takes options, -I and a source.
+std::vector<std::string> CommandOf(const std::string& program,
+                                   const std::vector<std::string>& options, const Unit& unit,
+                                   const Toolchain& tools);
+
 // The absolute paths in a -MD file, sorted, without those under `covered` folders (a toolkit whose
 // binaries' digests stand for it), each with its digest.
 Result<std::vector<Object::Read>> ReadDependencies(const std::string& depfile,

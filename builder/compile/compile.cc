@@ -1,82 +1,60 @@
 #include "builder/compile/compile.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
 #include "builder/compile/compile_errors.h"
+#include "builder/provider/provider.h"
 #include "builder/support/process.h"
-#include "kbundle/execution_plan.h"
 
 namespace kbundle::builder {
 
-namespace {
-
-Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                       const std::string& key, const CompileContext& context) {
-  switch (unit.compiler) {
-    case Unit::Compiler::kNvrtc:
-      return CompileWithNvrtc(unit, *tree, context);
-    case Unit::Compiler::kNvcc:
-      return CompileWithNvcc(unit, *tree, key, context);
-    case Unit::Compiler::kHost:
-      return CompileForHost(unit, *tree, context);
-    case Unit::Compiler::kTriton:
-      return CompileWithTriton(unit, tree, context);
-    case Unit::Compiler::kCudnn:
-      return CompileWithCudnn(unit, context);
-    case Unit::Compiler::kAlgorithm:
-      return ObjectOfAlgorithm(unit);
+Status FindCompilers(const Work& work, const std::string& python, CompileContext* context) {
+  context->tools = Toolchain::Find();
+  std::map<std::string, std::vector<const Unit*>, std::less<>> wanted;
+  for (const Unit& unit : work.units) wanted[unit.compiler].push_back(&unit);
+  std::vector<std::unique_ptr<Compiler>> all;
+  for (const Provider* provider : Providers()) provider->AddCompilers(&all);
+  for (std::unique_ptr<Compiler>& compiler : all) {
+    const auto units = wanted.find(compiler->name());
+    if (units == wanted.end()) continue;
+    KB_RETURN_IF_ERROR(compiler->Find(units->second, python, &context->tools));
+    context->compilers.push_back(std::move(compiler));
   }
-  return Internal("unknown compiler");
+  return Status();
 }
 
-}  // namespace
+const Compiler& CompileContext::CompilerOf(const Unit& unit) const {
+  const auto found = std::find_if(compilers.begin(), compilers.end(),
+                                  [&](const auto& one) { return one->name() == unit.compiler; });
+  KB_CHECK(found != compilers.end());
+  return **found;
+}
 
 Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                            const std::string& key, const CompileContext& context) {
-  Result<Object> object = Compile(unit, tree, key, context);
-  // Triton is told by its own child, in terms of the manifest.
-  if (object.ok() || unit.compiler == Unit::Compiler::kTriton) return object;
+  const Compiler& compiler = context.CompilerOf(unit);
+  Result<Object> object = compiler.Compile(unit, tree, key, context);
+  // A child in Python knows the author's files by their own names.
+  if (object.ok() || compiler.sources() == Compiler::Sources::kPython) return object;
   const Status& status = object.status();
   return Status(status.code(), InAuthorsFiles(*tree, status.message()));
 }
 
-Object ObjectOfAlgorithm(const Unit& unit) {
-  Object object;
-  object.format = ObjectFormat::kAlgorithm;
-  object.code = unit.extra_options;
-  KernelInfo info;
-  info.kernel = info.symbol = kAlgorithmKernel;
-  object.kernels.push_back(std::move(info));
-  return object;
+std::string ReproduceCommand(const Unit& unit, const CompileContext& context) {
+  // A generated header is in no folder.
+  if (!unit.family->score_header.empty()) return "";
+  const std::vector<std::string> words = context.CompilerOf(unit).Command(unit, context.tools);
+  return words.empty() ? "" : ShellCommand(words);
 }
 
-std::vector<std::string> CanonicalOptions(const Unit& unit) {
-  switch (unit.compiler) {
-    case Unit::Compiler::kNvrtc:
-      return NvrtcOptions(unit);
-    case Unit::Compiler::kNvcc:
-      return NvccOptions(unit);
-    case Unit::Compiler::kHost:
-      return HostOptions(unit);
-    case Unit::Compiler::kTriton:
-    case Unit::Compiler::kAlgorithm:
-      return {unit.extra_options};
-    case Unit::Compiler::kCudnn:
-      return {unit.extra_options, kExecutionPlanMagic};
-  }
-  return {};
-}
-
-std::string ReproduceCommand(const Unit& unit, const Toolchain& tools) {
-  const bool command =
-      unit.compiler == Unit::Compiler::kNvcc || unit.compiler == Unit::Compiler::kHost;
-  // score_mods.h is in no folder.
-  if (!command || !unit.family->score_header.empty()) return "";
-  const bool host = unit.compiler == Unit::Compiler::kHost;
-  std::vector<std::string> words = {host ? tools.host_compiler : tools.nvcc};
-  for (const std::string& option : CanonicalOptions(unit)) words.push_back(option);
-  for (const std::string& folder : unit.include_folders) words.push_back("-I" + folder);
-  words.insert(words.end(), {"-I" + tools.kernel_includes, "-o", "/dev/null",
-                             unit.family->directory + "/" + unit.source});
-  return ShellCommand(words);
+Result<std::string> VersionAndDigest(const std::string& version,
+                                     const std::vector<std::string>& files, ToolDigests* digests) {
+  constexpr size_t kShortDigest = 16;
+  KB_ASSIGN_OR_RETURN(const Sha256Digest digest, digests->Of(files));
+  return fmt::format("{} sha256:{}", version, ToHex(digest).substr(0, kShortDigest));
 }
 
 }  // namespace kbundle::builder

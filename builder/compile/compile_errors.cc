@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "builder/provider/cuda/nvrtc_name.h"
+#include "builder/compile/program_name.h"
 
 namespace kbundle::builder {
 namespace {
@@ -28,7 +28,7 @@ std::vector<Renaming> Renamings(const SourceTree& tree) {
   for (const SourceFile& file : tree.files) {
     if (!file.path.empty()) list.push_back({file.name, Shown(file.path)});
   }
-  if (!list.empty()) list.push_back({kNvrtcProgramName, list[0].to});
+  if (!list.empty()) list.push_back({kProgramName, list[0].to});
   std::stable_sort(list.begin(), list.end(), [](const Renaming& a, const Renaming& b) {
     return a.from.size() > b.from.size();
   });

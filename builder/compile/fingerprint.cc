@@ -1,30 +1,13 @@
 #include "builder/compile/fingerprint.h"
 
+#include "builder/compile/fingerprint_text.h"
+#include "builder/provider/provider.h"
 #include "kbundle/sha256.h"
 
 namespace kbundle::builder {
 namespace {
 
-class Text {
- public:
-  void Add(const std::string& part) { bytes_ += std::to_string(part.size()) + ":" + part; }
-  void Add(const std::vector<Program>& programs) {
-    for (const Program& program : programs) Add(program.text);
-    bytes_ += ';';
-  }
-  void Add(const Arg& arg) {
-    Add(std::to_string(static_cast<int>(arg.kind)) + "," + std::to_string(arg.index) + "," +
-        std::to_string(static_cast<int>(arg.ctype)) + "," + std::to_string(arg.count));
-    Add(arg.text);
-    Add(arg.program.text);
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
-
-void AddMap(const TensorMap& map, Text* text) {
+void AddMap(const TensorMap& map, FingerprintText* text) {
   for (int number : {map.tensor, map.type.param, static_cast<int>(map.type.dtype), map.swizzle,
                      map.interleave, map.l2, map.fill}) {
     text->Add(std::to_string(number));
@@ -34,15 +17,7 @@ void AddMap(const TensorMap& map, Text* text) {
   }
 }
 
-void AddProduct(const Product& product, Text* text) {
-  for (const std::optional<Arg>& tensor : product.tensors) text->Add(tensor.value_or(Arg()));
-  text->Add(product.numbers);
-  text->Add(product.conditions);
-  text->Add(product.alpha.value_or(Arg()));
-  text->Add(product.beta.value_or(Arg()));
-}
-
-void AddStep(const Step& step, Text* text) {
+void AddStep(const Step& step, const Provider& provider, FingerprintText* text) {
   text->Add(std::to_string(static_cast<int>(step.kind)) + (step.programmatic ? "p" : "") +
             std::to_string(step.value));
   text->Add(step.when ? step.when->text : "");
@@ -54,7 +29,7 @@ void AddStep(const Step& step, Text* text) {
   text->Add(step.target);
   text->Add(step.source);
   for (const TensorMap& map : step.tensor_maps) AddMap(map, text);
-  if (step.product) AddProduct(*step.product, text);
+  if (step.own) provider.AddToFingerprint(step, text);
 }
 
 }  // namespace
@@ -63,7 +38,7 @@ std::string Fingerprint(const Work& work, const VariantUse& use,
                         const std::vector<Object>& objects) {
   const Template& variant = work.ops[use.op].op->templates[use.template_index];
   const Template::Point& point = variant.points[use.point];
-  Text text;
+  FingerprintText text;
   for (const uint32_t unit : use.units) {
     if (unit == kNoUnit) continue;
     text.Add(ToHex(objects[unit].sha256));
@@ -74,7 +49,7 @@ std::string Fingerprint(const Work& work, const VariantUse& use,
   }
   for (const NamedProgram& let : variant.lets) text.Add(let.name + "=" + let.program.text);
   for (const Region& region : variant.regions) text.Add(region.name + "=" + region.text);
-  for (const Step& step : variant.steps) AddStep(step, &text);
+  for (const Step& step : variant.steps) AddStep(step, *variant.provider, &text);
   const std::string& bytes = text.bytes();
   return ToHex(Sha256Of(bytes.data(), bytes.size())).substr(0, 16);
 }

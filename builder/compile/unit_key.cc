@@ -1,20 +1,15 @@
+// What an object depends on, and what changed since it was made.
 #include "builder/compile/unit_key.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "builder/compile/compile.h"
-#include "builder/provider/cuda/assemble.h"
 #include "builder/score/header.h"
 #include "builder/support/files.h"
 #include "kbundle/key.h"
 
 namespace kbundle::builder {
 namespace {
-
-using Json = nlohmann::json;
 
 // Grows when what is stored for a key changes its meaning.
 constexpr uint32_t kObjectSchema = 1;
@@ -35,45 +30,6 @@ std::string UnitInputs::Note() const {
   return text;
 }
 
-Result<Sha256Digest> KeyMaker::Compiler(const Unit& unit) {
-  std::vector<std::string> parts;
-  switch (unit.compiler) {
-    case Unit::Compiler::kNvrtc:
-      parts = {tools_.nvrtc, tools_.nvrtc_builtins};
-      if (Assembles(unit, tools_)) parts.push_back(tools_.ptxas);
-      break;
-    case Unit::Compiler::kNvcc:
-      parts = tools_.nvcc_parts;
-      break;
-    case Unit::Compiler::kHost:
-      break;
-    case Unit::Compiler::kAlgorithm:
-      return Sha256Digest{};  // the bytes are the result
-    case Unit::Compiler::kTriton:
-      return Triton();
-    case Unit::Compiler::kCudnn:
-      return digests_.Of(cudnn_->PartsOf(Json::parse(unit.extra_options).at("cudnn")));
-  }
-  std::erase(parts, "");
-  if (unit.compiler != Unit::Compiler::kNvrtc) {
-    parts.insert(parts.end(), tools_.host_parts.begin(), tools_.host_parts.end());
-  }
-  if (unit.portable()) parts.push_back(tools_.nvfatbin);
-  return digests_.Of(parts);
-}
-
-// All that the package installed, ptxas as it is on the disk, and how kbundle calls it.
-Result<Sha256Digest> KeyMaker::Triton() {
-  KB_ASSIGN_OR_RETURN(const Sha256Digest ptxas, digests_.Of(triton_->ptxas));
-  const std::string all = KeyWriter()
-                              .Text(triton_->triton_version)
-                              .Text(triton_->digest)
-                              .Text(ToHex(ptxas))
-                              .Text(kTritonScript)
-                              .bytes();
-  return Sha256Of(all.data(), all.size());
-}
-
 const std::string& KeyMaker::FileDigest(const std::string& path) {
   const auto [found, fresh] = files_.try_emplace(path);
   if (fresh) {
@@ -88,7 +44,7 @@ std::string KeyMaker::ToolkitDigest(const std::vector<std::string>& included) {
   std::map<std::string, std::string> reached;  // path to digest
   std::vector<std::string> pending;
   const auto reach = [&](const std::string& name, const std::string& beside) {
-    std::vector<std::string> folders = tools_.cuda_includes;
+    std::vector<std::string> folders = context_.tools.cuda_includes;
     folders.insert(folders.begin(), beside);
     for (const std::string& folder : folders) {
       const std::string path = folder + "/" + name;
@@ -115,57 +71,53 @@ std::string KeyMaker::ToolkitDigest(const std::vector<std::string>& included) {
   return digests.empty() ? "" : DigestOf(digests);
 }
 
-// Every Python file of a module that is installed beside Triton; Triton has a digest of its own.
-std::string KeyMaker::ModuleDigest(const std::string& module) {
-  namespace fs = std::filesystem;
-  if (module == "triton" || triton_ == nullptr) return "";
-  const auto [known, fresh] = modules_.try_emplace(module);
+// Every file of a module that is installed beside the compiler.
+std::string KeyMaker::ModuleDigest(const Compiler& compiler, const std::string& module) {
+  const auto [known, fresh] = modules_.try_emplace({std::string(compiler.name()), module});
   if (!fresh) return known->second;
-  const std::string& version = triton_->python_version;
-  const fs::path place = fs::path(triton_->python).parent_path().parent_path() / "lib" /
-                         ("python" + version.substr(0, version.rfind('.'))) / "site-packages";
-  std::vector<std::string> files = {(place / (module + ".py")).string()};
-  std::error_code error;
-  for (fs::recursive_directory_iterator at(place / module, error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() == ".py") files.push_back(at->path().string());
-  }
-  std::sort(files.begin(), files.end());
   std::vector<std::string> digests;
-  for (const std::string& file : files) digests.push_back(FileDigest(file));
+  for (const std::string& file : compiler.ModuleFiles(module)) {
+    digests.push_back(FileDigest(file));
+  }
   std::erase(digests, "");
   return known->second = digests.empty() ? "" : DigestOf(digests);
 }
 
-Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
-  UnitInputs inputs;
+Status KeyMaker::AddSources(const Unit& unit, UnitInputs* inputs) {
+  const Compiler& compiler = context_.CompilerOf(unit);
+  const bool python = compiler.sources() == Compiler::Sources::kPython;
   std::vector<std::string> folders = unit.include_folders;
-  if (!tools_.kernel_includes.empty()) folders.push_back(tools_.kernel_includes);
-  const bool triton = unit.compiler == Unit::Compiler::kTriton;
-  const std::string& folder = unit.family->directory;
-  if (unit.source.empty()) {
-    inputs.tree = std::make_shared<const SourceTree>();
-    return Finish(unit, std::move(inputs));
-  }
+  const std::string& own = context_.tools.kernel_includes;
+  if (!own.empty()) folders.push_back(own);
   SourceReader::Generated generated;
   if (!unit.family->score_header.empty()) {
     generated[kScoreHeaderName] = unit.family->score_header;
   }
-  KB_ASSIGN_OR_RETURN(inputs.tree, triton ? reader_.ReadPython(folder, unit.source)
-                                          : reader_.Read(folder, unit.source, folders, generated));
-  for (const SourceFile& file : inputs.tree->files) {
-    inputs.named.emplace_back(file.name, ToHex(file.digest));
+  const std::string& folder = unit.family->directory;
+  KB_ASSIGN_OR_RETURN(inputs->tree, python ? reader_.ReadPython(folder, unit.source)
+                                           : reader_.Read(folder, unit.source, folders, generated));
+  for (const SourceFile& file : inputs->tree->files) {
+    inputs->named.emplace_back(file.name, ToHex(file.digest));
   }
-  if (triton) {
-    for (const std::string& name : inputs.tree->external) {
-      const std::string digest = ModuleDigest(name);
-      if (!digest.empty()) inputs.named.emplace_back("module " + name, digest);
-    }
+  if (!python) return Status();
+  for (const std::string& name : inputs->tree->external) {
+    const std::string digest = ModuleDigest(compiler, name);
+    if (!digest.empty()) inputs->named.emplace_back("module " + name, digest);
   }
+  return Status();
+}
+
+Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
+  UnitInputs inputs;
+  if (unit.source.empty()) {
+    inputs.tree = std::make_shared<const SourceTree>();
+    return Finish(unit, std::move(inputs));
+  }
+  KB_RETURN_IF_ERROR(AddSources(unit, &inputs));
   // The toolkit's own headers: those named directly, and all that these include.
-  if (unit.compiler != Unit::Compiler::kHost && !triton) {
+  if (context_.CompilerOf(unit).sources() == Compiler::Sources::kCuda) {
     for (const std::string& name : inputs.tree->external) {
-      for (const std::string& folder : tools_.cuda_includes) {
+      for (const std::string& folder : context_.tools.cuda_includes) {
         const std::string& digest = FileDigest(folder + "/" + name);
         if (!digest.empty()) inputs.named.emplace_back(name, digest);
       }
@@ -178,12 +130,14 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
 
 Result<UnitInputs> KeyMaker::Finish(const Unit& unit, UnitInputs inputs) {
   inputs.named.emplace_back("the list of kernels", DigestOf(unit.kernels));
-  inputs.named.emplace_back("flags", DigestOf(CanonicalOptions(unit)));
-  KB_ASSIGN_OR_RETURN(const Sha256Digest compiler, Compiler(unit));
-  inputs.named.emplace_back("compiler", ToHex(compiler));
+  const Compiler& compiler = context_.CompilerOf(unit);
+  inputs.named.emplace_back("flags", DigestOf(compiler.Options(unit)));
+  KB_ASSIGN_OR_RETURN(const Sha256Digest identity,
+                      compiler.Identity(unit, context_.tools, &digests_));
+  inputs.named.emplace_back("compiler", ToHex(identity));
 
   KeyWriter key;
-  key.U32(kObjectSchema).U8(static_cast<uint8_t>(unit.compiler)).Text(unit.target.ToString());
+  key.U32(kObjectSchema).U8(compiler.number()).Text(unit.target.ToString());
   for (const auto& [name, digest] : inputs.named) key.Text(name).Text(digest);
   inputs.key = DigestOf(key.bytes());
   return inputs;

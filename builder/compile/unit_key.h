@@ -9,12 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "builder/compile/work.h"
-#include "builder/provider/cudnn/libraries.h"
-#include "builder/provider/triton/python.h"
-#include "builder/source/tree.h"
-#include "builder/store/object.h"
-#include "builder/tools/toolchain.h"
+#include "builder/compile/compile.h"
 
 namespace kbundle::builder {
 
@@ -35,10 +30,9 @@ inline constexpr char kToolkitHeaders[] = "the toolkit's headers";
 // Remembers digests for one build. Not thread-safe.
 class KeyMaker {
  public:
-  // triton, cudnn: null when no unit needs it.
-  KeyMaker(const Toolchain* tools, const TritonPython* triton, const CudnnLibraries* cudnn,
-           ToolDigests* digests)
-      : tools_(*tools), triton_(triton), cudnn_(cudnn), digests_(*digests) {}
+  // Borrows both.
+  KeyMaker(const CompileContext* context, ToolDigests* digests)
+      : context_(*context), digests_(*digests) {}
 
   Result<UnitInputs> Make(const Unit& unit);
   // "" while every file outside the tree is as the object's compiler read it; else which is not.
@@ -46,18 +40,16 @@ class KeyMaker {
 
  private:
   Result<UnitInputs> Finish(const Unit& unit, UnitInputs inputs);
-  Result<Sha256Digest> Compiler(const Unit& unit);
-  Result<Sha256Digest> Triton();
+  Status AddSources(const Unit& unit, UnitInputs* inputs);
   std::string ToolkitDigest(const std::vector<std::string>& included);
-  std::string ModuleDigest(const std::string& module);
+  std::string ModuleDigest(const Compiler& compiler, const std::string& module);
   const std::string& FileDigest(const std::string& path);  // "" when it cannot be read
 
-  const Toolchain& tools_;
-  const TritonPython* triton_;
-  const CudnnLibraries* cudnn_;
+  const CompileContext& context_;
   ToolDigests& digests_;
   SourceReader reader_;
-  std::map<std::string, std::string> files_, modules_;
+  std::map<std::string, std::string> files_;
+  std::map<std::pair<std::string, std::string>, std::string> modules_;  // by compiler and name
   std::map<std::string, std::vector<std::string>> included_;  // by path of a header, what it names
 };
 

@@ -7,43 +7,19 @@
 #include <map>
 #include <set>
 
-#include "builder/manifest/manifest.h"
-#include "builder/provider/cudnn/request.h"
-#include "builder/provider/triton/request.h"
+#include "builder/provider/provider.h"
 #include "kbundle/key.h"
 
 namespace kbundle::builder {
 namespace {
-
-// Splits -I flags off; relative folders are relative to the manifest.
-void AddFlags(const Template& variant, const Family& family, Unit* unit) {
-  for (size_t i = 0; i < variant.flags.size(); ++i) {
-    std::string folder = variant.flags[i];
-    if (!folder.starts_with("-I")) {
-      unit->flags.push_back(folder);
-      continue;
-    }
-    folder = folder.substr(2);
-    if (folder.empty() && i + 1 < variant.flags.size()) folder = variant.flags[++i];
-    unit->include_folders.push_back(
-        std::filesystem::absolute(std::filesystem::path(family.directory) / folder)
-            .lexically_normal()
-            .string());
-  }
-}
 
 void AddOnce(const std::string& name, std::vector<std::string>* names) {
   if (std::find(names->begin(), names->end(), name) == names->end()) names->push_back(name);
 }
 
 bool Serves(const Template& variant, const Target& target) {
-  const bool host = target.kind == TargetKind::kHost;
-  if (host != (variant.provider == Provider::kHost)) return false;
+  if (!variant.provider->MakesCodeFor(target)) return false;
   if (target.kind == TargetKind::kCudaPortable) return variant.portable;
-  if (variant.provider == Provider::kTriton && !TritonMakes(target)) return false;
-  const bool exact =
-      variant.provider == Provider::kCudnn || variant.provider == Provider::kCublasLt;
-  if (exact && target.kind != TargetKind::kCuda) return false;
   return variant.targets.empty() || std::find(variant.targets.begin(), variant.targets.end(),
                                               target.ToString()) != variant.targets.end();
 }
@@ -61,8 +37,8 @@ Status CheckTargetNames(const Op& op, const Template& variant) {
 
 class Planner {
  public:
-  Planner(Work* work, const std::vector<Provider>& providers)
-      : work_(*work), providers_(providers) {}
+  Planner(Work* work, const std::vector<const Provider*>& providers)
+      : work_(*work), units_(work), providers_(providers) {}
 
   Status AddOp(uint32_t op_index) {
     const Op& op = *work_.ops[op_index].op;
@@ -87,15 +63,12 @@ class Planner {
            std::find(providers_.begin(), providers_.end(), variant.provider) != providers_.end();
   }
 
-  // Code for exactly sm_100a must not stand in the bundle as code for sm_100f.
   void NoteLeftOut(const Op& op, const Template& variant, const Target& target) {
-    if (variant.provider != Provider::kTriton || !variant.targets.empty()) return;
-    const std::string made = TritonWouldMake(target);
-    if (made.empty()) return;
+    if (!variant.targets.empty()) return;
+    const std::string why = variant.provider->WhyLeftOut(target);
+    if (why.empty()) return;
     work_.notes.push_back(
-        fmt::format("leave {}/{} out of {}: Triton makes {}; for that GPU add it "
-                    "to --target",
-                    op.name, variant.name, target.ToString(), made));
+        fmt::format("leave {}/{} out of {}: {}", op.name, variant.name, target.ToString(), why));
   }
 
   Status AddTemplate(uint32_t op_index, uint32_t t, uint32_t target, uint32_t first_rank) {
@@ -118,144 +91,18 @@ class Planner {
     const Op& op = *work_.ops[op_index].op;
     const Template& variant = op.templates[t];
     VariantUse use{op_index, t, p, target, rank, {}, {}};
-    std::vector<std::string> kernels;
     for (const Step& step : variant.steps) {
-      const bool plan = step.kind == StepKind::kExecutionPlan;
-      const bool product = step.kind == StepKind::kProduct;
-      use.kernels.push_back(step.kind == StepKind::kKernel
-                                ? SubstituteKernel(op, variant, variant.points[p], step.kernel)
-                                : (plan ? step.kernel : (product ? kAlgorithmKernel : "")));
-      if (step.kind == StepKind::kKernel || product) AddOnce(use.kernels.back(), &kernels);
+      const bool memory = step.kind == StepKind::kMemset || step.kind == StepKind::kCopy;
+      use.kernels.push_back(
+          memory ? "" : variant.provider->KernelName(op, variant, variant.points[p], step));
     }
-    if (variant.provider == Provider::kTriton || variant.provider == Provider::kCudnn) {
-      KB_RETURN_IF_ERROR(AddStepUnits(&use));
-    } else if (variant.provider == Provider::kCublasLt) {
-      AddProductUnits(&use);
-    } else {
-      const uint32_t unit = UnitFor(use, std::move(kernels));
-      for (const std::string& kernel : use.kernels) {
-        use.units.push_back(kernel.empty() ? kNoUnit : unit);
-      }
-    }
+    KB_RETURN_IF_ERROR(variant.provider->AddUnits(&units_, &use));
     return use;
   }
 
-  // Of providers that make one step at a time.
-  Status AddStepUnits(VariantUse* use) {
-    const Op& op = *work_.ops[use->op].op;
-    const Template& variant = op.templates[use->template_index];
-    const Template::Point& point = variant.points[use->point];
-    const std::string id = VariantLabel(op, variant, point, work_.targets[use->target]);
-    for (size_t i = 0; i < variant.steps.size(); ++i) {
-      use->units.push_back(kNoUnit);
-      const bool plan = variant.steps[i].kind == StepKind::kExecutionPlan;
-      if (variant.steps[i].kind != StepKind::kKernel && !plan) continue;
-      if (!plan && variant.provider == Provider::kCudnn) {
-        use->units[i] = KernelUnit(*use, i);
-        continue;
-      }
-      Unit unit;
-      unit.compiler = plan ? Unit::Compiler::kCudnn : Unit::Compiler::kTriton;
-      unit.target = work_.targets[use->target];
-      unit.family = work_.ops[use->op].family;
-      unit.source = plan ? "" : variant.source;
-      unit.step = &variant.steps[i];
-      unit.label = variant.steps.size() == 1 ? id : fmt::format("{} step {}", id, i + 1);
-      const auto request = plan ? GraphRequest : TritonRequest;
-      KB_ASSIGN_OR_RETURN(unit.extra_options,
-                          request(op, variant, point, variant.steps[i], unit.target));
-      use->units[i] = Intern(std::move(unit), {use->kernels[i]});
-      work_.units[use->units[i]].kernels = {use->kernels[i]};
-    }
-    return Status();
-  }
-
-  void AddProductUnits(VariantUse* use) {
-    const Template& variant = work_.ops[use->op].op->templates[use->template_index];
-    for (size_t i = 0; i < variant.steps.size(); ++i) {
-      const StepKind kind = variant.steps[i].kind;
-      use->units.push_back(kind == StepKind::kKernel    ? KernelUnit(*use, i)
-                           : kind == StepKind::kProduct ? UnitFor(*use, {kAlgorithmKernel})
-                                                        : kNoUnit);
-    }
-  }
-
-  // Of a kernel beside a library's step. All points share it.
-  uint32_t KernelUnit(const VariantUse& use, size_t step) {
-    const Op& op = *work_.ops[use.op].op;
-    const Template& variant = op.templates[use.template_index];
-    Unit unit;
-    unit.target = work_.targets[use.target];
-    unit.family = work_.ops[use.op].family;
-    unit.source = variant.source;
-    unit.label = fmt::format("{}/{} {}@{}", op.name, variant.name, use.kernels[step],
-                             unit.target.ToString());
-    const uint32_t index = Intern(std::move(unit), {use.kernels[step]});
-    work_.units[index].kernels = {use.kernels[step]};
-    return index;
-  }
-
-  uint32_t UnitFor(const VariantUse& use, std::vector<std::string> kernels) {
-    const Op& op = *work_.ops[use.op].op;
-    const Template& variant = op.templates[use.template_index];
-    const Template::Point& point = variant.points[use.point];
-    Unit unit;
-    unit.target = work_.targets[use.target];
-    unit.family = work_.ops[use.op].family;
-    unit.source = variant.source;
-    unit.label = VariantLabel(op, variant, point, unit.target);
-    AddFlags(variant, *unit.family, &unit);
-    bool collects = false;  // further variants add kernels to it
-    if (variant.provider == Provider::kHost) {
-      unit.compiler = Unit::Compiler::kHost;
-      unit.label = fmt::format("{}/{}@{}", unit.family->name, unit.source, unit.target.ToString());
-      collects = true;
-    } else if (variant.provider == Provider::kCublasLt) {
-      unit.compiler = Unit::Compiler::kAlgorithm;
-      unit.source.clear();  // that of the kernels beside it
-      unit.extra_options = point.algorithm;
-    } else if (variant.compiler == "nvcc") {
-      unit.compiler = Unit::Compiler::kNvcc;
-      AddMacros(op, variant, point, &unit);
-    } else if (unit.portable()) {
-      unit.label = fmt::format("{}/{}@portable", op.name, variant.name);
-      unit.extra_options = op.name;
-      collects = true;
-    }
-    const uint32_t index = Intern(std::move(unit), collects ? std::vector<std::string>() : kernels);
-    for (const std::string& kernel : kernels) AddOnce(kernel, &work_.units[index].kernels);
-    return index;
-  }
-
-  static void AddMacros(const Op& op, const Template& variant, const Template::Point& point,
-                        Unit* unit) {
-    for (size_t i = 0; i < op.types.size(); ++i) {
-      unit->macros.emplace_back("KB_" + op.types[i].name, CudaTypeName(point.types[i]));
-    }
-    for (size_t i = 0; i < variant.tunables.size(); ++i) {
-      unit->macros.emplace_back("KB_" + variant.tunables[i], std::to_string(point.tunables[i]));
-    }
-  }
-
-  uint32_t Intern(Unit unit, const std::vector<std::string>& kernels) {
-    KeyWriter key;
-    key.Text(unit.family->directory).Text(unit.source).Text(unit.target.ToString());
-    key.U8(static_cast<uint8_t>(unit.compiler)).Text(unit.extra_options);
-    const std::vector<std::string>* const lists[] = {&unit.flags, &unit.include_folders, &kernels};
-    for (const std::vector<std::string>* list : lists) {
-      key.U64(list->size());
-      for (const std::string& text : *list) key.Text(text);
-    }
-    for (const auto& [name, value] : unit.macros) key.Text(name).Text(value);
-    const auto [found, fresh] =
-        interned_.try_emplace(key.bytes(), static_cast<uint32_t>(work_.units.size()));
-    if (fresh) work_.units.push_back(std::move(unit));
-    return found->second;
-  }
-
   Work& work_;
-  const std::vector<Provider>& providers_;
-  std::map<std::string, uint32_t> interned_;
+  UnitSet units_;
+  const std::vector<const Provider*>& providers_;
 };
 
 // A target without variants is not in the bundle: `verify` then says that nothing is there for it.
@@ -274,6 +121,60 @@ void DropUnusedTargets(Work* work) {
 
 }  // namespace
 
+void AddSourceAndFlags(const Template& variant, const Family& family, Unit* unit) {
+  unit->source = variant.source;
+  for (size_t i = 0; i < variant.flags.size(); ++i) {
+    std::string folder = variant.flags[i];
+    if (!folder.starts_with("-I")) {
+      unit->flags.push_back(folder);
+      continue;
+    }
+    folder = folder.substr(2);
+    if (folder.empty() && i + 1 < variant.flags.size()) folder = variant.flags[++i];
+    unit->include_folders.push_back(
+        std::filesystem::absolute(std::filesystem::path(family.directory) / folder)
+            .lexically_normal()
+            .string());
+  }
+}
+
+Unit UnitSet::New(const VariantUse& use) const {
+  Unit unit;
+  unit.target = work_.targets[use.target];
+  unit.family = &family(use);
+  unit.label = VariantLabel(op(use), variant(use), point(use), unit.target);
+  return unit;
+}
+
+uint32_t UnitSet::Add(Unit unit, const std::vector<std::string>& kernels, bool collects) {
+  KeyWriter key;
+  key.Text(unit.family->directory).Text(unit.source).Text(unit.target.ToString());
+  key.Text(unit.compiler).Text(unit.extra_options);
+  const std::vector<std::string> own = collects ? std::vector<std::string>() : kernels;
+  for (const auto* list :
+       {&std::as_const(unit).flags, &std::as_const(unit).include_folders, &own}) {
+    key.U64(list->size());
+    for (const std::string& text : *list) key.Text(text);
+  }
+  for (const auto& [name, value] : unit.macros) key.Text(name).Text(value);
+  const auto [found, fresh] =
+      interned_.try_emplace(key.bytes(), static_cast<uint32_t>(work_.units.size()));
+  if (fresh) work_.units.push_back(std::move(unit));
+  for (const std::string& kernel : kernels) AddOnce(kernel, &work_.units[found->second].kernels);
+  return found->second;
+}
+
+void UnitSet::AddForAllSteps(Unit unit, bool collects, VariantUse* use) {
+  std::vector<std::string> kernels;
+  for (const std::string& kernel : use->kernels) {
+    if (!kernel.empty()) AddOnce(kernel, &kernels);
+  }
+  const uint32_t number = Add(std::move(unit), kernels, collects);
+  for (const std::string& kernel : use->kernels) {
+    use->units.push_back(kernel.empty() ? kNoUnit : number);
+  }
+}
+
 std::string VariantLabel(const Op& op, const Template& variant, const Template::Point& point,
                          const Target& target) {
   std::string inside;
@@ -290,7 +191,7 @@ std::string VariantLabel(const Op& op, const Template& variant, const Template::
 }
 
 Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Target>& targets,
-                      const std::vector<Provider>& providers) {
+                      const std::vector<const Provider*>& providers) {
   Work work;
   work.targets = targets;
   const auto by_name = [](const Target& a, const Target& b) { return a.ToString() < b.ToString(); };

@@ -2,29 +2,25 @@
 // ("units") that give them code. Several variants may share a unit; a unit may hold several
 // kernels.
 //
-//   cuda, nvrtc     a unit per set of kernels that a variant's steps launch
-//   cuda, nvcc      a unit per grid point, since macros carry types and tunables
-//   host            a unit per source, with all its kernels
-//   cublaslt        a unit per algorithm, which is decoded, not compiled
-//   triton          a unit per kernel: Triton compiles one at a time
-//   cudnn           a unit per execution plan, and (nvrtc) per kernel beside one
-//   portable        a unit per op (nvrtc) with all its kernels as PTX
+// Which units a variant needs is its provider's business: one for all its kernels (cuda, host), one
+// for each step (triton, a library's plans), or one for a whole op (portable code).
 #ifndef KBUNDLE_BUILDER_COMPILE_WORK_H_
 #define KBUNDLE_BUILDER_COMPILE_WORK_H_
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "builder/model/family.h"
+#include "builder/store/object.h"
 #include "kbundle/target.h"
 
 namespace kbundle::builder {
 
 struct Unit {
-  enum class Compiler { kNvrtc, kNvcc, kHost, kTriton, kCudnn, kAlgorithm };
-
-  Compiler compiler = Compiler::kNvrtc;
+  std::string compiler;                        // Compiler::name
+  ObjectFormat format = ObjectFormat::kCubin;  // of what it makes
   Target target;
   std::string
       label;  // a variant's id, or "softmax/softmax_host.cc@x86-64-v3"; stable over rebuilds
@@ -32,18 +28,16 @@ struct Unit {
   std::string source;
   std::vector<std::string> flags;            // without include folders
   std::vector<std::string> include_folders;  // of -I flags, absolute
-  std::vector<std::string> kernels;          // name expressions, or symbols (nvcc, host)
-  std::vector<std::pair<std::string, std::string>> macros;  // nvcc
-  // A unit differs from others that agree in everything above. Triton, cuDNN: the whole request;
-  // cuBLASLt: its algorithm.
+  std::vector<std::string> kernels;          // name expressions, or symbols
+  std::vector<std::pair<std::string, std::string>> macros;
+  // What else the compiler is told, such as a whole request: units differ by it that agree in
+  // everything above.
   std::string extra_options;
-  const Step* step = nullptr;  // triton: the first that wants it, to point at in messages
+  bool block_by_compiler = false;  // its kernels' threads are the compiler's choice, not a step's
+  const Step* step = nullptr;      // of units for one: the first that wants it, for messages
 
   bool portable() const { return target.kind == TargetKind::kCudaPortable; }
 };
-
-// What a product step calls its code.
-inline constexpr char kAlgorithmKernel[] = "algorithm";
 
 inline constexpr uint32_t kNoUnit = 0xffffffff;
 
@@ -67,11 +61,40 @@ struct Work {
   std::vector<std::string> notes;  // what was asked for and is left out, and why
 };
 
+// The units of a Work while it is planned: equal ones are one. Borrows the Work.
+class UnitSet {
+ public:
+  explicit UnitSet(Work* work) : work_(*work) {}
+
+  const Family& family(const VariantUse& use) const { return *work_.ops[use.op].family; }
+  const Op& op(const VariantUse& use) const { return *work_.ops[use.op].op; }
+  const Template& variant(const VariantUse& use) const {
+    return op(use).templates[use.template_index];
+  }
+  const Template::Point& point(const VariantUse& use) const {
+    return variant(use).points[use.point];
+  }
+  // Of this variant, on its target, under its label; without sources, flags and kernels.
+  Unit New(const VariantUse& use) const;
+
+  // The number of the unit with these kernels. collects: further variants add kernels to it.
+  uint32_t Add(Unit unit, const std::vector<std::string>& kernels, bool collects = false);
+  // One unit with all kernels of the variant, for every step that has one.
+  void AddForAllSteps(Unit unit, bool collects, VariantUse* use);
+
+ private:
+  Work& work_;
+  std::map<std::string, uint32_t> interned_;
+};
+
+// The variant's source and flags; -I folders, relative to the manifest, apart.
+void AddSourceAndFlags(const Template& variant, const Family& family, Unit* unit);
+
 // Points into `families`, which must outlive it. kInvalidArgument: two families define one op, or a
 // template names a target that cannot be.
 // providers: only their variants; empty: all.
 Result<Work> PlanWork(const std::vector<Family>& families, const std::vector<Target>& targets,
-                      const std::vector<Provider>& providers = {});
+                      const std::vector<const Provider*>& providers = {});
 
 // "softmax.scaled_forward/warp_row[T=bf16,VEC=8]@sm_90a", as Bundle::VariantId has it.
 std::string VariantLabel(const Op& op, const Template& variant, const Template::Point& point,

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "builder/manifest/reader.h"
+#include "builder/provider/provider.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "kbundle/nearest.h"
@@ -167,7 +168,7 @@ void WantCount(const Context& context, const Node& node, const char* key, size_t
 }
 
 std::optional<Arg> TensorMapArgument(const Context& context, const Node& node, Step& step) {
-  if (context.variant->provider != Provider::kCuda) {
+  if (!context.variant->provider->TakesTensorMaps()) {
     return FailAt(context, node.where, "only cuda kernels take tensor maps", "");
   }
   Fields fields(node, "a tensor map", context.diagnostics);

@@ -96,30 +96,4 @@ Result<FoundManifests> SearchManifests(const std::vector<std::string>& paths) {
   return FoundManifests{Distinct(found), std::move(foreign)};
 }
 
-std::string SubstituteKernel(const Op& op, const Template& variant, const Template::Point& point,
-                             const std::string& kernel) {
-  // nvcc kernels are extern "C": a C++ type cannot be a part of their names.
-  const bool nvrtc = variant.provider == Provider::kCuda || variant.provider == Provider::kCudnn ||
-                     variant.provider == Provider::kCublasLt;
-  bool cpp_names = nvrtc && variant.compiler != "nvcc";
-  std::string out;
-  for (size_t i = 0; i < kernel.size();) {
-    size_t close = kernel[i] == '{' ? kernel.find('}', i) : std::string::npos;
-    if (close == std::string::npos) {
-      out += kernel[i++];
-      continue;
-    }
-    std::string_view name(kernel.data() + i + 1, close - i - 1);
-    for (size_t t = 0; t < op.types.size(); ++t) {
-      if (op.types[t].name == name)
-        out += cpp_names ? CudaTypeName(point.types[t]) : Name(point.types[t]);
-    }
-    for (size_t t = 0; t < variant.tunables.size(); ++t) {
-      if (variant.tunables[t] == name) out += std::to_string(point.tunables[t]);
-    }
-    i = close + 1;
-  }
-  return out;
-}
-
 }  // namespace kbundle::builder

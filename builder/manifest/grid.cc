@@ -4,8 +4,7 @@
 #include <set>
 
 #include "builder/expression/evaluate.h"
-#include "builder/manifest/reader.h"
-#include "builder/provider/cublaslt/points.h"
+#include "builder/manifest/tables.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "kbundle/nearest.h"
@@ -175,8 +174,12 @@ bool Keeps(std::vector<Program>& keep, const Template::Point& point, Diagnostics
 
 }  // namespace
 
-void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
-              Diagnostics& diagnostics) {
+void ReadGrid(VariantTable& whole) {
+  Fields& fields = whole.fields;
+  const Op& op = whole.op;
+  Names& names = whole.names;
+  Template& variant = whole.variant;
+  Diagnostics& diagnostics = whole.diagnostics;
   int before = diagnostics.count();
   std::vector<Axis> types = TypeAxes(fields, op, diagnostics);
   const Node* table = fields.Take("tunables", Kind::kTable);
@@ -217,18 +220,22 @@ void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
   }
 }
 
-void ReadAlgorithmGrid(Fields& fields, const Op& op, Names& names, Template& variant,
-                       Diagnostics& diagnostics) {
-  for (const std::string& name : AlgorithmTunables()) {
-    Entity entity{Entity::Kind::kTunable, static_cast<int>(variant.tunables.size()), {}, {}};
-    const std::string clash = names.Declare(name, entity);
-    if (!clash.empty()) diagnostics.Error(variant.where, clash, "algorithms have this tunable");
-    variant.tunables.push_back(name);
+void ReadTypePoints(VariantTable& table) {
+  Enumerate(TypeAxes(table.fields, table.op, table.diagnostics),
+            [&](const std::vector<int64_t>& dtypes) {
+              Template::Point& point = table.variant.points.emplace_back();
+              for (int64_t dtype : dtypes) point.types.push_back(static_cast<DType>(dtype));
+            });
+}
+
+void DeclareTunable(VariantTable& table, const std::string& name, const std::string& whose) {
+  std::vector<std::string>& tunables = table.variant.tunables;
+  const Entity entity{Entity::Kind::kTunable, static_cast<int>(tunables.size()), {}, {}};
+  const std::string clash = table.names.Declare(name, entity);
+  if (!clash.empty()) {
+    table.diagnostics.Error(table.variant.where, clash, whose + " have this tunable");
   }
-  Enumerate(TypeAxes(fields, op, diagnostics), [&](const std::vector<int64_t>& dtypes) {
-    Template::Point& point = variant.points.emplace_back();
-    for (int64_t dtype : dtypes) point.types.push_back(static_cast<DType>(dtype));
-  });
+  tunables.push_back(name);
 }
 
 }  // namespace kbundle::builder

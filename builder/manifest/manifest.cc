@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "builder/manifest/reader.h"
-#include "builder/provider/cudnn/points.h"
+#include "builder/provider/provider.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "kbundle/nearest.h"

@@ -20,10 +20,6 @@ Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace = 0
 // kNotFound when there is none.
 Result<std::vector<std::string>> FindManifests(const std::vector<std::string>& paths);
 
-// "softmax_rows<{T}, {VEC}>" for one point: C++ type names for cuda, dtype names for host.
-std::string SubstituteKernel(const Op& op, const Template& variant, const Template::Point& point,
-                             const std::string& kernel);
-
 }  // namespace kbundle::builder
 
 #endif  // KBUNDLE_BUILDER_MANIFEST_MANIFEST_H_

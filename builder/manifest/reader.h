@@ -58,14 +58,6 @@ std::optional<Template> ReadVariant(const Node& node, const Op& op, const Names&
                                     const std::string& directory, int64_t probe_workspace,
                                     Diagnostics& diagnostics);
 
-// manifest/grid.cc: `types`, `tunables`, `keep`; fills variant.tunables and variant.points.
-void ReadGrid(Fields& fields, const Op& op, Names& names, Template& variant,
-              Diagnostics& diagnostics);
-
-// Without `tunables`: those of algorithms are declared, and a point is left for each type.
-void ReadAlgorithmGrid(Fields& fields, const Op& op, Names& names, Template& variant,
-                       Diagnostics& diagnostics);
-
 // manifest/lets.cc: in an order where each uses only earlier ones.
 void ReadLets(const Node& lets, const Op& op, Names& names, Template& variant,
               Diagnostics& diagnostics);
@@ -78,20 +70,6 @@ std::optional<Arg> ReadPointer(const Context& context, const Node& node);
 // `tensor` of a table, a pointer, with `at`, its offset in elements, where the table has one.
 std::optional<Arg> ReadPlace(const Context& context, Fields& fields);
 int64_t ArgumentBytes(const Arg& arg);
-
-// provider/triton/manifest.cc: what a Triton step has in place of block and shared; then, when its
-// arguments are read, the hints, which become conditions of the variant. step_when: the step's
-// own, or null.
-void ReadTritonOptions(Fields& fields, const Context& context, Step& step);
-void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
-                     const Node* step_when, Step& step, Template& variant);
-
-// provider/cudnn/manifest.cc: a step that cuDNN plans; then, when all steps are read, the tunables
-// and conditions that tie a point to one problem.
-void ReadGraph(Fields& fields, const Context& context, Step& step);
-void TieToProblems(const Op& op, Template& variant);
-// provider/cublaslt/manifest.cc: all of a product step but its `when`.
-void ReadProduct(Fields& fields, const Context& context, Step& step);
 
 // manifest/score.cc: `score_mods` of [family]; then, of an op's table that has the key, what it
 // stands for. False when the op has none.

@@ -1,9 +1,10 @@
+// The steps of a variant, in the order in which they are enqueued.
 #include <algorithm>
 
-#include "builder/manifest/reader.h"
+#include "builder/manifest/tables.h"
+#include "builder/provider/provider.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "kbundle/nearest.h"
 
 namespace kbundle::builder {
 namespace {
@@ -26,66 +27,77 @@ class StepReader {
     Step step;
     step.where = node.where;
     Fields fields(node, "a step", context_.diagnostics);
-    int kinds = fields.Has("kernel") + fields.Has("graph") + fields.Has("product") +
-                fields.Has("memset") + fields.Has("copy");
-    if (kinds != 1) {
-      context_.diagnostics.Error(
-          node.where, "a step has exactly one of the keys kernel, graph, product, memset, copy",
-          "make one step of each");
-      return;
-    }
+    if (!HasOneKind(node, fields)) return;
     if (const Node* when = fields.Take("when")) {
       step.when = ReadCondition(context_, *when, StepPlace("`when` of a step"));
     }
-    const bool plans = variant_.provider == Provider::kCudnn;
-    if (!plans && fields.Has("graph")) {
-      context_.diagnostics.Error(node.where, "only cudnn plans graphs", "give the step a kernel");
-      return;
-    }
-    const bool library = plans || variant_.provider == Provider::kCublasLt;
-    if (library && fields.Has("kernel") && variant_.source.empty()) {
-      context_.diagnostics.Error(
-          node.where,
-          fmt::format("this variant of {} has no kernels", plans ? "cudnn" : "cublaslt"),
-          "its `source` would hold them");
-      return;
-    }
-    if (fields.Has("graph")) {
-      ReadGraph(fields, context_, step);
-    } else if (fields.Has("kernel")) {
-      ReadKernel(fields, step);
-      if (step.triton) ReadHints(fields, step);
-    } else if (fields.Has("product")) {
-      ReadProduct(fields, context_, step);
+    StepTable table{fields, context_, variant_, step};
+    const std::string own(variant_.provider->OwnStepKey());
+    if (fields.Has("kernel")) {
+      // Only beside a library's steps is a source no duty.
+      if (!own.empty() && variant_.source.empty()) {
+        return context_.diagnostics.Error(
+            node.where, fmt::format("this variant of {} has no kernels", variant_.provider->name()),
+            "its `source` would hold them");
+      }
+      ReadKernel(table);
     } else if (fields.Has("memset")) {
       ReadMemset(fields, step);
-    } else {
+    } else if (fields.Has("copy")) {
       ReadCopy(fields, step);
+    } else if (!own.empty() && fields.Has(own)) {
+      variant_.provider->ReadOwnStep(table);
+    } else {
+      return RefuseOwnStep(node, fields);
     }
     fields.Finish();
     variant_.steps.push_back(std::move(step));
   }
 
  private:
-  void ReadKernel(Fields& fields, Step& step) {
-    step.kind = StepKind::kKernel;
-    if (const Node* kernel = fields.Take("kernel", Kind::kString)) {
-      step.kernel = kernel->text;
-      variant_.provider == Provider::kTriton ? CheckFunction(*kernel) : CheckPlaceholders(*kernel);
+  // What a step can be: a kernel, a call of some provider's library, or an operation of memory.
+  static std::vector<std::string> KindKeys() {
+    std::vector<std::string> keys = {"kernel"};
+    for (const Provider* provider : Providers()) {
+      if (!provider->OwnStepKey().empty()) keys.emplace_back(provider->OwnStepKey());
     }
-    switch (variant_.provider) {
-      case Provider::kCuda:
-      case Provider::kCudnn:
-      case Provider::kCublasLt:
-        ReadCudaLaunch(fields, step);
-        break;
-      case Provider::kHost:
-        ReadHostRange(fields, step);
-        break;
-      case Provider::kTriton:
-        ReadTritonLaunch(fields, step);
-        break;
+    keys.insert(keys.end(), {"memset", "copy"});
+    return keys;
+  }
+
+  bool HasOneKind(const Node& node, const Fields& fields) {
+    const std::vector<std::string> keys = KindKeys();
+    const auto kinds = std::count_if(keys.begin(), keys.end(),
+                                     [&](const std::string& key) { return fields.Has(key); });
+    if (kinds == 1) return true;
+    context_.diagnostics.Error(
+        node.where, fmt::format("a step has exactly one of the keys {}", fmt::join(keys, ", ")),
+        "make one step of each");
+    return false;
+  }
+
+  void RefuseOwnStep(const Node& node, const Fields& fields) {
+    for (const Provider* provider : Providers()) {
+      const std::string key(provider->OwnStepKey());
+      if (key.empty() || !fields.Has(key)) continue;
+      context_.diagnostics.Error(
+          node.where,
+          fmt::format("only a variant of provider {} has a step `{}`", provider->name(), key),
+          "give the step a kernel");
     }
+  }
+
+  void ReadKernel(StepTable& table) {
+    table.step.kind = StepKind::kKernel;
+    if (const Node* kernel = table.fields.Take("kernel", Kind::kString)) {
+      table.step.kernel = kernel->text;
+    }
+    variant_.provider->ReadKernelStep(table);
+    ReadArguments(table.fields, table.step);
+    variant_.provider->FinishKernelStep(table);
+  }
+
+  void ReadArguments(Fields& fields, Step& step) {
     const Node* args = fields.Require("args", Kind::kArray);
     if (args == nullptr) return;
     if (args->items.size() > kMaxArgs) {
@@ -108,117 +120,6 @@ class StepReader {
       context_.diagnostics.Error(
           args->where,
           fmt::format("the arguments take {} bytes, allowed are {}", bytes, kMaxArgBytes));
-    }
-  }
-
-  void ReadCudaLaunch(Fields& fields, Step& step) {
-    fields.Require("grid", Kind::kArray);
-    fields.Require("block", Kind::kArray);
-    step.grid = ReadDims(fields, "grid", GridPlace());
-    step.block = ReadDims(fields, "block", StepPlace("`block`"));
-    step.cluster = ReadDims(fields, "cluster", StepPlace("`cluster`"));
-    if (const Node* shared = fields.Take("shared")) {
-      if (auto program = ReadInteger(context_, *shared, StepPlace("`shared`")))
-        step.shared = *program;
-    }
-    step.programmatic = fields.TakeBool("programmatic");
-    for (const char* key : {"range", "grain"}) {
-      fields.Refuse(key, fmt::format("only host kernels have `{}`", key),
-                    "a cuda kernel has grid and block");
-    }
-  }
-
-  void ReadTritonLaunch(Fields& fields, Step& step) {
-    fields.Require("grid", Kind::kArray);
-    step.grid = ReadDims(fields, "grid", GridPlace());
-    step.programmatic = fields.TakeBool("programmatic");
-    for (const char* key : {"block", "shared"}) {
-      fields.Refuse(key, fmt::format("a Triton kernel has no `{}`", key),
-                    "its threads follow num_warps, its shared memory Triton's own result");
-    }
-    fields.Refuse("cluster", "kbundle launches Triton kernels without clusters");
-    for (const char* key : {"range", "grain"}) {
-      fields.Refuse(key, fmt::format("only host kernels have `{}`", key),
-                    "a Triton kernel has a grid");
-    }
-    ReadTritonOptions(fields, context_, step);
-  }
-
-  void ReadHints(Fields& fields, Step& step) {
-    if (const Node* args = fields.Take("args", Kind::kArray)) {
-      ReadTritonHints(fields, context_, *args, step.when ? fields.Take("when") : nullptr, step,
-                      variant_);
-    }
-  }
-
-  // A Triton kernel is a function of a Python file; types and tunables reach it as constexprs.
-  void CheckFunction(const Node& kernel) {
-    if (IsIdentifier(kernel.text)) return;
-    context_.diagnostics.Error(
-        kernel.At(0, static_cast<int>(kernel.text.size())),
-        fmt::format("'{}' is no name of a Python function", kernel.text),
-        "name the @triton.jit function; types and tunables go into `constexprs`");
-  }
-
-  std::vector<Program> ReadDims(Fields& fields, const std::string& key, const Place& place) {
-    std::vector<Program> out;
-    const Node* node = fields.Take(key, Kind::kArray);
-    if (node == nullptr) return out;
-    if (node->items.empty() || node->items.size() > 3) {
-      context_.diagnostics.Error(node->where, fmt::format("`{}` has {} dims, allowed are 1 to 3",
-                                                          key, node->items.size()));
-    }
-    for (const Node& item : node->items) {
-      if (auto program = ReadInteger(context_, item, place)) out.push_back(std::move(*program));
-    }
-    return out;
-  }
-
-  void ReadHostRange(Fields& fields, Step& step) {
-    if (const Node* range = fields.Take("range")) {
-      if (auto program = ReadInteger(context_, *range, StepPlace("`range`"))) step.range = *program;
-    } else {
-      context_.diagnostics.Error(step.where, "a host kernel needs the key 'range'",
-                                 "the number of independent items, as in range = \"rows\"");
-    }
-    step.grain.text = "1";
-    step.grain.code = ConstantCode(1);
-    if (const Node* grain = fields.Take("grain")) {
-      if (auto program = ReadInteger(context_, *grain, StepPlace("`grain`"))) step.grain = *program;
-    }
-    for (const char* key : {"grid", "block", "cluster", "shared", "programmatic"}) {
-      fields.Refuse(key, fmt::format("only cuda kernels have `{}`", key),
-                    "a host kernel has range and grain");
-    }
-  }
-
-  // Every {NAME} of a kernel must be a type parameter or a tunable.
-  void CheckPlaceholders(const Node& kernel) {
-    const std::string& text = kernel.text;
-    for (size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open + 1)) {
-      size_t close = text.find('}', open);
-      if (close == std::string::npos) {
-        return context_.diagnostics.Error(kernel.At(static_cast<int>(open), 1),
-                                          "this '{' is never closed");
-      }
-      std::string name = text.substr(open + 1, close - open - 1);
-      const Entity* entity = context_.names.Find(name);
-      bool fits = entity != nullptr && (entity->kind == Entity::Kind::kTypeParam ||
-                                        entity->kind == Entity::Kind::kTunable);
-      if (fits || (entity == nullptr && context_.names.incomplete)) continue;
-      std::vector<std::string> known =
-          context_.names.OfKinds({Entity::Kind::kTypeParam, Entity::Kind::kTunable});
-      std::string nearest = entity ? "" : NearestName(name, known);
-      std::string note = nearest.empty() ? "" : fmt::format("did you mean '{{{}}}'? ", nearest);
-      note += known.empty() ? "there is neither a type parameter nor a tunable"
-                            : fmt::format("known here: {}", fmt::join(known, ", "));
-      if (entity != nullptr) note.insert(0, "attributes, symbols and lets are arguments; ");
-      context_.diagnostics.Error(
-          kernel.At(static_cast<int>(open), static_cast<int>(close - open + 1)),
-          entity ? fmt::format("'{}' is {}; a kernel's name takes type parameters and tunables",
-                               name, Describe(entity->kind))
-                 : fmt::format("unknown placeholder '{{{}}}'", name),
-          note);
     }
   }
 

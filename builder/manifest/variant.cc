@@ -1,19 +1,14 @@
-#include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <set>
+// A variant: its identity and keys, tunables, lets, workspace, steps, in the order in which names
+// come into being.
+#include <string>
+#include <vector>
 
-#include "builder/manifest/flags.h"
-#include "builder/manifest/reader.h"
+#include "builder/manifest/tables.h"
 #include "builder/manifest/unused.h"
-#include "builder/provider/cublaslt/points.h"
-#include "builder/provider/cudnn/profile.h"
-#include "builder/provider/triton/request.h"
+#include "builder/provider/provider.h"
 #include "builder/support/files.h"
 #include "fmt/format.h"
-#include "fmt/ranges.h"
 #include "kbundle/nearest.h"
-#include "kbundle/target.h"
 
 namespace kbundle::builder {
 namespace {
@@ -27,11 +22,11 @@ class VariantReader {
       : op_(op),
         names_(names),
         directory_(directory),
-        probe_workspace_(probe_workspace),
         diagnostics_(diagnostics),
         node_(node),
         fields_(node, "a variant", diagnostics),
-        context_{diagnostics, op, names_, &variant_} {
+        context_{diagnostics, op, names_, &variant_},
+        table_{fields_, op, names_, directory, probe_workspace, variant_, diagnostics} {
     variant_.where = node.where;
   }
 
@@ -40,11 +35,7 @@ class VariantReader {
     // What a misspelled key would have named is not unknown as well.
     for (const Field& field : node_.fields) names_.incomplete |= IsMisspelled(field.key);
     ReadIdentity();
-    if (variant_.provider == Provider::kCublasLt) {
-      ReadAlgorithmGrid(fields_, op_, names_, variant_, diagnostics_);
-    } else if (variant_.provider != Provider::kCudnn) {
-      ReadGrid(fields_, op_, names_, variant_, diagnostics_);
-    }
+    variant_.provider->ReadPoints(table_);
     if (const Node* lets = fields_.Take("let", Kind::kTable)) {
       ReadLets(*lets, op_, names_, variant_, diagnostics_);
     }
@@ -57,9 +48,8 @@ class VariantReader {
     if (const Node* steps = fields_.Require("steps", Kind::kArray)) {
       ReadSteps(*steps, context_, variant_);
     }
-    if (variant_.provider == Provider::kCudnn) TieToProblems(op_, variant_);
+    variant_.provider->FinishVariant(table_);
     fields_.Finish();
-    if (variant_.provider == Provider::kCublasLt) AddPoints();
     const bool macros = variant_.compiler == "nvcc";
     const Result<std::string> source =
         macros ? ReadFile(directory_ + "/" + variant_.source) : Result<std::string>(std::string());
@@ -85,177 +75,10 @@ class VariantReader {
       }
     }
     fields_.Require("provider", Kind::kString);
-    constexpr Provider kProviders[] = {Provider::kCuda, Provider::kHost, Provider::kTriton,
-                                       Provider::kCudnn, Provider::kCublasLt};
-    const size_t provider =
-        fields_.TakeWord("provider", {"cuda", "host", "triton", "cudnn", "cublaslt"});
-    variant_.provider = kProviders[provider];
-    if (variant_.provider == Provider::kCudnn) return ReadCudnn();
-    if (variant_.provider == Provider::kCublasLt) return ReadAlgorithmsKey();
-    if (const Node* source = fields_.Require("source", Kind::kString)) CheckSource(*source);
-    if (variant_.provider == Provider::kTriton) {
-      variant_.compiler = "triton";
-      fields_.Refuse("compiler", "only cuda variants choose a compiler", "this one has Triton");
-      fields_.Refuse("portable", "only a cuda variant can be portable",
-                     "Triton makes code for one exact GPU");
-      fields_.Refuse("flags", "a Triton variant has no compiler flags",
-                     "what Triton can be told is in the steps: num_warps, num_stages, maxnreg");
-      variant_.max_spill = fields_.TakeInteger("max_spill", 0, 0, 1 << 20);
-    } else if (variant_.provider == Provider::kHost) {
-      variant_.compiler = "c++";
-      fields_.Refuse("compiler", "only cuda variants choose a compiler",
-                     "a host variant is compiled by the system's C++ compiler");
-      fields_.Refuse("portable", "only a cuda variant can be portable");
-      fields_.Refuse("max_spill", "only cuda kernels spill registers");
-    } else {
-      variant_.compiler = fields_.TakeWord("compiler", {"nvrtc", "nvcc"}) == 1 ? "nvcc" : "nvrtc";
-      variant_.portable = fields_.TakeBool("portable");
-      variant_.max_spill = fields_.TakeInteger("max_spill", 0, 0, 1 << 20);
-    }
-    for (const Node* flag : fields_.TakeTexts("flags")) {
-      CheckFlag(*flag, variant_.flags.empty() ? "" : variant_.flags.back(), variant_.compiler,
-                diagnostics_);
-      variant_.flags.push_back(flag->text);
-    }
-    for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
-  }
-
-  // A source holds kernels that run beside the products; else there is nothing to compile.
-  void ReadAlgorithmsKey() {
-    if (const Node* source = fields_.Take("source", Kind::kString)) CheckSource(*source);
-    for (const char* key : {"compiler", "flags", "portable", "max_spill"}) {
-      fields_.Refuse(key, fmt::format("a variant of provider cublaslt has no `{}`", key),
-                     "its code is cuBLASLt's own");
-    }
-    for (const char* key : {"tunables", "keep"}) {
-      fields_.Refuse(key, fmt::format("a variant of provider cublaslt has no `{}`", key),
-                     "its points are the algorithms listed in its folder");
-    }
-    if (const Node* folder = fields_.Require("algorithms", Kind::kString)) {
-      variant_.algorithms = folder->text;
-      if (std::filesystem::path(folder->text).is_absolute()) {
-        diagnostics_.Error(folder->where, "the folder is named relative to its manifest");
-      }
-    }
-    for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
-  }
-
-  void AddPoints() {
-    if (probe_workspace_ > 0) return AddProbePoints(probe_workspace_, &variant_);
-    const auto folder = std::filesystem::path(directory_) / variant_.algorithms;
-    const auto listed = ReadAlgorithms(folder.lexically_normal().string());
-    Status status = listed.ok() ? AddAlgorithmPoints(op_, *listed, &variant_) : listed.status();
-    if (!status.ok()) diagnostics_.Error(variant_.where, status.message());
-  }
-
-  // The graph is in the steps; what it is planned with and for stands here. A source holds kernels
-  // that run beside it.
-  void ReadCudnn() {
-    variant_.compiler = "cudnn";
-    if (const Node* source = fields_.Take("source", Kind::kString)) CheckSource(*source);
-    for (const char* key : {"compiler", "portable", "flags", "max_spill"}) {
-      fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
-                     "cuDNN makes the code; its graph is in the steps");
-    }
-    for (const char* key : {"tunables", "keep"}) {
-      fields_.Refuse(key, fmt::format("a variant of cudnn has no `{}`", key),
-                     "it has a point for each listed problem");
-    }
-    fields_.Require("targets", Kind::kArray);
-    for (const Node* target : fields_.TakeTexts("targets")) ReadTarget(*target);
-    if (const Node* profile = fields_.Require("profile", Kind::kString)) {
-      Result<std::string> text = DeviceProfile(profile->text, directory_);
-      if (text.ok()) {
-        variant_.profile = std::move(text).value();
-        CheckProfile(*profile);
-      } else {
-        diagnostics_.Error(profile->where, text.status().message());
-      }
-    }
-    variant_.plans = fields_.TakeInteger("plans", 1, 1, kMaxPlans);
-    variant_.max_workspace =
-        fields_.TakeInteger("max_workspace", kMaxPlanWorkspace, 0, kMaxPlanWorkspace);
-    fields_.Require("cudnn", Kind::kArray);
-    for (const Node* version : fields_.TakeTexts("cudnn")) ReadCudnnVersion(*version);
-  }
-
-  // Plans for one GPU do not run on another; cuDNN would plan them all the same.
-  void CheckProfile(const Node& node) {
-    const int version = nlohmann::json::parse(variant_.profile).value("deviceVer", 0);
-    for (const std::string& name : variant_.targets) {
-      const Result<Target> target = Target::Parse(name);
-      if (!target.ok() || target->kind != TargetKind::kCuda) continue;  // told before
-      const int least = target->major * 100 + target->minor * 10;
-      const bool fits = target->feature == 'a' ? version == least
-                                               : version >= least && version / 100 == target->major;
-      if (fits) continue;
-      diagnostics_.Error(
-          node.where,
-          fmt::format("profile '{}' is of a GPU of compute capability {}.{}, on which {} does not "
-                      "run",
-                      node.text, version / 100, version / 10 % 10, name),
-          "`kbundle profile` writes one on a GPU of the target");
-    }
-  }
-
-  void ReadCudnnVersion(const Node& node) {
-    int major = 0, minor = 0, patch = 0, end = 0;
-    const bool three =
-        std::sscanf(node.text.c_str(), "%2d.%2d.%2d%n", &major, &minor, &patch, &end) == 3;
-    if (three && static_cast<size_t>(end) == node.text.size() && major == 9) {
-      const int version = major * 10000 + minor * 100 + patch;
-      const auto& before = variant_.cudnn;
-      if (std::find(before.begin(), before.end(), version) != before.end()) {
-        diagnostics_.Error(node.where, fmt::format("cuDNN {} stands here twice", node.text));
-      }
-      variant_.cudnn.push_back(version);
-      return;
-    }
-    diagnostics_.Error(node.where, fmt::format("'{}' is no version of cuDNN 9", node.text),
-                       "three numbers, as in \"9.19.0\": a plan runs on that version alone");
-  }
-
-  void CheckSource(const Node& source) {
-    variant_.source = source.text;
-    std::filesystem::path path(source.text);
-    if (path.is_absolute()) {
-      return diagnostics_.Error(source.where, "a source is named relative to its manifest",
-                                "so that the same tree builds the same bundle anywhere");
-    }
-    std::filesystem::path full = std::filesystem::path(directory_) / path;
-    std::error_code error;
-    if (std::filesystem::is_regular_file(full, error)) return;
-    diagnostics_.Error(source.At(0, static_cast<int>(source.text.size())),
-                       fmt::format("source '{}' is not there", source.text),
-                       fmt::format("looked for {}; paths are relative to the manifest",
-                                   full.lexically_normal().string()));
-  }
-
-  void ReadTarget(const Node& node) {
-    variant_.targets.push_back(node.text);
-    Result<Target> target = Target::Parse(node.text);
-    bool host = variant_.provider == Provider::kHost;
-    bool triton = variant_.provider == Provider::kTriton;
-    const bool cudnn = variant_.provider == Provider::kCudnn;
-    const bool cublaslt = variant_.provider == Provider::kCublasLt;
-    if (target.ok() && (triton              ? TritonMakes(*target)
-                        : cudnn || cublaslt ? target->kind == TargetKind::kCuda
-                                            : (target->kind == TargetKind::kHost) == host)) {
-      return;
-    }
-    diagnostics_.Error(
-        node.where,
-        fmt::format("'{}' is no target of the provider {}", node.text,
-                    triton     ? "triton"
-                    : host     ? "host"
-                    : cudnn    ? "cudnn"
-                    : cublaslt ? "cublaslt"
-                               : "cuda"),
-        cublaslt ? "algorithms are of one GPU, as in \"sm_90a\""
-        : cudnn  ? "an execution plan is for one GPU, as in \"sm_90a\""
-        : triton ? "Triton makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like"
-        : host   ? "host targets: x86-64-v2, x86-64-v3, x86-64-v4"
-                 : "cuda targets: sm_80, sm_90a, sm_100f and their like");
+    std::vector<std::string> words;
+    for (const Provider* provider : Providers()) words.emplace_back(provider->name());
+    variant_.provider = Providers()[fields_.TakeWord("provider", words)];
+    variant_.provider->ReadVariantKeys(table_);
   }
 
   void ReadWorkspace() {
@@ -320,12 +143,12 @@ class VariantReader {
   const Op& op_;
   Names names_;
   const std::string& directory_;
-  const int64_t probe_workspace_;
   Diagnostics& diagnostics_;
   const Node& node_;
   Fields fields_;
   Template variant_;
   Context context_;
+  VariantTable table_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #define KBUNDLE_BUILDER_MODEL_STEP_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,67 +33,14 @@ struct TensorMap {
   std::vector<Program> dims, strides, box, element_strides;
   int swizzle = 0, interleave = 0, l2 = 0, fill = 0;  // the CUDA driver's enum values
 };
-// What Triton must know to compile a step's kernel: all of it fixed for a point of the grid.
-struct TritonKernel {
-  struct Constexpr {
-    enum class Kind { kNone, kInteger, kBool, kDType, kFloat };
-    std::string name;
-    Kind kind = Kind::kInteger;
-    Program program;    // kInteger, kBool, kDType: over tunables and types
-    double number = 0;  // kFloat
-    SourceSpan where;
-  };
-  struct Parameter {  // one that is not constexpr; in the order of the function
-    Arg arg;
-    bool divisible_by_16 = false;
-    bool equal_to_1 = false;  // a constant to Triton, so no parameter of the compiled kernel
-  };
-  Program num_warps, num_stages, maxnreg;  // over tunables and types; maxnreg may be empty
-  std::vector<Constexpr> constexprs;
-  std::vector<Parameter> parameters;
-};
-// A product of matrices by cuBLASLt.
-struct Product {
-  std::vector<std::optional<Arg>> tensors;   // by ProductTensor
-  std::vector<Program> numbers, conditions;  // by ProductNumber, ProductCondition; may be empty
-  std::optional<Arg> alpha, beta;            // kFloat or kInteger
-};
-// What cuDNN must know to plan a step: a node of its graph API with tensors, numbers and options by
-// the names that builder/provider/cudnn/planner gives them. All programs are over a problem.
-struct GraphNode {
-  struct TensorUse {
-    std::string name;
-    int arg = 0;                    // of Step.args; its uid is one more
-    DType dtype = DType::kInvalid;  // what its elements are taken for; else they are as they are
-    std::optional<Program> when;    // left out where it does not hold
-    std::vector<Program> dims, strides;
-    std::string ragged;  // the tensor of its sequences' offsets; empty: it has none
-  };
-  struct ScalarUse {
-    std::string name;
-    int arg = 0;
-  };
-  struct Option {
-    std::string name;
-    bool boolean = false;
-    Program program;
-    int attribute = -1;              // an enum's choice, by its text
-    int number = -1;                 // or this float attribute, as f32; then no program
-    std::vector<std::string> texts;  // or one of these for each choice
-    std::optional<Program> when;     // left out where it does not hold
-  };
-  // The op's score modifiers: their values, and in a backward node their derivatives.
-  enum class ScoreUse { kNone, kValue, kSlope };
-  ScoreUse score = ScoreUse::kNone;
-  int score_scalars = 0, score_tensors = 0;  // the first of them in Step.args
-  std::vector<TensorUse> tensors;
-  std::vector<ScalarUse> scalars;
-  std::vector<Option> options;
-  std::vector<std::pair<std::string, SourceSpan>> places;  // of all these names in the manifest
+// What a provider keeps of a step or of a variant, beside what all of them have; only it knows its
+// own.
+struct ProviderPart {
+  virtual ~ProviderPart() = default;
 };
 struct Step {
   StepKind kind = StepKind::kKernel;
-  std::string kernel;  // "softmax_rows<{T}, {VEC}>"; of an execution plan the graph's node
+  std::string kernel;  // "softmax_rows<{T}, {VEC}>"; of a library's step what the library calls it
   std::optional<Program> when;
   std::vector<Program> grid, block, cluster;
   Program shared, range, grain, bytes;
@@ -101,9 +49,7 @@ struct Step {
   std::vector<TensorMap> tensor_maps;
   Arg target, source;
   uint8_t value = 0;
-  std::optional<TritonKernel> triton;
-  std::optional<Product> product;
-  std::optional<GraphNode> graph;
+  std::shared_ptr<const ProviderPart> own;  // of the variant's provider; null: it keeps nothing
   SourceSpan where;
 };
 

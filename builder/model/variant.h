@@ -3,6 +3,7 @@
 #define KBUNDLE_BUILDER_MODEL_VARIANT_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "kbundle/format.h"
 
 namespace kbundle::builder {
+
+class Provider;  // builder/provider/provider.h
 
 struct Region {
   std::string name;
@@ -22,16 +25,12 @@ struct NamedProgram {
   Program program;
 };
 
-// Plans of cuDNN for one problem that a variant may have points for.
-inline constexpr int64_t kMaxPlans = 16;
-
 // A [[op.X.variant]] of the manifest.
 struct Template {
   std::string name;
-  Provider provider = Provider::kCuda;
-  std::string source;      // as written, relative to the manifest
-  std::string compiler;    // "nvrtc", "nvcc", "c++", "triton", "cudnn"
-  std::string algorithms;  // cublaslt: the folder of its algorithms, as written
+  const Provider* provider = nullptr;  // lives as long as the process
+  std::string source;                  // as written, relative to the manifest
+  std::string compiler;  // of its kernels: "nvrtc", "nvcc", "c++"; in the bundle for people to read
   std::vector<std::string> flags;
   std::vector<std::string> targets;  // empty: all
   std::vector<std::string> tunables;
@@ -41,22 +40,18 @@ struct Template {
   std::vector<Step> steps;
   bool portable = false;
   int64_t max_spill = 0;
-  std::string profile;            // cudnn: JSON of the device to plan for
-  std::vector<int64_t> cudnn;     // cudnn: versions to plan with, 91900 for 9.19.0
-  int64_t plans = 1;              // cudnn: of one problem and version, at most
-  int64_t max_workspace = 0;      // cudnn: bytes that a plan may ask for
-  std::vector<Instruction> tied;  // cudnn: what each tunable but the last two fixes of a problem
+  std::shared_ptr<const ProviderPart> own;  // the provider's own; null: it keeps nothing
   SourceSpan where;
 
   // Its kept points, in manifest order: types (one per Op.types, free ones too) x tunable values.
   struct Point {
     std::vector<DType> types;
     std::vector<int64_t> tunables;
-    int problem = -1;  // cudnn: of Op.problems
-    // cublaslt: the target whose GPU listed it (empty: any), and a StoredAlgorithm.
-    std::string target, algorithm;
-    // cublaslt: the problems that it was listed for, as ListedAlgorithm::problem in text.
-    std::vector<std::string> listed_for;
+    int problem = -1;    // the only one of Op.problems that it is for; -1: any
+    std::string target;  // the only one that it is for; empty: any
+    std::string code;    // bytes that are its object, where it was found and not compiled
+    std::vector<std::string>
+        listed_for;  // problems, in JSON, that are worth tuning it for; empty: any
   };
   std::vector<Point> points;
 };

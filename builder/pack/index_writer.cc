@@ -1,5 +1,6 @@
 #include "builder/pack/index_writer.h"
 
+#include "builder/provider/provider.h"
 #include "kbundle/status.h"
 
 namespace kbundle::builder {
@@ -128,19 +129,7 @@ std::unique_ptr<fb::TensorMapT> IndexWriter::TensorMapOf(const TensorMap& map) {
   return row;
 }
 
-std::unique_ptr<fb::ProductT> IndexWriter::ProductOf(const Product& product) {
-  auto row = std::make_unique<fb::ProductT>();
-  for (const std::optional<Arg>& tensor : product.tensors) {
-    row->tensors.push_back(tensor ? ArgOf(*tensor) : std::make_unique<fb::ArgT>());
-  }
-  row->numbers = SpansOf(product.numbers);
-  row->conditions = SpansOf(product.conditions);
-  if (product.alpha) row->alpha = ArgOf(*product.alpha);
-  if (product.beta) row->beta = ArgOf(*product.beta);
-  return row;
-}
-
-std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step) {
+std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step, const Provider& provider) {
   auto row = std::make_unique<fb::StepT>();
   row->kind = Number(step.kind);
   row->kernel = step.kernel;
@@ -154,7 +143,7 @@ std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step) {
   row->programmatic = step.programmatic;
   for (const Arg& arg : step.args) row->args.push_back(ArgOf(arg));
   for (const TensorMap& map : step.tensor_maps) row->tensor_maps.push_back(TensorMapOf(map));
-  if (step.product) row->product = ProductOf(*step.product);
+  provider.WriteStep(step, this, row.get());
   if (step.kind == StepKind::kMemset || step.kind == StepKind::kCopy) {
     row->target = ArgOf(step.target);
     if (step.kind == StepKind::kCopy) row->source = ArgOf(step.source);
@@ -168,7 +157,7 @@ std::unique_ptr<fb::TemplateT> IndexWriter::TemplateOf(const Template& variant, 
   auto row = std::make_unique<fb::TemplateT>();
   row->op = op;
   row->name = variant.name;
-  row->provider = Number(variant.provider);
+  row->provider = variant.provider->number();
   row->source = variant.source;
   row->compiler = variant.compiler;
   row->tunables = variant.tunables;
@@ -185,7 +174,7 @@ std::unique_ptr<fb::TemplateT> IndexWriter::TemplateOf(const Template& variant, 
     r->text = region.text;
     row->regions.push_back(std::move(r));
   }
-  for (const Step& step : variant.steps) row->steps.push_back(StepOf(step));
+  for (const Step& step : variant.steps) row->steps.push_back(StepOf(step, *variant.provider));
   return row;
 }
 

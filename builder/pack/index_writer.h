@@ -22,6 +22,8 @@ class IndexWriter {
   void AddOp(const Op& op);
 
   fb::Span Intern(const Program& program);
+  std::vector<fb::Span> SpansOf(const std::vector<Program>& programs);
+  std::unique_ptr<fb::ArgT> ArgOf(const Arg& arg);
   uint32_t InternConstants(const std::vector<int64_t>& values);  // place of the first
   uint32_t InternSymbol(const std::string& symbol);
   uint32_t InternKernels(const std::vector<fb::Kernel>& rows);
@@ -29,13 +31,10 @@ class IndexWriter {
 
  private:
   std::unique_ptr<fb::Span> SpanOf(const Program& program);  // null when absent
-  std::vector<fb::Span> SpansOf(const std::vector<Program>& programs);
   std::unique_ptr<fb::RuleT> RuleOf(const Program& program);
   std::unique_ptr<fb::TensorT> TensorOf(const Tensor& tensor);
-  std::unique_ptr<fb::ArgT> ArgOf(const Arg& arg);
   std::unique_ptr<fb::TensorMapT> TensorMapOf(const TensorMap& map);
-  std::unique_ptr<fb::ProductT> ProductOf(const Product& product);
-  std::unique_ptr<fb::StepT> StepOf(const Step& step);
+  std::unique_ptr<fb::StepT> StepOf(const Step& step, const Provider& provider);
   std::unique_ptr<fb::TemplateT> TemplateOf(const Template& variant, uint32_t op);
   void AddInterface(const Op& op, fb::OpT* row);
   void AddScoreMods(const Op& op, fb::OpT* row);

@@ -13,18 +13,14 @@ namespace {
 // An object that says which kernels a unit would hold, and holds none.
 Object OutlineOf(const Unit& unit) {
   Object object;
-  object.format = unit.portable()                               ? ObjectFormat::kFatbin
-                  : unit.compiler == Unit::Compiler::kHost      ? ObjectFormat::kHostObject
-                  : unit.compiler == Unit::Compiler::kCudnn     ? ObjectFormat::kExecutionPlan
-                  : unit.compiler == Unit::Compiler::kAlgorithm ? ObjectFormat::kAlgorithm
-                                                                : ObjectFormat::kCubin;
+  object.format = unit.format;
   // Equal bytes would be one blob, which has one format.
   object.code = "outline of format " + std::to_string(static_cast<int>(object.format));
   object.sha256 = Sha256Of(object.code.data(), object.code.size());
   for (const std::string& kernel : unit.kernels) {
     KernelInfo info;
     info.kernel = info.symbol = kernel;
-    if (unit.compiler == Unit::Compiler::kTriton) info.threads = 32;  // the index wants some
+    if (unit.block_by_compiler) info.threads = 32;  // the index wants some
     object.kernels.push_back(std::move(info));
   }
   return object;

@@ -13,9 +13,8 @@ namespace kbundle::builder {
 // Its row: how many tuning records were left out, where any were.
 inline constexpr char kStaleRecords[] = "stale tuning records";
 
-// Only the compilers that `work` uses.
-Result<std::vector<std::pair<std::string, std::string>>> Provenance(const Work& work,
-                                                                    const CompileContext& context,
+// Of the compilers that the build used.
+Result<std::vector<std::pair<std::string, std::string>>> Provenance(const CompileContext& context,
                                                                     ToolDigests* digests);
 
 }  // namespace kbundle::builder

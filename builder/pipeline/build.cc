@@ -21,12 +21,11 @@
 #include "builder/pack/ran_on_file.h"
 #include "builder/pipeline/compile_all.h"
 #include "builder/pipeline/expand_targets.h"
-#include "builder/pipeline/find_tools.h"
 #include "builder/pipeline/lean.h"
 #include "builder/pipeline/output.h"
 #include "builder/problem/add.h"
 #include "builder/problem/file.h"
-#include "builder/provider/cudnn/points.h"
+#include "builder/provider/provider.h"
 #include "builder/support/files.h"
 #include "builder/support/json_text.h"
 #include "builder/support/temporary_folder.h"
@@ -114,7 +113,7 @@ class BundleBuild {
       if (!target.ok()) return std::move(target).status().Annotate("--target");
       targets.push_back(*target);
     }
-    KB_ASSIGN_OR_RETURN(const std::vector<Provider> providers, Providers());
+    KB_ASSIGN_OR_RETURN(const std::vector<const Provider*> providers, WantedProviders());
     KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, targets, providers));
     if (!options_.problems.empty()) {
       KB_RETURN_IF_ERROR(AddListed(store));
@@ -129,7 +128,8 @@ class BundleBuild {
     return NothingFor(targets, providers);
   }
 
-  Status NothingFor(const std::vector<Target>& asked, const std::vector<Provider>& providers) {
+  Status NothingFor(const std::vector<Target>& asked,
+                    const std::vector<const Provider*>& providers) {
     std::vector<std::string> names = DefaultTargets(), there, wanted;
     for (const Family& family : families_) {
       for (const Op& op : family.ops) {
@@ -153,23 +153,17 @@ class BundleBuild {
         there.empty() ? "no target" : fmt::format("{}", fmt::join(there, ", "))));
   }
 
-  Result<std::vector<Provider>> Providers() const {
-    const std::vector<std::pair<std::string, Provider>> known = {{"cuda", Provider::kCuda},
-                                                                 {"host", Provider::kHost},
-                                                                 {"triton", Provider::kTriton},
-                                                                 {"cudnn", Provider::kCudnn},
-                                                                 {"cublaslt", Provider::kCublasLt}};
-    std::vector<Provider> providers;
+  Result<std::vector<const Provider*>> WantedProviders() const {
+    std::vector<const Provider*> wanted;
     for (const std::string& name : options_.providers) {
-      const auto found = std::find_if(known.begin(), known.end(),
-                                      [&](const auto& provider) { return provider.first == name; });
-      if (found == known.end()) {
-        return InvalidArgument(fmt::format(
-            "--provider: '{}' is none; there are cuda, host, triton, cudnn, cublaslt", name));
-      }
-      providers.push_back(found->second);
+      wanted.push_back(FindProvider(name));
+      if (wanted.back() != nullptr) continue;
+      std::vector<std::string_view> there;
+      for (const Provider* provider : Providers()) there.push_back(provider->name());
+      return InvalidArgument(
+          fmt::format("--provider: '{}' is none; there are {}", name, fmt::join(there, ", ")));
     }
-    return providers;
+    return wanted;
   }
 
   // Leaves the named variant (or unit) and what it needs.
@@ -199,7 +193,7 @@ class BundleBuild {
 
   Status FindTools() {
     context_.limit = CompileLimit();
-    return FindToolsFor(work_, options_.python, &context_);
+    return FindCompilers(work_, options_.python, &context_);
   }
 
   // Variants whose execution plan the library does not make; others take their problems.
@@ -214,8 +208,8 @@ class BundleBuild {
     report_.variants = static_cast<int>(work_.variants.size());
   }
 
-  Status Check(const std::vector<Object>& objects, const std::vector<HostTypes>& host_types) {
-    for (const Misfit& misfit : CheckVariants(work_, objects, host_types)) {
+  Status Check(const std::vector<Object>& objects, const std::vector<ParameterTypes>& types) {
+    for (const Misfit& misfit : CheckVariants(work_, objects, types)) {
       report_.failed += 1 + misfit.others;
       reporter_.Failure(
           fmt::format("{}\nnote: in variant {}{}", misfit.text, misfit.variant,
@@ -235,7 +229,7 @@ class BundleBuild {
     input.objects = &objects;
     input.store = &store;
     input.jobs = options_.jobs;
-    KB_ASSIGN_OR_RETURN(input.provenance, Provenance(work_, context_, digests));
+    KB_ASSIGN_OR_RETURN(input.provenance, Provenance(context_, digests));
     if (options_.lean) input.provenance.emplace_back("kbundle build", "--lean");
     KB_ASSIGN_OR_RETURN(input.ran_on, ReadRanOn(families_));
     KB_ASSIGN_OR_RETURN(std::string bytes, Pack(input));

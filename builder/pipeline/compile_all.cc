@@ -32,7 +32,7 @@ std::string ErrorsIn(const std::string& log) {
   return errors.empty() ? log : errors;
 }
 
-// Everything that decides what ReadHostTypes finds but the level of x86-64.
+// Everything that decides what Compiler::ReadTypes finds but the level of x86-64.
 std::string TypesKey(const Unit& unit, const UnitInputs& inputs, const Object& object) {
   KeyWriter key;
   key.U32(1);  // grows when what is stored changes its meaning
@@ -55,8 +55,7 @@ UnitBuilder::UnitBuilder(const BuildOptions& options, const Work* work,
       context_(*context),
       store_(*store),
       reporter_(*reporter),
-      keys_(&context->tools, context->triton ? &context->triton->python() : nullptr,
-            context->cudnn.get(), digests) {}
+      keys_(context, digests) {}
 
 Status UnitBuilder::LookUp() {
   objects_.resize(work_.units.size());
@@ -70,13 +69,13 @@ Status UnitBuilder::LookUp() {
   for (int i = 0; i < static_cast<int>(work_.units.size()); ++i) Take(i);
   // Host sources hold many kernels and take the longest: they must not be what all wait for.
   std::stable_partition(missing_.begin(), missing_.end(), [this](const Missing& missing) {
-    return work_.units[missing.unit].compiler == Unit::Compiler::kHost;
+    return context_.CompilerOf(work_.units[missing.unit]).sources() == Compiler::Sources::kHostCpp;
   });
   // A Python child serves one source: those of the same one after the other.
   const auto python_source = [this](const Missing& missing) {
     const Unit& unit = work_.units[missing.unit];
-    const bool triton = unit.compiler == Unit::Compiler::kTriton;
-    return triton ? unit.family->directory + "/" + unit.source : std::string();
+    const bool python = context_.CompilerOf(unit).sources() == Compiler::Sources::kPython;
+    return python ? unit.family->directory + "/" + unit.source : std::string();
   };
   std::stable_sort(missing_.begin(), missing_.end(), [&](const Missing& a, const Missing& b) {
     return python_source(a) < python_source(b);
@@ -123,17 +122,18 @@ std::vector<BuildUnit> UnitBuilder::Units() const {
 }
 
 // The levels of one source share an answer: types do not depend on them.
-std::vector<HostTypes> UnitBuilder::ReadTypes() const {
-  std::vector<HostTypes> types(work_.units.size());
+std::vector<ParameterTypes> UnitBuilder::ReadTypes() const {
+  std::vector<ParameterTypes> types(work_.units.size());
   for (size_t i = 0; i < work_.units.size(); ++i) {
     const Unit& unit = work_.units[i];
-    if (unit.compiler != Unit::Compiler::kHost) continue;
+    const Compiler& compiler = context_.CompilerOf(unit);
+    if (!compiler.TellsTypes()) continue;
     const std::string key = TypesKey(unit, inputs_[i], objects_[i]);
     if (const auto known = store_.Get("types", key)) {
-      types[i] = ParseHostTypes(*known);
+      types[i] = ParseParameterTypes(*known);
       continue;
     }
-    Result<HostTypes> read = ReadHostTypes(unit, *inputs_[i].tree, context_);
+    Result<ParameterTypes> read = compiler.ReadTypes(unit, *inputs_[i].tree, context_);
     if (!read.ok()) continue;  // sizes are compared all the same
     types[i] = std::move(*read);
     store_.Put("types", key, Serialize(types[i]));
@@ -177,7 +177,7 @@ std::string UnitBuilder::FailureText(int number, const Status& status) const {
   const Unit& unit = work_.units[number];
   // The compiler's own command shows what the compiler refuses, not what is compared behind it.
   std::string command =
-      status.code() == StatusCode::kInvalidArgument ? ReproduceCommand(unit, context_.tools) : "";
+      status.code() == StatusCode::kInvalidArgument ? ReproduceCommand(unit, context_) : "";
   if (command.empty()) {
     std::vector<std::string> words = {
         "kbundle", "build",   unit.family->manifest_path, "--target", unit.target.ToString(),

@@ -9,7 +9,6 @@
 #include "builder/compile/compile.h"
 #include "builder/compile/unit_key.h"
 #include "builder/pipeline/build.h"
-#include "builder/provider/host/types.h"
 #include "builder/store/object_store.h"
 
 namespace kbundle::builder {
@@ -31,8 +30,9 @@ class UnitBuilder {
 
   // All units, and why those that are missing are.
   std::vector<BuildUnit> Units() const;
-  // Once every object is there: what host kernels take, by unit.
-  std::vector<HostTypes> ReadTypes() const;
+  // Once every object is there: the types of its kernels' parameters, by unit, where the symbols do
+  // not tell them.
+  std::vector<ParameterTypes> ReadTypes() const;
 
   const std::vector<Object>& objects() const { return objects_; }  // by unit
   int missing() const { return static_cast<int>(missing_.size()); }

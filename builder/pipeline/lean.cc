@@ -11,6 +11,7 @@
 
 #include "builder/compile/keep_variants.h"
 #include "builder/expression/term.h"
+#include "builder/provider/provider.h"
 #include "kbundle/key.h"
 
 namespace kbundle::builder {
@@ -69,7 +70,7 @@ struct Traits {
 // nullopt: too long to be written out.
 std::optional<Traits> TraitsOf(const Template& variant, const Template::Point& point) {
   Traits traits;
-  traits.library = variant.provider == Provider::kCudnn || variant.provider == Provider::kCublasLt;
+  traits.library = !variant.provider->OwnStepKey().empty();
   for (const Program& rule : variant.when) {
     std::optional<Term> term = TermOf(rule.code, variant, point);
     if (!term) return std::nullopt;

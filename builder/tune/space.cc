@@ -13,11 +13,10 @@
 #include "builder/pack/pack.h"
 #include "builder/pipeline/build.h"
 #include "builder/pipeline/compile_all.h"
-#include "builder/pipeline/find_tools.h"
 #include "builder/problem/add.h"
 #include "builder/problem/json.h"
 #include "builder/problem/listed.h"
-#include "builder/provider/cudnn/points.h"
+#include "builder/provider/provider.h"
 #include "builder/support/files.h"
 #include "builder/support/process.h"
 #include "builder/support/schedule.h"
@@ -257,7 +256,7 @@ void TuneSpace::CompileUnit(uint32_t unit) {
 
 Status TuneSpace::StartCompiling(const std::vector<uint32_t>& uses) {
   context_.limit = options_.compile_limit;
-  KB_RETURN_IF_ERROR(FindToolsFor(work_, options_.python, &context_));
+  KB_RETURN_IF_ERROR(FindCompilers(work_, options_.python, &context_));
   std::vector<uint32_t> units;
   for (uint32_t use : uses) {
     for (uint32_t unit : UnitsOf(work_.variants[use])) {
@@ -265,8 +264,7 @@ Status TuneSpace::StartCompiling(const std::vector<uint32_t>& uses) {
     }
   }
   ToolDigests digests(store_->folder());
-  KeyMaker keys(&context_.tools, context_.triton ? &context_.triton->python() : nullptr,
-                context_.cudnn.get(), &digests);
+  KeyMaker keys(&context_, &digests);
   std::vector<uint32_t> missing;
   for (uint32_t unit : units) {
     KB_ASSIGN_OR_RETURN(const UnitInputs inputs, keys.Make(work_.units[unit]));

@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 
 import pytest
-from cli.test_gpu_paths import driver  # noqa: F401
 
 SUPPORT = pathlib.Path(__file__).parents[1] / "support"
 MANIFEST = """
@@ -31,7 +30,7 @@ steps      = [ { product = "d", a = "a", b = "b", m = "M", n = "N", k = "K", wor
 
 
 @pytest.fixture
-def gpu(driver, tmp_path):  # noqa: F811
+def gpu(driver, tmp_path):
     """Environment in which driver and cuBLASLt are stand-ins."""
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libcublasLt.so.13", "-o", tmp_path / "libcublasLt.so.13",
                     SUPPORT / "standin_cublaslt.c"], check=True)

@@ -6,7 +6,6 @@ import shlex
 import sys
 
 import pytest
-from cli.test_gpu_paths import driver  # noqa: F401
 from cli.tiny import write_cuda
 
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels"
@@ -130,7 +129,7 @@ def test_a_python_without_the_packages_is_told_what_to_install(kbundle, tiny, tm
     assert "numpy and ml_dtypes" in kbundle("test", "--help").out
 
 
-def test_the_gpus_variants_take_the_same_road(kbundle, driver, tmp_path):  # noqa: F811
+def test_the_gpus_variants_take_the_same_road(kbundle, driver, tmp_path):
     manifest = write_cuda(tmp_path / "gpu")
     manifest.write_text(manifest.read_text().replace('["f32", "f64"]', '["f32"]'))
     code, report, variants = test_run(kbundle, manifest, target="sm_90a", env=driver | {"STANDIN_TWICE": "-1"})

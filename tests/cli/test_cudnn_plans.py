@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from cli.command import Command
-from cli.test_gpu_paths import driver  # noqa: F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -119,7 +118,7 @@ def test_a_problem_has_more_plans_where_the_manifest_wants_them(planned, tmp_pat
     assert "over max_workspace, 0" in done.out
 
 
-def test_tuning_counts_a_refused_plan_as_failed_and_goes_on_with_the_others(planned, driver, tmp_path):  # noqa: F811
+def test_tuning_counts_a_refused_plan_as_failed_and_goes_on_with_the_others(planned, driver, tmp_path):
     kbundle, _ = planned
     manifest = write(tmp_path / "att", HALF, REFUSED)
     manifest.write_text(manifest.read_text().replace("cudnn    =", "plans    = 2\nmax_workspace = 0\ncudnn    =", 1))

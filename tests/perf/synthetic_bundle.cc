@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "builder/provider/provider.h"
 #include "builder/support/files.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/format.h"
@@ -138,7 +139,7 @@ void Synthesis::AddTemplate(uint32_t op, int number) {
   auto variant = std::make_unique<fb::TemplateT>();
   variant->op = op;
   variant->name = "template_" + std::to_string(number);
-  variant->provider = static_cast<uint8_t>(Provider::kCuda);
+  variant->provider = FindProvider("cuda")->number();
   variant->source = "synthetic.cu";
   variant->compiler = "nvrtc";
   variant->tunables = {"VEC", "THREADS"};

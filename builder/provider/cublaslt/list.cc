@@ -14,7 +14,9 @@
 #include "builder/problem/json.h"
 #include "builder/problem/listed.h"
 #include "builder/provider/cublaslt/function.h"
+#include "builder/provider/cublaslt/product.h"
 #include "builder/provider/cublaslt/search.h"
+#include "builder/provider/provider.h"
 #include "builder/store/object_store.h"
 #include "builder/support/files.h"
 #include "builder/support/temporary_folder.h"
@@ -137,7 +139,7 @@ class Lister {
 
   Status PlanFamilies() {
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(options_.target));
-    KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}, {Provider::kCublasLt}));
+    KB_ASSIGN_OR_RETURN(work_, PlanWork(families_, {target}, {FindProvider("cublaslt")}));
     if (!work_.variants.empty()) return Status();
     return InvalidArgument(fmt::format(
         "no variant of these manifests is of provider cublaslt and for {}; nothing to list",
@@ -210,9 +212,9 @@ class Lister {
     const auto declared =
         std::find_if(op.op->templates.begin(), op.op->templates.end(),
                      [&](const Template& variant) { return variant.name == name; });
-    const std::string folder = (std::filesystem::path(op.family->directory) / declared->algorithms)
-                                   .lexically_normal()
-                                   .string();
+    const std::filesystem::path named = AlgorithmKeysOf(*declared).folder;
+    const std::string folder =
+        (std::filesystem::path(op.family->directory) / named).lexically_normal().string();
     for (size_t i = 0; i < results->size(); ++i) {
       KB_ASSIGN_OR_RETURN(ListedAlgorithm listed, Describe(problem, (*results)[i]));
       listed.variant = name;

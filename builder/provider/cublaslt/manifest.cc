@@ -1,7 +1,9 @@
 // A step that multiplies matrices by cuBLASLt.
+#include "builder/provider/cublaslt/manifest.h"
+
 #include <array>
 
-#include "builder/manifest/reader.h"
+#include "builder/provider/cublaslt/product.h"
 #include "fmt/format.h"
 
 namespace kbundle::builder {
@@ -115,12 +117,14 @@ std::optional<Arg> ReadScalar(Fields& fields, const Context& context, const std:
 
 }  // namespace
 
-void ReadProduct(Fields& fields, const Context& context, Step& step) {
+void ReadProduct(StepTable& table) {
+  Fields& fields = table.fields;
+  const Context& context = table.context;
+  Step& step = table.step;
   step.kind = StepKind::kProduct;
-  if (context.variant->provider != Provider::kCublasLt) {
-    context.diagnostics.Error(step.where, "only a variant of provider cublaslt has products");
-  }
-  Product& product = step.product.emplace();
+  auto read = std::make_shared<Product>();
+  Product& product = *read;
+  step.own = std::move(read);
   ReadTensors(fields, context, product);
   for (size_t i = 0; i < std::size(kNumberKeys); ++i) {
     Program& number = product.numbers.emplace_back();

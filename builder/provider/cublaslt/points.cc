@@ -99,7 +99,7 @@ Status AddAlgorithmPoints(const Op& op, const std::vector<ListedAlgorithm>& list
     point.target = std::get<0>(identity);
     point.types = std::get<1>(identity);
     point.tunables = TunablesOf(how, std::get<3>(identity));
-    point.algorithm = StoredBytes(*how.listed);
+    point.code = StoredBytes(*how.listed);
     point.listed_for = how.problems;
     rows.push_back({how.best_rank, -how.best_count, std::move(point)});
   }
@@ -128,7 +128,7 @@ void AddProbePoints(int64_t workspace_limit, Template* variant) {
   for (Template::Point& point : variant->points) {
     point.tunables.assign(kConfigs + 3, 0);
     point.tunables[kConfigs + 1] = workspace_limit;
-    point.algorithm = std::string(sizeof(StoredAlgorithm), '\0');
+    point.code = std::string(sizeof(StoredAlgorithm), '\0');
   }
 }
 

@@ -99,7 +99,7 @@ std::optional<std::vector<std::string>> PtxasFlags(const std::vector<std::string
 }
 
 bool Assembles(const Unit& unit, const Toolchain& tools) {
-  return unit.compiler == Unit::Compiler::kNvrtc && !unit.portable() && !tools.ptxas.empty() &&
+  return unit.compiler == "nvrtc" && !unit.portable() && !tools.ptxas.empty() &&
          PtxasFlags(unit.flags).has_value();
 }
 

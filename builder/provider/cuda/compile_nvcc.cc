@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <thread>
 
 #include "builder/compile/child_compile.h"
+#include "builder/provider/cuda/compilers.h"
 #include "builder/provider/cuda/nvfatbin.h"
 #include "builder/support/files.h"
 #include "builder/support/process.h"
@@ -89,8 +91,6 @@ Status Describe(const Unit& unit, Object* object) {
   return Status();
 }
 
-}  // namespace
-
 std::vector<std::string> NvccOptions(const Unit& unit) {
   std::vector<std::string> options = {"-std=c++20"};
   if (unit.portable()) {
@@ -103,36 +103,80 @@ std::vector<std::string> NvccOptions(const Unit& unit) {
   return options;
 }
 
-Result<Object> CompileWithNvcc(const Unit& unit, const SourceTree& tree, const std::string& key,
-                               const CompileContext& context) {
-  KB_ASSIGN_OR_RETURN(const auto folder, NamedFolder::Take(key, context.limit));
-  KB_RETURN_IF_ERROR(WriteTree(tree, folder->path()));
-  std::vector<std::string> arguments = {context.tools.nvcc, "-I."};
-  if (!context.tools.host_compiler.empty()) {
-    arguments.insert(arguments.end(), {"-ccbin", context.tools.host_compiler});
-  }
-  for (const std::string& option : NvccOptions(unit)) arguments.push_back(option);
-  for (const std::string& include : unit.include_folders) arguments.push_back("-I" + include);
-  for (const char* word : {"-MD", "-MF", "kb.d", "-o", "kb.out"}) arguments.emplace_back(word);
-  arguments.push_back(tree.files[0].name);
+class NvccCompiler : public Compiler {
+ public:
+  std::string_view name() const override { return "nvcc"; }
+  uint8_t number() const override { return 1; }
+  Sources sources() const override { return Sources::kCuda; }
 
-  Object object;
-  KB_ASSIGN_OR_RETURN(object.log, RunCompiler(arguments, folder->path(), context));
-  KB_ASSIGN_OR_RETURN(object.code, ReadFile(folder->path() + "/kb.out"));
-  std::vector<std::string> covered = context.tools.cuda_includes;
-  covered.push_back(folder->path());
-  std::error_code error;
-  for (const std::string& include : context.tools.cuda_includes) {
-    covered.push_back(std::filesystem::canonical(include, error).string());
+  Status Find(const std::vector<const Unit*>& units, const std::string& /*python*/,
+              Toolchain* tools) override {
+    KB_RETURN_IF_ERROR(tools->NeedNvcc());
+    const bool portable =
+        std::any_of(units.begin(), units.end(), [](const Unit* unit) { return unit->portable(); });
+    if (portable) KB_RETURN_IF_ERROR(tools->NeedNvfatbin());
+    KB_RETURN_IF_ERROR(tools->NeedHostCompiler());
+    tools->FindHostParts();
+    return Status();
   }
-  KB_ASSIGN_OR_RETURN(object.reads, ReadDependencies(folder->path() + "/kb.d", covered));
-  if (unit.portable()) object.code.push_back('\0');
-  KB_RETURN_IF_ERROR(Describe(unit, &object));
-  object.log = WithoutPtxasInfo(object.log);
-  if (!unit.portable()) return object;
-  object.format = ObjectFormat::kFatbin;
-  KB_ASSIGN_OR_RETURN(object.code, FatbinOfPtx(context.tools.nvfatbin, object.code, Arch(unit)));
-  return object;
-}
+
+  std::vector<std::string> Options(const Unit& unit) const override { return NvccOptions(unit); }
+
+  Result<Sha256Digest> Identity(const Unit& unit, const Toolchain& tools,
+                                ToolDigests* digests) const override {
+    std::vector<std::string> parts = tools.nvcc_parts;
+    std::erase(parts, "");
+    parts.insert(parts.end(), tools.host_parts.begin(), tools.host_parts.end());
+    if (unit.portable()) parts.push_back(tools.nvfatbin);
+    return digests->Of(parts);
+  }
+
+  Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                         const std::string& key, const CompileContext& context) const override {
+    KB_ASSIGN_OR_RETURN(const auto folder, NamedFolder::Take(key, context.limit));
+    KB_RETURN_IF_ERROR(WriteTree(*tree, folder->path()));
+    std::vector<std::string> arguments = {context.tools.nvcc, "-I."};
+    if (!context.tools.host_compiler.empty()) {
+      arguments.insert(arguments.end(), {"-ccbin", context.tools.host_compiler});
+    }
+    for (const std::string& option : NvccOptions(unit)) arguments.push_back(option);
+    for (const std::string& include : unit.include_folders) arguments.push_back("-I" + include);
+    for (const char* word : {"-MD", "-MF", "kb.d", "-o", "kb.out"}) arguments.emplace_back(word);
+    arguments.push_back(tree->files[0].name);
+
+    Object object;
+    KB_ASSIGN_OR_RETURN(object.log, RunCompiler(arguments, folder->path(), context));
+    KB_ASSIGN_OR_RETURN(object.code, ReadFile(folder->path() + "/kb.out"));
+    std::vector<std::string> covered = context.tools.cuda_includes;
+    covered.push_back(folder->path());
+    std::error_code error;
+    for (const std::string& include : context.tools.cuda_includes) {
+      covered.push_back(std::filesystem::canonical(include, error).string());
+    }
+    KB_ASSIGN_OR_RETURN(object.reads, ReadDependencies(folder->path() + "/kb.d", covered));
+    if (unit.portable()) object.code.push_back('\0');
+    KB_RETURN_IF_ERROR(Describe(unit, &object));
+    object.log = WithoutPtxasInfo(object.log);
+    if (!unit.portable()) return object;
+    object.format = ObjectFormat::kFatbin;
+    KB_ASSIGN_OR_RETURN(object.code, FatbinOfPtx(context.tools.nvfatbin, object.code, Arch(unit)));
+    return object;
+  }
+
+  std::vector<std::string> Command(const Unit& unit, const Toolchain& tools) const override {
+    return CommandOf(tools.nvcc, NvccOptions(unit), unit, tools);
+  }
+
+  Result<std::optional<std::pair<std::string, std::string>>> Provenance(
+      const Toolchain& tools, ToolDigests* digests) const override {
+    KB_ASSIGN_OR_RETURN(std::string said,
+                        VersionAndDigest(ToolVersion(tools.nvcc), tools.nvcc_parts, digests));
+    return std::optional(std::pair(std::string("nvcc"), std::move(said)));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Compiler> MakeNvccCompiler() { return std::make_unique<NvccCompiler>(); }
 
 }  // namespace kbundle::builder

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "builder/provider/cuda/nvrtc_name.h"
+#include "builder/compile/program_name.h"
 
 namespace kbundle::builder {
 
@@ -109,7 +109,7 @@ Result<NvrtcOutput> Nvrtc::Compile(const NvrtcInput& input) const {
   }
   NvrtcProgram program = nullptr;
   KB_RETURN_IF_ERROR(
-      nvrtc.Check(nvrtc.CreateProgram(&program, input.source.c_str(), kNvrtcProgramName,
+      nvrtc.Check(nvrtc.CreateProgram(&program, input.source.c_str(), kProgramName,
                                       static_cast<int>(names.size()), texts.data(), names.data()),
                   "making a program"));
   auto destroy = [&](NvrtcProgram* p) { nvrtc.DestroyProgram(p); };

@@ -1,5 +1,5 @@
 // An execution plan of cuDNN, planned in a child that sees no GPU.
-#include "builder/compile/compile.h"
+#include "builder/provider/cudnn/compile.h"
 
 #include <cuda.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
-#include "builder/provider/cudnn/libraries.h"
+#include "builder/provider/cudnn/graph.h"
 #include "builder/support/diagnostic.h"
 #include "builder/support/files.h"
 #include "kbundle/execution_plan.h"
@@ -93,7 +93,7 @@ Status MistakeIn(const Unit& unit, const std::string& why) {
   SourceSpan where = unit.step->where;
   // It quotes the name, and behind "there are:" others.
   size_t first = why.find("; there are:");
-  for (const auto& [name, place] : unit.step->graph->places) {
+  for (const auto& [name, place] : GraphNodeOf(*unit.step)->places) {
     const size_t at = why.find(fmt::format("\"{}\"", name));
     if (at < first) first = at, where = place;
   }
@@ -102,12 +102,12 @@ Status MistakeIn(const Unit& unit, const std::string& why) {
   return diagnostics.ToStatus();
 }
 
-Result<Object> Plan(const Unit& unit, const CompileContext& context) {
+Result<Object> Plan(const Unit& unit, const CudnnLibraries& libraries, std::chrono::seconds limit) {
   const Json all = Json::parse(unit.extra_options);
   const Json& profile = all.at("profile");
   if (all.contains("refused")) return Refused(unit, all.at("refused"));
   Result<CudnnPlans> plans =
-      context.cudnn->Plan(all.at("cudnn"), profile.dump(), all.at("request"), context.limit);
+      libraries.Plan(all.at("cudnn"), profile.dump(), all.at("request"), limit);
   if (!plans.ok() && plans.status().code() == StatusCode::kNotFound) {
     return MistakeIn(unit, plans.status().message());
   }
@@ -140,9 +140,10 @@ Result<Object> Plan(const Unit& unit, const CompileContext& context) {
 
 }  // namespace
 
-Result<Object> CompileWithCudnn(const Unit& unit, const CompileContext& context) {
+Result<Object> CompileWithCudnn(const Unit& unit, const CudnnLibraries& libraries,
+                                std::chrono::seconds limit) {
   try {
-    return Plan(unit, context);
+    return Plan(unit, libraries, limit);
   } catch (const Json::exception& error) {
     return InvalidArgument(
         fmt::format("{}: the device profile lacks what every profile has ({}); write it with "

@@ -1,9 +1,11 @@
 // A step that cuDNN plans, and what ties its plans to problems: an execution plan is for one
 // problem, so each listed problem is a point of the variant, and the point's tunables are all that
 // makes the problem what it is.
+#include "builder/provider/cudnn/manifest.h"
+
 #include <algorithm>
 
-#include "builder/manifest/reader.h"
+#include "builder/provider/cudnn/graph.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -18,7 +20,9 @@ class GraphReader {
 
   void Read(Fields& fields) {
     step_.kind = StepKind::kExecutionPlan;
-    step_.graph.emplace();
+    auto graph = std::make_shared<GraphNode>();
+    graph_ = graph.get();
+    step_.own = std::move(graph);
     if (const Node* node = fields.Take("graph", Kind::kString)) step_.kernel = node->text;
     if (const Node* tensors = fields.Require("tensors", Kind::kTable)) {
       for (const Field& field : tensors->fields) ReadTensor(field);
@@ -45,7 +49,7 @@ class GraphReader {
  private:
   void AddPlaces(const Node& table) {
     for (const Field& field : table.fields) {
-      step_.graph->places.emplace_back(field.key, field.where);
+      graph_->places.emplace_back(field.key, field.where);
     }
   }
 
@@ -66,7 +70,7 @@ class GraphReader {
       return context_.diagnostics.Error(step_.where, "the op has no score modifiers",
                                         "give the op the key score_mods");
     }
-    GraphNode& graph = *step_.graph;
+    GraphNode& graph = *graph_;
     graph.score = use;
     graph.score_scalars = static_cast<int>(step_.args.size());
     for (int i = 0; i < kMaxScoreScalars; ++i) {
@@ -130,7 +134,7 @@ class GraphReader {
     }
     const SourceSpan where = arg->where;
     use.arg = AddArg(std::move(*arg), where);
-    step_.graph->tensors.push_back(std::move(use));
+    graph_->tensors.push_back(std::move(use));
   }
 
   // Offsets are a tensor of the same graph.
@@ -159,7 +163,7 @@ class GraphReader {
           fmt::format("'{}' is no number that a call gives by value", field.value.text),
           "a float attribute, as in f32(scale)");
     }
-    step_.graph->scalars.push_back({field.key, AddArg(std::move(*arg), field.value.where)});
+    graph_->scalars.push_back({field.key, AddArg(std::move(*arg), field.value.where)});
   }
 
   // An int, bool or enum expression; or a table that says where it counts, or translates choices.
@@ -168,7 +172,7 @@ class GraphReader {
     option.name = field.key;
     const std::string what = fmt::format("option '{}'", field.key);
     if (!field.value.Is(Kind::kTable)) {
-      if (ReadValue(field.value, what, option)) step_.graph->options.push_back(std::move(option));
+      if (ReadValue(field.value, what, option)) graph_->options.push_back(std::move(option));
       return;
     }
     Fields fields(field.value, what, context_.diagnostics);
@@ -180,7 +184,7 @@ class GraphReader {
     const Node* texts = fields.Take("texts", Kind::kTable);
     if (texts != nullptr && !ReadTexts(*texts, option)) return;
     fields.Finish();
-    step_.graph->options.push_back(std::move(option));
+    graph_->options.push_back(std::move(option));
   }
 
   bool ReadValue(const Node& node, const std::string& what, GraphNode::Option& option) {
@@ -221,6 +225,7 @@ class GraphReader {
 
   const Context& context_;
   Step& step_;
+  GraphNode* graph_ = nullptr;  // step_.own
 };
 
 // ---- Points ------------------------------------------------------------------------------------
@@ -243,13 +248,13 @@ Program Condition(std::string text, std::vector<Instruction> code) {
 
 class Tie {
  public:
-  explicit Tie(Template& variant) : variant_(variant) {}
+  Tie(Template& variant, PlanKeys& keys) : variant_(variant), keys_(keys) {}
 
   // The point's value of a name, which a problem must have too.
   void Equal(const std::string& name, Instruction value) {
     const auto tunable = static_cast<int64_t>(variant_.tunables.size());
     variant_.tunables.push_back(name);
-    variant_.tied.push_back(value);
+    keys_.tied.push_back(value);
     variant_.when.push_back(
         Condition(fmt::format("{} as planned", name),
                   CombineCode(Opcode::kEq, {value}, {{Opcode::kTunable, tunable}})));
@@ -257,6 +262,7 @@ class Tie {
 
  private:
   Template& variant_;
+  PlanKeys& keys_;
 };
 
 // cuDNN's plans take every tensor for aligned to 16 bytes, and say nothing when one is not.
@@ -282,24 +288,28 @@ void WantAligned(const Op& op, Template& variant) {
 
 }  // namespace
 
-void ReadGraph(Fields& fields, const Context& context, Step& step) {
-  GraphReader(context, step).Read(fields);
-}
+void ReadGraph(StepTable& table) { GraphReader(table.context, table.step).Read(table.fields); }
+
+namespace {
 
 // Whether a float is fixed in a plan, not given at each call.
 bool IsOption(const Template& variant, int attribute) {
   for (const Step& step : variant.steps) {
-    if (!step.graph) continue;
-    for (const GraphNode::Option& option : step.graph->options) {
+    const GraphNode* graph = GraphNodeOf(step);
+    if (graph == nullptr) continue;
+    for (const GraphNode::Option& option : graph->options) {
       if (option.number == attribute) return true;
     }
   }
   return false;
 }
 
+}  // namespace
+
 // In this order: dims, attributes, presence, which of cuDNN's plans, cuDNN's version.
 void TieToProblems(const Op& op, Template& variant) {
-  Tie tie(variant);
+  auto keys = std::make_shared<PlanKeys>(PlanKeysOf(variant));
+  Tie tie(variant, *keys);
   std::vector<bool> bound(op.symbols.size(), false);
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const Tensor& operand = op.operands[i];
@@ -332,6 +342,7 @@ void TieToProblems(const Op& op, Template& variant) {
   }
   variant.tunables.insert(variant.tunables.end(), {"PLAN", "CUDNN"});
   WantAligned(op, variant);
+  variant.own = std::move(keys);
 }
 
 }  // namespace kbundle::builder

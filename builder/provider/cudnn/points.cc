@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "builder/problem/bindings.h"
+#include "builder/provider/cudnn/graph.h"
 
 namespace kbundle::builder {
 namespace {
@@ -12,7 +13,8 @@ namespace {
 // plans, and the library's version.
 std::vector<int64_t> PointOf(const Template& variant, const Bindings& bindings) {
   std::vector<int64_t> values;
-  for (const Instruction& tied : variant.tied) values.push_back(Run({tied}, bindings).value);
+  for (const Instruction& tied : PlanKeysOf(variant).tied)
+    values.push_back(Run({tied}, bindings).value);
   return values;
 }
 
@@ -28,25 +30,23 @@ bool Takes(const Template& variant, Bindings bindings) {
 
 }  // namespace
 
-void SetProblemPoints(Op* op) {
-  for (Template& variant : op->templates) {
-    if (variant.provider != Provider::kCudnn) continue;
-    variant.points.clear();
-    std::set<std::pair<std::vector<DType>, std::vector<int64_t>>> seen;
-    for (size_t i = 0; i < op->problems.size(); ++i) {
-      Bindings bindings = BindingsOf(*op, op->problems[i]);
-      bindings.tunables = PointOf(variant, bindings);
-      if (!Takes(variant, bindings)) continue;
-      for (int64_t plan = 0; plan < variant.plans; ++plan) {
-        for (const int64_t version : variant.cudnn) {
-          Template::Point point;
-          point.types = bindings.types;
-          point.tunables = bindings.tunables;
-          point.tunables.insert(point.tunables.end(), {plan, version});
-          point.problem = static_cast<int>(i);
-          if (!seen.emplace(point.types, point.tunables).second) continue;
-          variant.points.push_back(std::move(point));
-        }
+void SetPlanPoints(const Op& op, Template* variant) {
+  const PlanKeys& keys = PlanKeysOf(*variant);
+  variant->points.clear();
+  std::set<std::pair<std::vector<DType>, std::vector<int64_t>>> seen;
+  for (size_t i = 0; i < op.problems.size(); ++i) {
+    Bindings bindings = BindingsOf(op, op.problems[i]);
+    bindings.tunables = PointOf(*variant, bindings);
+    if (!Takes(*variant, bindings)) continue;
+    for (int64_t plan = 0; plan < keys.plans; ++plan) {
+      for (const int64_t version : keys.versions) {
+        Template::Point point;
+        point.types = bindings.types;
+        point.tunables = bindings.tunables;
+        point.tunables.insert(point.tunables.end(), {plan, version});
+        point.problem = static_cast<int>(i);
+        if (!seen.emplace(point.types, point.tunables).second) continue;
+        variant->points.push_back(std::move(point));
       }
     }
   }

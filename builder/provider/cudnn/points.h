@@ -7,8 +7,8 @@
 
 namespace kbundle::builder {
 
-// Makes them anew from the op's problems: after reading it, and when problems were added.
-void SetProblemPoints(Op* op);
+// Makes them anew from the op's problems.
+void SetPlanPoints(const Op& op, Template* variant);
 
 }  // namespace kbundle::builder
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "builder/problem/bindings.h"
+#include "builder/provider/cudnn/graph.h"
 #include "builder/score/lower.h"
 
 namespace kbundle::builder {
@@ -35,13 +36,13 @@ class Request {
                     {"sm_version", target.major * 10 + target.minor},
                     {"engines", PlanOf(point_) == 0 ? "first" : "all"},
                     {"tensors", Json::object()}};
-    for (const GraphNode::TensorUse& use : step_.graph->tensors) {
+    for (const GraphNode::TensorUse& use : GraphNodeOf(step_)->tensors) {
       KB_RETURN_IF_ERROR(AddTensor(use, &request));
     }
-    for (const GraphNode::ScalarUse& use : step_.graph->scalars) {
+    for (const GraphNode::ScalarUse& use : GraphNodeOf(step_)->scalars) {
       request[use.name] = {{"uid", use.arg + 1}};
     }
-    for (const GraphNode::Option& option : step_.graph->options) {
+    for (const GraphNode::Option& option : GraphNodeOf(step_)->options) {
       KB_RETURN_IF_ERROR(AddOption(option, &request));
     }
     KB_RETURN_IF_ERROR(AddScoreMod(&request));
@@ -51,7 +52,7 @@ class Request {
  private:
   // Which of the op's modifiers the problem has, as nodes, with the uids of what they read.
   Status AddScoreMod(Json* request) {
-    const GraphNode& graph = *step_.graph;
+    const GraphNode& graph = *GraphNodeOf(step_);
     if (graph.score == GraphNode::ScoreUse::kNone) return Status();
     const int64_t choice = AttributeOf("score_mod");
     if (choice <= 0) return Status();
@@ -210,10 +211,11 @@ class Request {
 Result<std::string> GraphRequest(const Op& op, const Template& variant,
                                  const Template::Point& point, const Step& step,
                                  const Target& target) {
+  const PlanKeys& keys = PlanKeysOf(variant);
   Json all = {{"cudnn", point.tunables.back()},
               {"plan", PlanOf(point)},
-              {"max_workspace", variant.max_workspace},
-              {"profile", Json::parse(variant.profile)}};
+              {"max_workspace", keys.max_workspace},
+              {"profile", Json::parse(keys.profile)}};
   Result<Json> request = Request(op, variant, point, step).Make(target);
   if (request.ok()) {
     all["request"] = std::move(request).value();

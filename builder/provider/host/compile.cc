@@ -1,5 +1,7 @@
 // Host kernels by the system's C++ compiler: one freestanding shared object per x86-64 level, of a
 // few kilobytes, that needs no library and says by its ELF marking which CPUs may map it.
+#include "builder/provider/host/compile.h"
+
 #include <fmt/format.h>
 
 #include "builder/compile/child_compile.h"

@@ -1,11 +1,11 @@
 #include "builder/provider/host/types.h"
 
-#include <sstream>
-
 #include "builder/compile/c_type.h"
 #include "builder/compile/child_compile.h"
+#include "builder/provider/host/compile.h"
 #include "builder/support/elf.h"
 #include "builder/support/files.h"
+#include "builder/support/temporary_folder.h"
 
 namespace kbundle::builder {
 namespace {
@@ -52,10 +52,10 @@ std::vector<std::string> TypesIn(std::string_view text) {
   return SplitTypes(text.substr(at + 5, end - at - 5));
 }
 
-Result<HostTypes> TypesOfObject(std::string_view object) {
+Result<ParameterTypes> TypesOfObject(std::string_view object) {
   KB_ASSIGN_OR_RETURN(const Elf elf, Elf::Parse(object));
   KB_ASSIGN_OR_RETURN(const auto symbols, elf.Symbols(".symtab"));
-  HostTypes types;
+  ParameterTypes types;
   for (const Elf::Symbol& symbol : symbols) {
     if (!symbol.name.ends_with(kSuffix) || symbol.section >= elf.sections().size()) continue;
     const std::string_view bytes = elf.sections()[symbol.section].bytes;
@@ -68,8 +68,8 @@ Result<HostTypes> TypesOfObject(std::string_view object) {
 
 }  // namespace
 
-Result<HostTypes> ReadHostTypes(const Unit& unit, const SourceTree& tree,
-                                const CompileContext& context) {
+Result<ParameterTypes> ReadHostTypes(const Unit& unit, const SourceTree& tree,
+                                     const CompileContext& context) {
   SourceTree asking = tree;
   for (SourceFile& file : asking.files) {
     if (file.name == kHeader) file.text += kMacro;
@@ -86,29 +86,6 @@ Result<HostTypes> ReadHostTypes(const Unit& unit, const SourceTree& tree,
   KB_RETURN_IF_ERROR(RunCompiler(arguments, folder.path(), context).status());
   KB_ASSIGN_OR_RETURN(const std::string object, ReadFile(folder.path() + "/kb.o"));
   return TypesOfObject(object);
-}
-
-std::string Serialize(const HostTypes& types) {
-  std::string text;
-  for (const auto& [kernel, list] : types) {
-    text += kernel + '\n';
-    for (const std::string& type : list) text += '\t' + type + '\n';
-  }
-  return text;
-}
-
-HostTypes ParseHostTypes(std::string_view text) {
-  HostTypes types;
-  std::vector<std::string>* last = nullptr;
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with('\t')) {
-      if (last != nullptr) last->push_back(line.substr(1));
-    } else {
-      last = &types[line];
-    }
-  }
-  return types;
 }
 
 }  // namespace kbundle::builder

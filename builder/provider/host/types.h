@@ -4,24 +4,13 @@
 #ifndef KBUNDLE_BUILDER_PROVIDER_HOST_TYPES_H_
 #define KBUNDLE_BUILDER_PROVIDER_HOST_TYPES_H_
 
-#include <map>
-#include <string>
-#include <vector>
-
 #include "builder/compile/compile.h"
 
 namespace kbundle::builder {
 
-// By kernel: "float*", "const float*", "long int".
-using HostTypes = std::map<std::string, std::vector<std::string>>;
-
 // The unit's source compiles. A kernel made without KB_HOST_KERNEL is not among them.
-Result<HostTypes> ReadHostTypes(const Unit& unit, const SourceTree& tree,
-                                const CompileContext& context);
-
-// As one text, for the store; `text` may be anything.
-std::string Serialize(const HostTypes& types);
-HostTypes ParseHostTypes(std::string_view text);
+Result<ParameterTypes> ReadHostTypes(const Unit& unit, const SourceTree& tree,
+                                     const CompileContext& context);
 
 }  // namespace kbundle::builder
 

@@ -1,11 +1,12 @@
 // Triton, in a Python child. What is wrong between the source and the manifest is told by the child
 // in terms of parameters, and pointed at here.
-#include "builder/compile/compile.h"
+#include "builder/provider/triton/compile.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "builder/provider/triton/kernel.h"
 #include "builder/provider/triton/worker.h"
 #include "builder/support/diagnostic.h"
 #include "builder/support/files.h"
@@ -17,7 +18,7 @@ using Json = nlohmann::json;
 
 // Where in the manifest: a constexpr, an argument (or the place behind the last), the whole step.
 SourceSpan PlaceOf(const Json& at, const Step& step) {
-  const TritonKernel& kernel = *step.triton;
+  const TritonKernel& kernel = TritonKernelOf(step);
   if (at.contains("constexpr")) {
     const std::string name = at["constexpr"];
     for (const TritonKernel::Constexpr& value : kernel.constexprs) {
@@ -63,9 +64,9 @@ Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code) 
 }  // namespace
 
 Result<Object> CompileWithTriton(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                                 const CompileContext& context) {
-  KB_ASSIGN_OR_RETURN(std::unique_ptr<TritonWorker> worker, context.triton->Take(tree));
-  KB_ASSIGN_OR_RETURN(const std::string text, worker->Ask(unit.extra_options, context.limit));
+                                 std::chrono::seconds limit, TritonWorkers* workers) {
+  KB_ASSIGN_OR_RETURN(std::unique_ptr<TritonWorker> worker, workers->Take(tree));
+  KB_ASSIGN_OR_RETURN(const std::string text, worker->Ask(unit.extra_options, limit));
   try {
     const Json answer = Json::parse(text);
     Result<Object> object = Internal("no answer");
@@ -75,7 +76,7 @@ Result<Object> CompileWithTriton(const Unit& unit, const std::shared_ptr<const S
       KB_ASSIGN_OR_RETURN(std::string code, ReadFile(worker->cubin_path()));
       object = ObjectOf(unit, answer, std::move(code));
     }
-    context.triton->GiveBack(std::move(worker));
+    workers->GiveBack(std::move(worker));
     return object;
   } catch (const Json::exception& error) {
     return Internal(fmt::format("the Python child answered what is no answer ({}): {:.200}",

@@ -1,11 +1,14 @@
 // What only a Triton step has: options and constexprs, which are fixed when the kernel is compiled,
 // and the hints about its arguments. Triton believes a hint, so each becomes a condition under
 // which the variant is legal.
+#include "builder/provider/triton/manifest.h"
+
 #include <algorithm>
 #include <bit>
 
 #include "builder/expression/evaluate.h"
-#include "builder/manifest/reader.h"
+#include "builder/manifest/tables.h"
+#include "builder/provider/triton/kernel.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "kbundle/nearest.h"
@@ -229,6 +232,31 @@ class HintReader {
   Template& variant_;
 };
 
+// A Triton kernel is a function of a Python file; types and tunables reach it as constexprs.
+void CheckFunction(const StepTable& table, const Node& kernel) {
+  if (IsIdentifier(kernel.text)) return;
+  table.context.diagnostics.Error(
+      kernel.At(0, static_cast<int>(kernel.text.size())),
+      fmt::format("'{}' is no name of a Python function", kernel.text),
+      "name the @triton.jit function; types and tunables go into `constexprs`");
+}
+
+std::shared_ptr<TritonKernel> ReadOptions(Fields& fields, const Context& context) {
+  auto kernel = std::make_shared<TritonKernel>();
+  kernel->num_warps =
+      ReadOption(fields, context, "num_warps", Literal(4), kMaxWarps, /*power_of_two=*/true);
+  kernel->num_stages =
+      ReadOption(fields, context, "num_stages", Literal(3), kMaxStages, /*power_of_two=*/false);
+  kernel->maxnreg =
+      ReadOption(fields, context, "maxnreg", Program(), kMaxRegisters, /*power_of_two=*/false);
+  const Node* table = fields.Take("constexprs", Kind::kTable);
+  if (table == nullptr) return kernel;
+  for (const Field& field : table->fields) {
+    if (auto value = ReadConstexpr(context, field)) kernel->constexprs.push_back(std::move(*value));
+  }
+  return kernel;
+}
+
 // Null, as long as the kernel asks for no scratch; the builder refuses one that does.
 Arg NoScratch(const char* text) {
   Arg arg;
@@ -241,50 +269,59 @@ Arg NoScratch(const char* text) {
 
 }  // namespace
 
-void ReadTritonOptions(Fields& fields, const Context& context, Step& step) {
-  TritonKernel& kernel = step.triton.emplace();
-  kernel.num_warps =
-      ReadOption(fields, context, "num_warps", Literal(4), kMaxWarps, /*power_of_two=*/true);
-  kernel.num_stages =
-      ReadOption(fields, context, "num_stages", Literal(3), kMaxStages, /*power_of_two=*/false);
-  kernel.maxnreg =
-      ReadOption(fields, context, "maxnreg", Program(), kMaxRegisters, /*power_of_two=*/false);
-  const Node* table = fields.Take("constexprs", Kind::kTable);
-  if (table == nullptr) return;
-  for (const Field& field : table->fields) {
-    if (auto value = ReadConstexpr(context, field)) kernel.constexprs.push_back(std::move(*value));
+void ReadTritonLaunch(StepTable& table) {
+  Fields& fields = table.fields;
+  if (const Node* kernel = fields.Take("kernel", Kind::kString)) CheckFunction(table, *kernel);
+  fields.Require("grid", Kind::kArray);
+  table.step.grid = ReadDims(table, "grid", GridPlace());
+  table.step.programmatic = fields.TakeBool("programmatic");
+  for (const char* key : {"block", "shared"}) {
+    fields.Refuse(key, fmt::format("a Triton kernel has no `{}`", key),
+                  "its threads follow num_warps, its shared memory Triton's own result");
   }
+  fields.Refuse("cluster", "kbundle launches Triton kernels without clusters");
+  for (const char* key : {"range", "grain"}) {
+    fields.Refuse(key, fmt::format("only host kernels have `{}`", key),
+                  "a Triton kernel has a grid");
+  }
+  table.step.own = ReadOptions(fields, table.context);
 }
 
-void ReadTritonHints(Fields& fields, const Context& context, const Node& args,
-                     const Node* step_when, Step& step, Template& variant) {
-  if (step.args.size() != args.items.size()) {  // some are wrong, and reported
+void ReadTritonHints(StepTable& table) {
+  Fields& fields = table.fields;
+  Step& step = table.step;
+  const Node* args = fields.Take("args", Kind::kArray);
+  if (args == nullptr) return;
+  if (step.args.size() != args->items.size()) {  // some are wrong, and reported
     fields.TakeTexts("divisible_by_16");
     fields.TakeTexts("equal_to_1");
     return;
   }
-  if (args.items.size() + kScratchPointers > kMaxArgs) {
-    context.diagnostics.Error(args.where,
-                              fmt::format("{} arguments, allowed are {}", args.items.size(),
-                                          kMaxArgs - kScratchPointers));
+  Diagnostics& diagnostics = table.context.diagnostics;
+  if (args->items.size() + kScratchPointers > kMaxArgs) {
+    diagnostics.Error(args->where, fmt::format("{} arguments, allowed are {}", args->items.size(),
+                                               kMaxArgs - kScratchPointers));
   }
-  TritonKernel& kernel = *step.triton;
+  auto kernel = std::make_shared<TritonKernel>(TritonKernelOf(step));
   for (Arg& arg : step.args) {
     if (arg.kind == ArgKind::kArray) {
-      context.diagnostics.Error(arg.where, "a Triton kernel takes no arrays by value",
-                                "pass the elements one by one, as in i32(axes[0])");
+      diagnostics.Error(arg.where, "a Triton kernel takes no arrays by value",
+                        "pass the elements one by one, as in i32(axes[0])");
     }
-    kernel.parameters.push_back({std::move(arg)});
+    kernel->parameters.push_back({std::move(arg)});
   }
   step.args.clear();
   std::optional<Program> condition;
-  if (step_when != nullptr) condition = ReadCondition(context, *step_when, WhenPlace());
-  HintReader(context, args, std::move(condition), kernel, variant).Read(fields);
-  for (const TritonKernel::Parameter& parameter : kernel.parameters) {
+  if (const Node* when = step.when ? fields.Take("when") : nullptr) {
+    condition = ReadCondition(table.context, *when, WhenPlace());
+  }
+  HintReader(table.context, *args, std::move(condition), *kernel, table.variant).Read(fields);
+  for (const TritonKernel::Parameter& parameter : kernel->parameters) {
     if (!parameter.equal_to_1) step.args.push_back(parameter.arg);
   }
   step.args.push_back(NoScratch("no global scratch"));
   step.args.push_back(NoScratch("no profile scratch"));
+  step.own = std::move(kernel);
 }
 
 }  // namespace kbundle::builder

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "builder/expression/evaluate.h"
+#include "builder/provider/triton/kernel.h"
 
 namespace kbundle::builder {
 namespace {
@@ -104,7 +105,7 @@ bool TritonMakes(const Target& target) {
 Result<std::string> TritonRequest(const Op& op, const Template& variant,
                                   const Template::Point& point, const Step& step,
                                   const Target& target) {
-  const TritonKernel& kernel = *step.triton;
+  const TritonKernel& kernel = TritonKernelOf(step);
   const Bindings bindings = BindingsOf(point);
   Json options = Json::object();
   const std::pair<const char*, const Program*> programs[] = {{"num_warps", &kernel.num_warps},

@@ -16,7 +16,7 @@ bool TritonMakes(const Target& target);
 // "sm_100a" for sm_100f; "" where Triton makes nothing like it (hosts, portable).
 std::string TritonWouldMake(const Target& target);
 
-// step.triton must be there. kOutOfRange: an expression fails at this point of the grid.
+// kOutOfRange: an expression fails at this point of the grid.
 Result<std::string> TritonRequest(const Op& op, const Template& variant,
                                   const Template::Point& point, const Step& step,
                                   const Target& target);

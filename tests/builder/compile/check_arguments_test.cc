@@ -11,13 +11,13 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-TEST(ParameterTypes, AreThoseOfTheMangledNameWithTemplateArgumentsFilledIn) {
+TEST(TypesOfSymbol, AreThoseOfTheMangledNameWithTemplateArgumentsFilledIn) {
   // template <typename T, int N> __global__ void negate(T*, const T*, long long, ns::Eight<N>)
-  EXPECT_EQ(*ParameterTypes("_Z6negateIfLi4EEvPT_PKS0_xN2ns5EightIXT0_EEE"),
+  EXPECT_EQ(*TypesOfSymbol("_Z6negateIfLi4EEvPT_PKS0_xN2ns5EightIXT0_EEE"),
             (Texts{"float*", "float const*", "long long", "ns::Eight<4>"}));
-  EXPECT_EQ(*ParameterTypes("_ZN12_GLOBAL__N_11kEv"), Texts());
-  EXPECT_FALSE(ParameterTypes("negate").has_value()) << "extern \"C\"";
-  EXPECT_FALSE(ParameterTypes("_Znonsense").has_value());
+  EXPECT_EQ(*TypesOfSymbol("_ZN12_GLOBAL__N_11kEv"), Texts());
+  EXPECT_FALSE(TypesOfSymbol("negate").has_value()) << "extern \"C\"";
+  EXPECT_FALSE(TypesOfSymbol("_Znonsense").has_value());
 }
 
 TEST(CType, IsReadAsCudaAndHostCompilersWriteIt) {

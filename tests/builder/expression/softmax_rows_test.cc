@@ -7,6 +7,7 @@
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
 #include "builder/problem/bindings.h"
+#include "builder/provider/provider.h"
 #include "support/files.h"
 
 namespace kbundle::builder {
@@ -42,7 +43,7 @@ TEST(SoftmaxRows, OfEveryLengthThatInt32CountsHaveAVariantThatCountsWithinIt) {
     for (int64_t length = kLast; length > kLast - 40; --length) {
       int takers = 0, vectors = 0;
       for (const Template& variant : op.templates) {
-        if (variant.provider != Provider::kCuda) continue;
+        if (variant.provider != FindProvider("cuda")) continue;
         for (const Template::Point& point : variant.points) {
           bindings.types = point.types;
           bindings.tunables = point.tunables;

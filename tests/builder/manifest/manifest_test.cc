@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "builder/model/family.h"
+#include "builder/provider/provider.h"
 
 namespace kbundle::builder {
 namespace {
@@ -204,13 +205,14 @@ TEST_F(ManifestTest, EnumeratesTypesThenTunablesTheLastFastest) {
 TEST_F(ManifestTest, SubstitutesTypesAndTunables) {
   Op op = ReadAll().ops[0];
   const Template& cuda = op.templates[0];
-  EXPECT_EQ(SubstituteKernel(op, cuda, cuda.points[4], cuda.steps[1].kernel),
+  EXPECT_EQ(cuda.provider->KernelName(op, cuda, cuda.points[4], cuda.steps[1]),
             "run<__nv_bfloat16, 8, __nv_fp8_e4m3>");
   const Template& host = op.templates[1];
-  EXPECT_EQ(SubstituteKernel(op, host, host.points[3], host.steps[0].kernel), "run_bf16_e4m3");
+  EXPECT_EQ(host.provider->KernelName(op, host, host.points[3], host.steps[0]), "run_bf16_e4m3");
   Template nvcc = cuda;
   nvcc.compiler = "nvcc";
-  EXPECT_EQ(SubstituteKernel(op, nvcc, nvcc.points[0], "run_{T}_{VEC}"), "run_bf16_8");
+  nvcc.steps[1].kernel = "run_{T}_{VEC}";
+  EXPECT_EQ(nvcc.provider->KernelName(op, nvcc, nvcc.points[0], nvcc.steps[1]), "run_bf16_8");
 }
 
 TEST_F(ManifestTest, CompletesProblems) {

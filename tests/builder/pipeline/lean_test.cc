@@ -114,8 +114,8 @@ class LeanTest : public ::testing::Test {
   static bool IsOfLibrary(const Bundle& bundle, uint32_t variant) {
     const fb::Index& index = bundle.index();
     const uint32_t row = index.variants()->Get(variant)->template_index();
-    const auto provider = static_cast<Provider>(index.templates()->Get(row)->provider());
-    return provider == Provider::kCudnn || provider == Provider::kCublasLt;
+    const auto provider = static_cast<kbundle::Provider>(index.templates()->Get(row)->provider());
+    return provider == kbundle::Provider::kCudnn || provider == kbundle::Provider::kCublasLt;
   }
 
   static std::string First(const Bundle& bundle, const Result<Selected>& selected) {

@@ -12,6 +12,7 @@
 
 #include "builder/compile/compile.h"
 #include "builder/library.h"
+#include "builder/provider/host/compile.h"
 #include "builder/score/random.h"
 #include "support/files.h"
 

@@ -54,14 +54,17 @@ class ScoreManifest : public ::testing::Test {
   }
   std::string Key(const Family& family) {
     Unit unit;
-    unit.compiler = Unit::Compiler::kHost;
+    unit.compiler = "c++";
     unit.target = *Target::Parse("x86-64-v2");
     unit.family = &family;
     unit.source = "run.cc";
-    Toolchain tools;
-    tools.kernel_includes = testing::SourceDir() + "/kernels/include";
+    Work work;
+    work.units = {unit};
+    CompileContext context;
+    EXPECT_TRUE(FindCompilers(work, "", &context).ok());
+    context.tools.kernel_includes = testing::SourceDir() + "/kernels/include";
     ToolDigests digests(folder_.path());
-    const Result<UnitInputs> inputs = KeyMaker(&tools, nullptr, nullptr, &digests).Make(unit);
+    const Result<UnitInputs> inputs = KeyMaker(&context, &digests).Make(unit);
     EXPECT_TRUE(inputs.ok()) << inputs.status().ToString();
     if (!inputs.ok()) return "";
     note_ = inputs->Note();

@@ -34,6 +34,7 @@ Cubins Compile(const std::vector<std::string>& flags) {
   EXPECT_FALSE(context.tools.ptxas.empty()) << "beside " << context.tools.nvrtc;
   Unit unit;
   unit.target = *Target::Parse("sm_90a");
+  unit.compiler = "nvrtc";
   unit.flags = flags;
   EXPECT_TRUE(Assembles(unit, context.tools));
   auto nvrtc = Nvrtc::Open(context.tools.nvrtc);

@@ -13,6 +13,7 @@
 #include "builder/model/family.h"
 #include "builder/provider/cudnn/points.h"
 #include "builder/provider/cudnn/request.h"
+#include "builder/provider/provider.h"
 
 namespace kbundle::builder {
 namespace {

@@ -9,6 +9,7 @@
 #include "builder/compile/work.h"
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
+#include "builder/provider/provider.h"
 #include "builder/provider/triton/request.h"
 #include "builder/source/tree.h"
 
@@ -66,7 +67,7 @@ class TritonManifest : public testing::Test {
     fs::create_directories((folder_ / name).parent_path());
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
-  Work WorkFor(const std::vector<std::string>& names, std::vector<Provider> providers = {}) {
+  Work WorkFor(const std::vector<std::string>& names, std::vector<const Provider*> providers = {}) {
     std::vector<Target> targets;
     for (const std::string& name : names) targets.push_back(*Target::Parse(name));
     families_ = {family_};
@@ -136,8 +137,8 @@ TEST_F(TritonManifest, TargetsThatTritonDoesNotMakeAreLeftOutAloud) {
 }
 
 TEST_F(TritonManifest, ProvidersThatAreNotWantedAreLeftOut) {
-  EXPECT_TRUE(WorkFor({"sm_90a"}, {Provider::kCuda, Provider::kHost}).variants.empty());
-  EXPECT_EQ(WorkFor({"sm_90a"}, {Provider::kTriton}).variants.size(), 8u);
+  EXPECT_TRUE(WorkFor({"sm_90a"}, {FindProvider("cuda"), FindProvider("host")}).variants.empty());
+  EXPECT_EQ(WorkFor({"sm_90a"}, {FindProvider("triton")}).variants.size(), 8u);
 }
 
 TEST_F(TritonManifest, TheSourceTreeHoldsTheModulesOfItsFolderThatItImports) {

@@ -1,0 +1,55 @@
+// What providers read of a manifest: a variant's table and a step's, and the keys that several of
+// them have in common.
+#ifndef KBUNDLE_BUILDER_MANIFEST_TABLES_H_
+#define KBUNDLE_BUILDER_MANIFEST_TABLES_H_
+
+#include <string>
+#include <vector>
+
+#include "builder/manifest/reader.h"
+
+namespace kbundle::builder {
+
+// A [[op.X.variant]] while it is read. Borrows all.
+struct VariantTable {
+  Fields& fields;
+  const Op& op;
+  Names& names;
+  const std::string& directory;   // of the manifest
+  const int64_t probe_workspace;  // as of ReadManifest
+  Template& variant;
+  Diagnostics& diagnostics;
+};
+
+// One of its steps while it is read. Borrows all.
+struct StepTable {
+  Fields& fields;
+  const Context& context;
+  Template& variant;
+  Step& step;
+};
+
+// manifest/variant_keys.cc
+void ReadSource(VariantTable& table, bool required);
+void ReadFlags(VariantTable& table);
+void ReadTargets(VariantTable& table);  // errors say what the provider makes code for
+// Reports each of these keys that is there: "a variant of cudnn has no `flags`".
+void RefuseKeys(VariantTable& table, const std::vector<std::string>& keys, const std::string& note);
+
+// manifest/grid.cc: `types`, `tunables`, `keep`; fills variant.tunables and variant.points.
+void ReadGrid(VariantTable& table);
+// `types` alone: a point for each combination, without tunables.
+void ReadTypePoints(VariantTable& table);
+// Makes a tunable that no key names known to expressions; `whose`: "algorithms", for messages.
+void DeclareTunable(VariantTable& table, const std::string& name, const std::string& whose);
+
+// manifest/launch.cc. Every {NAME} of a kernel must be a type parameter or a tunable.
+void CheckPlaceholders(const StepTable& table, const Node& kernel);
+// grid, block, cluster, shared, programmatic.
+void ReadGpuLaunch(StepTable& table);
+// One to three sizes of `key`.
+std::vector<Program> ReadDims(StepTable& table, const std::string& key, const Place& place);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_MANIFEST_TABLES_H_

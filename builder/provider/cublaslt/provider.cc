@@ -1,0 +1,157 @@
+// Provider cublaslt: a unit per algorithm, which is decoded and not compiled, and one per kernel
+// beside it.
+#include "builder/provider/provider.h"
+
+#include <filesystem>
+
+#include "builder/compile/compile.h"
+#include "builder/compile/fingerprint_text.h"
+#include "builder/pack/index_writer.h"
+#include "builder/provider/cublaslt/manifest.h"
+#include "builder/provider/cublaslt/points.h"
+#include "builder/provider/cublaslt/product.h"
+#include "builder/provider/cuda/kernels.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Kind = Node::Kind;
+
+constexpr char kAlgorithmKernel[] = "algorithm";
+
+// The bytes are the result, so nothing else decides it.
+class AlgorithmDecoder : public Compiler {
+ public:
+  std::string_view name() const override { return "algorithm"; }
+  uint8_t number() const override { return 5; }
+  Sources sources() const override { return Sources::kCuda; }
+
+  Status Find(const std::vector<const Unit*>& /*units*/, const std::string& /*python*/,
+              Toolchain* /*tools*/) override {
+    return Status();
+  }
+  std::vector<std::string> Options(const Unit& unit) const override { return {unit.extra_options}; }
+  Result<Sha256Digest> Identity(const Unit& /*unit*/, const Toolchain& /*tools*/,
+                                ToolDigests* /*digests*/) const override {
+    return Sha256Digest{};
+  }
+
+  Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& /*tree*/,
+                         const std::string& /*key*/,
+                         const CompileContext& /*context*/) const override {
+    Object object;
+    object.format = ObjectFormat::kAlgorithm;
+    object.code = unit.extra_options;
+    KernelInfo info;
+    info.kernel = info.symbol = kAlgorithmKernel;
+    object.kernels.push_back(std::move(info));
+    return object;
+  }
+};
+
+class CublasLt : public Provider {
+ public:
+  std::string_view name() const override { return "cublaslt"; }
+  uint8_t number() const override { return static_cast<uint8_t>(kbundle::Provider::kCublasLt); }
+  bool MakesCodeFor(const Target& target) const override {
+    return target.kind == TargetKind::kCuda;
+  }
+  std::string TargetsInWords() const override {
+    return "algorithms are of one GPU, as in \"sm_90a\"";
+  }
+
+  // A source holds kernels that run beside the products; else there is nothing to compile.
+  void ReadVariantKeys(VariantTable& table) const override {
+    ReadSource(table, /*required=*/false);
+    RefuseKeys(table, {"compiler", "flags", "portable", "max_spill"}, "its code is cuBLASLt's own");
+    RefuseKeys(table, {"tunables", "keep"}, "its points are the algorithms listed in its folder");
+    auto keys = std::make_shared<AlgorithmKeys>();
+    if (const Node* folder = table.fields.Require("algorithms", Kind::kString)) {
+      keys->folder = folder->text;
+      if (std::filesystem::path(folder->text).is_absolute()) {
+        table.diagnostics.Error(folder->where, "the folder is named relative to its manifest");
+      }
+    }
+    table.variant.own = std::move(keys);
+    ReadTargets(table);
+  }
+  void ReadPoints(VariantTable& table) const override {
+    for (const std::string& name : AlgorithmTunables()) DeclareTunable(table, name, "algorithms");
+    ReadTypePoints(table);
+  }
+  void ReadKernelStep(StepTable& table) const override { ReadGpuLaunch(table); }
+  std::string_view OwnStepKey() const override { return "product"; }
+  void ReadOwnStep(StepTable& table) const override { ReadProduct(table); }
+
+  void FinishVariant(VariantTable& table) const override {
+    if (table.probe_workspace > 0) return AddProbePoints(table.probe_workspace, &table.variant);
+    const auto folder =
+        std::filesystem::path(table.directory) / AlgorithmKeysOf(table.variant).folder;
+    const auto listed = ReadAlgorithms(folder.lexically_normal().string());
+    const Status status =
+        listed.ok() ? AddAlgorithmPoints(table.op, *listed, &table.variant) : listed.status();
+    if (!status.ok()) table.diagnostics.Error(table.variant.where, status.message());
+  }
+
+  std::string KernelName(const Op& op, const Template& variant, const Template::Point& point,
+                         const Step& step) const override {
+    if (step.kind == StepKind::kProduct) return kAlgorithmKernel;
+    return CudaKernelName(op, variant, point, step.kernel);
+  }
+
+  Status AddUnits(UnitSet* units, VariantUse* use) const override {
+    const Template& variant = units->variant(*use);
+    for (size_t i = 0; i < variant.steps.size(); ++i) {
+      use->units.push_back(kNoUnit);
+      const std::string& kernel = use->kernels[i];
+      if (kernel.empty()) continue;
+      if (variant.steps[i].kind == StepKind::kKernel) {
+        use->units[i] = AddKernelBeside(kernel, *use, units);
+        continue;
+      }
+      Unit unit = units->New(*use);
+      unit.compiler = "algorithm";
+      unit.format = ObjectFormat::kAlgorithm;
+      unit.extra_options = units->point(*use).code;
+      use->units[i] = units->Add(std::move(unit), {kernel});
+    }
+    return Status();
+  }
+
+  void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
+    compilers->push_back(std::make_unique<AlgorithmDecoder>());
+  }
+
+  void WriteStep(const Step& step, IndexWriter* writer, fb::StepT* row) const override {
+    if (step.kind != StepKind::kProduct) return;
+    const Product& product = ProductOf(step);
+    auto made = std::make_unique<fb::ProductT>();
+    for (const std::optional<Arg>& tensor : product.tensors) {
+      made->tensors.push_back(tensor ? writer->ArgOf(*tensor) : std::make_unique<fb::ArgT>());
+    }
+    made->numbers = writer->SpansOf(product.numbers);
+    made->conditions = writer->SpansOf(product.conditions);
+    if (product.alpha) made->alpha = writer->ArgOf(*product.alpha);
+    if (product.beta) made->beta = writer->ArgOf(*product.beta);
+    row->product = std::move(made);
+  }
+
+  void AddToFingerprint(const Step& step, FingerprintText* text) const override {
+    if (step.kind != StepKind::kProduct) return;
+    const Product& product = ProductOf(step);
+    for (const std::optional<Arg>& tensor : product.tensors) text->Add(tensor.value_or(Arg()));
+    text->Add(product.numbers);
+    text->Add(product.conditions);
+    text->Add(product.alpha.value_or(Arg()));
+    text->Add(product.beta.value_or(Arg()));
+  }
+};
+
+}  // namespace
+
+const Provider* CublasLtProvider() {
+  static const CublasLt cublaslt;
+  return &cublaslt;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,18 @@
+// One host source to a shared object; see compile.cc for its options.
+#ifndef KBUNDLE_BUILDER_PROVIDER_HOST_COMPILE_H_
+#define KBUNDLE_BUILDER_PROVIDER_HOST_COMPILE_H_
+
+#include <string>
+#include <vector>
+
+#include "builder/compile/compile.h"
+
+namespace kbundle::builder {
+
+std::vector<std::string> HostOptions(const Unit& unit);
+Result<Object> CompileForHost(const Unit& unit, const SourceTree& tree,
+                              const CompileContext& context);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PROVIDER_HOST_COMPILE_H_

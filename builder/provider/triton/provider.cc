@@ -1,0 +1,152 @@
+// Provider triton: a unit per kernel, since Triton compiles one at a time.
+#include "builder/provider/provider.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "builder/compile/compile.h"
+#include "builder/manifest/tables.h"
+#include "builder/provider/triton/compile.h"
+#include "builder/provider/triton/manifest.h"
+#include "builder/provider/triton/request.h"
+#include "kbundle/key.h"
+
+namespace kbundle::builder {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostSpill = 1 << 20;
+
+class TritonCompiler : public Compiler {
+ public:
+  std::string_view name() const override { return "triton"; }
+  uint8_t number() const override { return 3; }
+  Sources sources() const override { return Sources::kPython; }
+
+  Status Find(const std::vector<const Unit*>& /*units*/, const std::string& python,
+              Toolchain* /*tools*/) override {
+    workers_ = std::make_unique<TritonWorkers>(FindTritonPython(python));
+    return workers_->python().Need();
+  }
+
+  std::vector<std::string> Options(const Unit& unit) const override { return {unit.extra_options}; }
+
+  // All that the package installed, ptxas as it is on the disk, and how kbundle calls it.
+  Result<Sha256Digest> Identity(const Unit& /*unit*/, const Toolchain& /*tools*/,
+                                ToolDigests* digests) const override {
+    const TritonPython& triton = workers_->python();
+    KB_ASSIGN_OR_RETURN(const Sha256Digest ptxas, digests->Of(triton.ptxas));
+    const std::string all = KeyWriter()
+                                .Text(triton.triton_version)
+                                .Text(triton.digest)
+                                .Text(ToHex(ptxas))
+                                .Text(kTritonScript)
+                                .bytes();
+    return Sha256Of(all.data(), all.size());
+  }
+
+  // Triton's own files are in its digest.
+  std::vector<std::string> ModuleFiles(const std::string& module) const override {
+    if (module == "triton") return {};
+    const TritonPython& triton = workers_->python();
+    const std::string& version = triton.python_version;
+    const fs::path place = fs::path(triton.python).parent_path().parent_path() / "lib" /
+                           ("python" + version.substr(0, version.rfind('.'))) / "site-packages";
+    std::vector<std::string> files = {(place / (module + ".py")).string()};
+    std::error_code error;
+    for (fs::recursive_directory_iterator at(place / module, error), end; !error && at != end;
+         at.increment(error)) {
+      if (at->path().extension() == ".py") files.push_back(at->path().string());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                         const std::string& /*key*/, const CompileContext& context) const override {
+    return CompileWithTriton(unit, tree, context.limit, workers_.get());
+  }
+
+  Result<std::optional<std::pair<std::string, std::string>>> Provenance(
+      const Toolchain& /*tools*/, ToolDigests* /*digests*/) const override {
+    constexpr size_t kShortDigest = 16;
+    const TritonPython& triton = workers_->python();
+    return std::optional(std::pair(
+        std::string("triton"),
+        fmt::format("{} sha256:{}", triton.triton_version, triton.digest.substr(0, kShortDigest))));
+  }
+
+ private:
+  std::unique_ptr<TritonWorkers> workers_;
+};
+
+class Triton : public Provider {
+ public:
+  std::string_view name() const override { return "triton"; }
+  uint8_t number() const override { return static_cast<uint8_t>(kbundle::Provider::kTriton); }
+  bool MakesCodeFor(const Target& target) const override { return TritonMakes(target); }
+  std::string TargetsInWords() const override {
+    return "Triton makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like";
+  }
+  // Code for exactly sm_100a must not stand in the bundle as code for sm_100f.
+  std::string WhyLeftOut(const Target& target) const override {
+    const std::string made = TritonWouldMake(target);
+    if (made.empty()) return "";
+    return fmt::format("Triton makes {}; for that GPU add it to --target", made);
+  }
+
+  void ReadVariantKeys(VariantTable& table) const override {
+    ReadSource(table, /*required=*/true);
+    table.variant.compiler = "triton";
+    table.fields.Refuse("compiler", "only cuda variants choose a compiler", "this one has Triton");
+    table.fields.Refuse("portable", "only a cuda variant can be portable",
+                        "Triton makes code for one exact GPU");
+    table.fields.Refuse("flags", "a Triton variant has no compiler flags",
+                        "what Triton can be told is in the steps: num_warps, num_stages, maxnreg");
+    table.variant.max_spill = table.fields.TakeInteger("max_spill", 0, 0, kMostSpill);
+    ReadTargets(table);
+  }
+  void ReadPoints(VariantTable& table) const override { ReadGrid(table); }
+  void ReadKernelStep(StepTable& table) const override { ReadTritonLaunch(table); }
+  void FinishKernelStep(StepTable& table) const override { ReadTritonHints(table); }
+
+  std::string KernelName(const Op& /*op*/, const Template& /*variant*/,
+                         const Template::Point& /*point*/, const Step& step) const override {
+    return step.kernel;
+  }
+
+  Status AddUnits(UnitSet* units, VariantUse* use) const override {
+    const Template& variant = units->variant(*use);
+    for (size_t i = 0; i < variant.steps.size(); ++i) {
+      use->units.push_back(kNoUnit);
+      if (use->kernels[i].empty()) continue;
+      Unit unit = units->New(*use);
+      unit.compiler = "triton";
+      unit.source = variant.source;
+      unit.step = &variant.steps[i];
+      unit.block_by_compiler = true;
+      if (variant.steps.size() > 1) unit.label += fmt::format(" step {}", i + 1);
+      KB_ASSIGN_OR_RETURN(unit.extra_options,
+                          TritonRequest(units->op(*use), variant, units->point(*use),
+                                        variant.steps[i], unit.target));
+      use->units[i] = units->Add(std::move(unit), {use->kernels[i]});
+    }
+    return Status();
+  }
+
+  void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
+    compilers->push_back(std::make_unique<TritonCompiler>());
+  }
+};
+
+}  // namespace
+
+const Provider* TritonProvider() {
+  static const Triton triton;
+  return &triton;
+}
+
+}  // namespace kbundle::builder
