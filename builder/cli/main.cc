@@ -21,6 +21,7 @@
 #include "builder/cli/test.h"
 #include "builder/cli/tune.h"
 #include "builder/cli/verify.h"
+#include "builder/manifest/schema.h"
 #include "builder/provider/cuda/nvrtc_worker.h"
 #include "builder/record/protocol.h"
 #include "builder/support/environment_text.h"
@@ -183,6 +184,9 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
                     "Manifests, or folders of them: what their variants need must work too");
   doctor.add_flag("--json", verbs.doctor.json, "As JSON");
 
+  AddVerb(app, "schema", "Print the keys of manifests as a JSON Schema, for editors",
+          "kbundle schema > manifest.schema.json");
+
   CLI::App& profile = AddVerb(app, "profile", "Describe this machine's GPU for planning elsewhere",
                               "kbundle profile -o builder/provider/cudnn/profiles/h200.json");
   profile.add_option("-o,--output", verbs.profile.output, "File to write; - is standard output")
@@ -296,6 +300,10 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "extract") return verbs.extract.Run(terminal);
   if (verb == "algorithms") return verbs.algorithms.Run(terminal);
   if (verb == "profile") return verbs.profile.Run(terminal);
+  if (verb == "schema") {
+    std::fputs(ManifestSchema().c_str(), stdout);
+    return kExitOk;
+  }
   return verbs.doctor.Run(terminal);
 }
 

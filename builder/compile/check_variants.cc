@@ -10,7 +10,6 @@
 #include "builder/compile/check_arguments.h"
 #include "builder/compile/check_launch.h"
 #include "builder/support/diagnostic.h"
-#include "builder/support/files.h"
 
 namespace kbundle::builder {
 namespace {
@@ -84,13 +83,12 @@ class VariantChecks {
     const std::string& path = work_.ops[use.op].family->manifest_path;
     const SourceSpan& where = finding.where.line > 0 ? finding.where : variant.where;
     const auto [place, fresh] =
-        seen_.try_emplace({path, where.line, where.column, kind}, misfits_.size());
+        seen_.try_emplace({path, where.file, where.line, where.column, kind}, misfits_.size());
     if (!fresh) {
       ++misfits_[place->second].others;
       return;
     }
-    const Result<std::string> text = ReadFile(path);
-    Diagnostics diagnostics(path, text.ok() ? *text : std::string());
+    Diagnostics diagnostics = DiagnosticsOf(work_.ops[use.op].family->sources);
     diagnostics.Error(where, std::move(finding.message), std::move(finding.note));
     misfits_.push_back(
         {diagnostics.ToStatus().message(),
@@ -101,7 +99,7 @@ class VariantChecks {
   const std::vector<Object>& objects_;
   const std::vector<ParameterTypes>& types_;
   std::vector<Misfit> misfits_;
-  std::map<std::tuple<std::string, int, int, std::string>, size_t> seen_;  // to misfits_
+  std::map<std::tuple<std::string, int, int, int, std::string>, size_t> seen_;  // to misfits_
 };
 
 }  // namespace

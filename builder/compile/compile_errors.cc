@@ -99,19 +99,6 @@ std::string InAuthorsFiles(const SourceTree& tree, std::string_view log) {
   return out;
 }
 
-SourceSpan PlaceOf(std::string_view name, std::string_view manifest, const SourceSpan& from) {
-  for (int line = 1; !name.empty() && !manifest.empty(); ++line) {
-    const size_t end = std::min(manifest.find('\n'), manifest.size());
-    const std::string_view text = manifest.substr(0, end);
-    manifest.remove_prefix(std::min(end + 1, manifest.size()));
-    if (line < from.line) continue;
-    const size_t at = text.find(name, line == from.line ? from.column - 1 : 0);
-    if (at == std::string_view::npos) continue;
-    return {line, static_cast<int>(at) + 1, static_cast<int>(name.size())};
-  }
-  return from;
-}
-
 std::string_view WithoutTemplateArguments(std::string_view kernel) {
   return kernel.substr(0, kernel.find('<'));
 }

@@ -23,10 +23,6 @@ std::vector<std::string> DeclaredKernels(const SourceTree& tree);
 // The first of `kernels` whose name stands nowhere in the tree, or "".
 std::string KernelNotWritten(const SourceTree& tree, const std::vector<std::string>& kernels);
 
-// The first place of `name` in the manifest's text, on the line `from` or below; `from` where there
-// is none.
-SourceSpan PlaceOf(std::string_view name, std::string_view manifest, const SourceSpan& from);
-
 }  // namespace kbundle::builder
 
 #endif  // KBUNDLE_BUILDER_COMPILE_COMPILE_ERRORS_H_

@@ -25,7 +25,19 @@ std::string Example(const std::string& key, Node::Kind kind) {
   }
 }
 
+thread_local AskedKeys* asked_keys = nullptr;
+
+// "op" of "op 'attend'".
+std::string WithoutNames(const std::string& what) {
+  const size_t quote = what.find('\'');
+  if (quote == std::string::npos) return what;
+  return what.substr(0, quote == 0 ? 0 : quote - 1) + what.substr(what.rfind('\'') + 1);
+}
+
 }  // namespace
+
+AskedKeys::AskedKeys() { asked_keys = this; }
+AskedKeys::~AskedKeys() { asked_keys = nullptr; }
 
 bool WantKind(const Node& node, Node::Kind kind, const std::string& what,
               Diagnostics& diagnostics) {
@@ -41,13 +53,19 @@ Fields::Fields(const Node& table, std::string what, Diagnostics& diagnostics)
 Fields::Fields(const Node& table, SourceSpan where, std::string what, Diagnostics& diagnostics)
     : table_(table), where_(where), what_(std::move(what)), diagnostics_(diagnostics) {}
 
+AskedKeys::Key* Fields::Asked(const std::string& key) const {
+  return asked_keys == nullptr ? nullptr : &asked_keys->tables_[WithoutNames(what_)][key];
+}
+
 const Node* Fields::Take(const std::string& key) {
+  (void)Asked(key);
   if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
   const Field* field = table_.Find(key);
   return field == nullptr ? nullptr : &field->value;
 }
 
 const Node* Fields::Take(const std::string& key, Node::Kind kind) {
+  if (AskedKeys::Key* asked = Asked(key)) asked->kinds.insert(kind);
   const Node* node = Take(key);
   if (node == nullptr || !WantKind(*node, kind, fmt::format("'{}'", key), diagnostics_)) {
     return nullptr;
@@ -56,6 +74,7 @@ const Node* Fields::Take(const std::string& key, Node::Kind kind) {
 }
 
 const Node* Fields::Require(const std::string& key, Node::Kind kind) {
+  if (AskedKeys::Key* asked = Asked(key)) asked->required = true;
   if (!Has(key)) {
     diagnostics_.Error(where_, fmt::format("{} needs the key '{}'", what_, key),
                        fmt::format("add {}", Example(key, kind)));
@@ -87,6 +106,7 @@ int64_t Fields::TakeInteger(const std::string& key, int64_t otherwise, int64_t l
 }
 
 size_t Fields::TakeWord(const std::string& key, const std::vector<std::string>& words) {
+  if (AskedKeys::Key* asked = Asked(key)) asked->words.insert(words.begin(), words.end());
   const Node* node = Take(key, Node::Kind::kString);
   if (node == nullptr) return 0;
   auto found = std::find(words.begin(), words.end(), node->text);

@@ -2,12 +2,36 @@
 #ifndef KBUNDLE_BUILDER_MANIFEST_FIELDS_H_
 #define KBUNDLE_BUILDER_MANIFEST_FIELDS_H_
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "builder/manifest/tree.h"
 
 namespace kbundle::builder {
+
+// What the reader asked of tables, while one of these was there on its thread: which keys a table
+// may have, of which kinds. The schema for editors is made of it (schema.h).
+class AskedKeys {
+ public:
+  struct Key {
+    std::set<Node::Kind> kinds;   // empty: whatever the reader makes of it
+    std::set<std::string> words;  // the texts it may be, where they are a choice
+    bool required = false;
+  };
+  using Tables = std::map<std::string, std::map<std::string, Key>>;  // by `what` without names
+
+  AskedKeys();
+  ~AskedKeys();
+  AskedKeys(const AskedKeys&) = delete;
+  AskedKeys& operator=(const AskedKeys&) = delete;
+  const Tables& tables() const { return tables_; }
+
+ private:
+  friend class Fields;
+  Tables tables_;
+};
 
 // Borrows both arguments. Every Take makes its key known; Finish reports the others.
 class Fields {
@@ -38,6 +62,8 @@ class Fields {
   void Finish();
 
  private:
+  AskedKeys::Key* Asked(const std::string& key) const;  // null: nobody wants to know
+
   const Node& table_;
   SourceSpan where_;
   std::string what_;

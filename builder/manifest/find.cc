@@ -15,17 +15,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A line that opens the table, or a key of it; what it says is for the parser. Files that cannot be
-// read, and those in other encodings, are kept: the error that names them comes later.
-bool HasFamily(const std::string& path) {
+enum class Role { kManifest, kPart, kForeign };
+
+// By a line that opens the table [family], or a key of it, and of a part by its `part_of`; what it
+// says is for the parser. Files that cannot be read, and those in other encodings, are kept: the
+// error that names them comes later.
+Role RoleOf(const std::string& path) {
   const Result<std::string> text = ReadFile(path);
-  if (!text.ok() || text->find('\0') != std::string::npos) return true;
+  if (!text.ok() || text->find('\0') != std::string::npos) return Role::kManifest;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
     const size_t begin = line.find_first_not_of(" \t[\"'\xef\xbb\xbf");
-    if (begin != std::string::npos && line.compare(begin, 6, "family") == 0) return true;
+    if (begin == std::string::npos) continue;
+    if (line.compare(begin, 6, "family") == 0) return Role::kManifest;
+    if (line.compare(begin, 7, "part_of") == 0) return Role::kPart;
   }
-  return false;
+  return Role::kForeign;
 }
 
 void CollectFrom(const fs::path& folder, bool deeper, std::set<std::string>& out) {
@@ -68,9 +73,11 @@ Result<FoundManifests> SearchManifests(const std::vector<std::string>& paths) {
       size_t families = 0;
       CollectFrom(path, true, here);
       for (const std::string& one : here) {
-        HasFamily(one) ? void((found.insert(one), ++families)) : foreign.push_back(one);
+        const Role role = RoleOf(one);
+        if (role == Role::kManifest) found.insert(one), ++families;
+        if (role == Role::kForeign) foreign.push_back(one);
       }
-      if (families == 0 && !here.empty()) {
+      if (families == 0 && !foreign.empty()) {
         return NotFound(fmt::format(
             "looking for manifests: no *.toml in '{}' or in a folder of it has a [family]; {} is "
             "none, say [family] there if it is meant to be",

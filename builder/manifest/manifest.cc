@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
+#include "builder/manifest/define.h"
+#include "builder/manifest/extends.h"
+#include "builder/manifest/files.h"
+#include "builder/manifest/problem_lines.h"
 #include "builder/manifest/reader.h"
+#include "builder/manifest/shared_lets.h"
 #include "builder/provider/provider.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -18,8 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = Node::Kind;
 
-constexpr uint64_t kMaxManifestBytes = 4u << 20;
-
 bool IsLowerName(std::string_view name) {
   return IsIdentifier(name) && name[0] != '_' &&
          std::none_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
@@ -27,13 +28,14 @@ bool IsLowerName(std::string_view name) {
 
 class OpReader {
  public:
-  // score_mods: whether the op has what ExpandScoreMods adds.
+  // score_mods: whether the op has what ExpandScoreMods adds. lines: of the family, or null.
   OpReader(const Field& field, bool score_mods, const Family& family, int64_t probe_workspace,
-           Diagnostics& diagnostics)
+           ProblemLines* lines, Diagnostics& diagnostics)
       : field_(field),
         score_mods_(score_mods),
         family_(family),
         probe_workspace_(probe_workspace),
+        lines_(lines),
         diagnostics_(diagnostics),
         fields_(field.value, fmt::format("op '{}'", field.key), diagnostics) {
     op_.name = fmt::format("{}.{}", family.name, field.key);
@@ -50,13 +52,13 @@ class OpReader {
     ReadInterface();
     bool whole = diagnostics_.count() == before && !names_.incomplete;
     ReadVariants();
-    for (const auto& [key, read] :
-         {std::pair("problems", &op_.problems), std::pair("held_out", &op_.held_out)}) {
-      const Node* problems = fields_.Take(key, Kind::kArray);
-      if (problems != nullptr && whole) ReadProblems(*problems, op_, names_, diagnostics_, read);
-    }
+    ReadAllProblems(whole);
     SetProblemPoints(&op_);
-    fields_.Take("score_mods");  // read by ExpandScoreMods
+    fields_.TakeBool("abstract");
+    fields_.Take("score_mods");            // ExpandScoreMods
+    fields_.Take("extends");               // ResolveExtends
+    fields_.Take("define", Kind::kTable);  // PutDefinitions
+    fields_.Take("let", Kind::kTable);     // ShareLets
     fields_.Finish();
     op_.interface_hash = InterfaceHash(op_);
     return std::move(op_);
@@ -87,6 +89,19 @@ class OpReader {
     static const std::vector<std::string> kRules = {"loop", "leading", "none"};
     op_.vmap = static_cast<VmapRule>(fields_.TakeWord("vmap", kRules));
     ReadTolerance(fields_, op_, diagnostics_);
+  }
+
+  // Those written in the op's table first. whole: the interface was read without an error.
+  void ReadAllProblems(bool whole) {
+    ProblemLines::OfOp lines;
+    if (lines_ != nullptr) lines = lines_->Take(field_.key, names_);
+    const auto read = [&](const char* key, const Node& more, std::vector<OpProblem>* problems) {
+      const Node* written = fields_.Take(key, Kind::kArray);
+      if (written != nullptr && whole) ReadProblems(*written, op_, names_, diagnostics_, problems);
+      if (whole) ReadProblems(more, op_, names_, diagnostics_, problems);
+    };
+    read("problems", lines.problems, &op_.problems);
+    read("held_out", lines.held_out, &op_.held_out);
   }
 
   // A symbol's number, or how many symbols there are and an int attribute's number.
@@ -123,6 +138,7 @@ class OpReader {
     std::set<std::string> taken;
     op_.templates.reserve(variants->items.size());
     for (const Node& node : variants->items) {
+      if (IsAbstract(node)) continue;
       std::optional<Template> variant =
           ReadVariant(node, op_, names_, family_.directory, probe_workspace_, diagnostics_);
       if (!variant) continue;
@@ -142,15 +158,19 @@ class OpReader {
   const bool score_mods_;
   const Family& family_;
   const int64_t probe_workspace_;
+  ProblemLines* const lines_;  // null: there are none
   Diagnostics& diagnostics_;
   Fields fields_;
   Op op_;
   Names names_;
 };
 
-void ReadFamilyTable(Fields& root, Family& family, Diagnostics& diagnostics) {
+// Gives the lines of problems, where there are any.
+std::optional<ProblemLines> ReadFamilyTable(Fields& root, Family& family,
+                                            Diagnostics& diagnostics) {
+  std::optional<ProblemLines> lines;
   const Node* table = root.Require("family", Kind::kTable);
-  if (table == nullptr) return;
+  if (table == nullptr) return lines;
   Fields fields(*table, "[family]", diagnostics);
   if (const Node* name = fields.Require("name", Kind::kString)) {
     family.name = name->text;
@@ -174,58 +194,69 @@ void ReadFamilyTable(Fields& root, Family& family, Diagnostics& diagnostics) {
     }
   }
   ReadScoreMods(fields, family, diagnostics);
+  if (const Node* name = fields.Take("problems", Kind::kString)) {
+    int file = 0;
+    const auto text = ReadBeside(family.directory, *name, diagnostics, &file);
+    if (text) lines.emplace(*text, file, diagnostics);
+  }
+  fields.TakeTexts("parts");            // AddParts
+  fields.Take("define", Kind::kTable);  // PutDefinitions
+  fields.Take("let", Kind::kTable);     // ShareLets
   fields.Finish();
+  return lines;
 }
 
-Result<std::string> ReadText(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
-    return NotFound(
-        fmt::format("reading the manifest {}: there is no such file; give a *.toml file "
-                    "or a folder that holds one",
-                    path));
+void ReadOps(const Node& ops, int64_t probe_workspace, ProblemLines* lines, Family& family,
+             Diagnostics& diagnostics) {
+  std::vector<std::string> names;
+  for (const Field& field : ops.fields) {
+    names.push_back(field.key);
+    if (IsAbstract(field.value)) continue;
+    if (!WantKind(field.value, Kind::kTable, fmt::format("op '{}'", field.key), diagnostics))
+      continue;
+    Field whole = field;
+    const bool score_mods = ExpandScoreMods(family, whole.value, diagnostics);
+    family.ops.push_back(
+        OpReader(whole, score_mods, family, probe_workspace, lines, diagnostics).Read());
   }
-  if (uint64_t size = fs::file_size(path, error); !error && size > kMaxManifestBytes) {
-    return ResourceExhausted(fmt::format("reading the manifest {}: {} bytes, allowed are {}", path,
-                                         size, kMaxManifestBytes));
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) {
-    return PermissionDenied(
-        fmt::format("reading the manifest {}: it cannot be read; check its "
-                    "permissions",
-                    path));
-  }
-  return std::move(text).str();
+  if (lines != nullptr) lines->Finish(names);
 }
 
 }  // namespace
 
 Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace) {
-  KB_ASSIGN_OR_RETURN(std::string text, ReadText(path));
+  KB_ASSIGN_OR_RETURN(const std::string text, ReadManifestFile(path));
+  return ReadManifestText(path, text, probe_workspace);
+}
+
+Result<Family> ReadManifestText(const std::string& path, const std::string& text,
+                                int64_t probe_workspace) {
   Diagnostics diagnostics(path, text);
-  std::optional<Node> root = ParseToml(text, diagnostics);
+  std::optional<Node> root = ParseToml(text, 0, diagnostics);
   if (!root) return diagnostics.ToStatus();
   Family family;
   family.manifest_path = path;
   fs::path folder = fs::path(path).parent_path();
   family.directory = folder.empty() ? std::string(".") : folder.string();
+  AddParts(family.directory, &*root, diagnostics);
   Fields fields(*root, {}, "the manifest", diagnostics);
-  ReadFamilyTable(fields, family, diagnostics);
-  if (const Node* ops = fields.Require("op", Kind::kTable)) {
-    for (const Field& field : ops->fields) {
-      if (!WantKind(field.value, Kind::kTable, fmt::format("op '{}'", field.key), diagnostics))
-        continue;
-      Field whole = field;
-      const bool score_mods = ExpandScoreMods(family, whole.value, diagnostics);
-      family.ops.push_back(
-          OpReader(whole, score_mods, family, probe_workspace, diagnostics).Read());
-    }
+  fields.Refuse("part_of", "this file is a part of a family and no manifest of its own",
+                "give the manifest that it names");
+  if (!diagnostics.ok()) return diagnostics.ToStatus();
+  std::optional<ProblemLines> lines = ReadFamilyTable(fields, family, diagnostics);
+  if (fields.Require("op", Kind::kTable) != nullptr) {
+    Node* ops = &root->FindField("op")->value;
+    const Node* table = fields.Take("family");
+    const int before = diagnostics.count();
+    ResolveExtends(ops, diagnostics);
+    if (diagnostics.count() != before) return diagnostics.ToStatus();
+    if (!PutDefinitions(table, ops, diagnostics)) return diagnostics.ToStatus();
+    ShareLets(table, ops, diagnostics);
+    ReadOps(*ops, probe_workspace, lines ? &*lines : nullptr, family, diagnostics);
   }
   fields.Finish();
   if (!diagnostics.ok()) return diagnostics.ToStatus();
+  family.sources = diagnostics.sources();
   return family;
 }
 

@@ -15,6 +15,9 @@ namespace kbundle::builder {
 // probe_workspace: 0, or how much workspace to ask cuBLASLt's heuristic with: variants of provider
 // cublaslt then have a probe in place of their algorithms.
 Result<Family> ReadManifest(const std::string& path, int64_t probe_workspace = 0);
+// Of a text that would stand at `path`.
+Result<Family> ReadManifestText(const std::string& path, const std::string& text,
+                                int64_t probe_workspace = 0);
 
 // A *.toml file, or every *.toml file directly in a folder or in a folder of it, sorted by name.
 // kNotFound when there is none.

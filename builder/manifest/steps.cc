@@ -91,6 +91,7 @@ class StepReader {
     table.step.kind = StepKind::kKernel;
     if (const Node* kernel = table.fields.Take("kernel", Kind::kString)) {
       table.step.kernel = kernel->text;
+      table.step.kernel_where = kernel->At(0, static_cast<int>(kernel->text.size()));
     }
     variant_.provider->ReadKernelStep(table);
     ReadArguments(table.fields, table.step);

@@ -1,7 +1,9 @@
 #include "builder/manifest/tree.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
+#include <utility>
 
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_UNRELEASED_FEATURES 1  // TOML 1.1: inline tables over several lines
@@ -25,7 +27,7 @@ size_t ByteOf(std::string_view line, int column) {
 
 class Converter {
  public:
-  explicit Converter(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  Converter(int file, Diagnostics& diagnostics) : file_(file), diagnostics_(diagnostics) {}
 
   Node Convert(const toml::node& from) {
     Node to;
@@ -62,8 +64,9 @@ class Converter {
   }
 
  private:
-  static SourceSpan Where(const toml::source_region& region) {
-    SourceSpan span{static_cast<int>(region.begin.line), static_cast<int>(region.begin.column), 1};
+  SourceSpan Where(const toml::source_region& region) const {
+    SourceSpan span{static_cast<int>(region.begin.line), static_cast<int>(region.begin.column), 1,
+                    file_};
     if (region.end.line == region.begin.line && region.end.column > region.begin.column) {
       span.length = static_cast<int>(region.end.column - region.begin.column);
     }
@@ -73,7 +76,7 @@ class Converter {
   void ConvertString(const std::string& value, Node& to) {
     to.kind = Node::Kind::kString;
     to.text = value;
-    std::string_view line = diagnostics_.Line(to.where.line);
+    std::string_view line = diagnostics_.Line(to.where.line, file_);
     size_t quote = ByteOf(line, to.where.column);
     if (quote >= line.size()) return;
     std::string_view rest = line.substr(quote);
@@ -92,6 +95,7 @@ class Converter {
     });
   }
 
+  const int file_;
   Diagnostics& diagnostics_;
 };
 
@@ -104,9 +108,16 @@ const Field* Node::Find(std::string_view key) const {
   return nullptr;
 }
 
+Field* Node::FindField(std::string_view key) {
+  return const_cast<Field*>(std::as_const(*this).Find(key));
+}
+
 SourceSpan Node::At(int offset, int length) const {
   if (!exact) return where;
-  return {where.line, where.column + 1 + offset, std::max(1, length)};
+  SourceSpan part = where;
+  part.column += 1 + offset;
+  part.length = std::max(1, length);
+  return part;
 }
 
 const char* Describe(Node::Kind kind) {
@@ -127,7 +138,7 @@ const char* Describe(Node::Kind kind) {
   return "nothing";
 }
 
-std::optional<Node> ParseToml(const std::string& text, Diagnostics& diagnostics) {
+std::optional<Node> ParseToml(const std::string& text, int file, Diagnostics& diagnostics) {
   toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     const toml::source_position& at = parsed.error().source().begin;
@@ -140,11 +151,49 @@ std::optional<Node> ParseToml(const std::string& text, Diagnostics& diagnostics)
     const char* note = word ? "as in range = \"N\": names and expressions are texts"
                        : NotUtf8(text) < text.size() ? "TOML is UTF-8: save the file as that"
                                                      : "the file is not valid TOML";
-    diagnostics.Error({static_cast<int>(at.line), static_cast<int>(at.column), 1}, std::move(what),
-                      note);
+    diagnostics.Error({static_cast<int>(at.line), static_cast<int>(at.column), 1, file},
+                      std::move(what), note);
     return std::nullopt;
   }
-  return Converter(diagnostics).Convert(parsed.table());
+  return Converter(file, diagnostics).Convert(parsed.table());
+}
+
+namespace {
+
+// A chain of links ends with the one who asked last.
+class Linker {
+ public:
+  Linker(int link, Diagnostics& diagnostics) : link_(link), diagnostics_(diagnostics) {}
+
+  void Add(Node* node) {
+    Add(&node->where);
+    for (Node& item : node->items) Add(&item);
+    for (Field& field : node->fields) {
+      Add(&field.where);
+      Add(&field.value);
+    }
+  }
+
+ private:
+  void Add(SourceSpan* where) { where->via = Behind(where->via); }
+
+  int Behind(int via) {
+    if (via == 0) return link_;
+    if (const auto known = behind_.find(via); known != behind_.end()) return known->second;
+    SourceLink link = diagnostics_.links()[via];
+    link.at.via = Behind(link.at.via);
+    return behind_[via] = diagnostics_.AddLink(link.at, std::move(link.what));
+  }
+
+  const int link_;
+  Diagnostics& diagnostics_;
+  std::map<int, int> behind_;
+};
+
+}  // namespace
+
+void AddLink(Node* node, int link, Diagnostics& diagnostics) {
+  Linker(link, diagnostics).Add(node);
 }
 
 }  // namespace kbundle::builder

@@ -30,6 +30,7 @@ struct Node {
 
   bool Is(Kind k) const { return kind == k; }
   const Field* Find(std::string_view key) const;
+  Field* FindField(std::string_view key);
   // The place of text[offset, offset + length), or of the whole string when that is not exact.
   SourceSpan At(int offset, int length) const;
 };
@@ -43,8 +44,12 @@ struct Field {
 // "a string", "an integer".
 const char* Describe(Node::Kind kind);
 
-// Errors go to diagnostics; nothing when the text is no TOML at all.
-std::optional<Node> ParseToml(const std::string& text, Diagnostics& diagnostics);
+// Errors go to diagnostics, of which the text is the file of that number; nothing when the text is
+// no TOML at all.
+std::optional<Node> ParseToml(const std::string& text, int file, Diagnostics& diagnostics);
+
+// Every place in it gets the link in front of those that it has.
+void AddLink(Node* node, int link, Diagnostics& diagnostics);
 
 }  // namespace kbundle::builder
 

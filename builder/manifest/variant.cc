@@ -49,6 +49,9 @@ class VariantReader {
       ReadSteps(*steps, context_, variant_);
     }
     variant_.provider->FinishVariant(table_);
+    fields_.TakeBool("abstract");
+    fields_.Take("extends");               // ResolveExtends
+    fields_.Take("define", Kind::kTable);  // PutDefinitions
     fields_.Finish();
     const bool macros = variant_.compiler == "nvcc";
     const Result<std::string> source =

@@ -35,6 +35,7 @@ struct Op {
 struct Family {
   std::string name;
   std::string manifest_path;  // as given on the command line, for messages
+  SourceFiles sources;        // the manifest, and what it names, for messages of later steps
   std::string directory;      // where sources are found
   std::string reference;
   std::vector<ScoreMod> score_mods;

@@ -41,6 +41,7 @@ struct ProviderPart {
 struct Step {
   StepKind kind = StepKind::kKernel;
   std::string kernel;  // "softmax_rows<{T}, {VEC}>"; of a library's step what the library calls it
+  SourceSpan kernel_where;
   std::optional<Program> when;
   std::vector<Program> grid, block, cluster;
   Program shared, range, grain, bytes;

@@ -157,16 +157,13 @@ Status UnitBuilder::Compile(int unit) {
 std::string UnitBuilder::Explained(int unit, const Status& status) const {
   if (status.code() != StatusCode::kNotFound) return status.message();
   const Family& family = *work_.units[unit].family;
-  const Result<std::string> text = ReadFile(family.manifest_path);
-  if (!text.ok()) return status.message();
   for (const VariantUse& use : work_.variants) {
     const Template& variant = work_.ops[use.op].op->templates[use.template_index];
     for (size_t i = 0; i < use.units.size(); ++i) {
       if (use.units[i] != static_cast<uint32_t>(unit)) continue;
       if (status.message().find("'" + use.kernels[i] + "'") == std::string::npos) continue;
-      Diagnostics diagnostics(family.manifest_path, *text);
-      diagnostics.Error(PlaceOf(variant.steps[i].kernel, *text, variant.steps[i].where),
-                        status.message());
+      Diagnostics diagnostics = DiagnosticsOf(family.sources);
+      diagnostics.Error(variant.steps[i].kernel_where, status.message());
       return diagnostics.ToStatus().message();
     }
   }

@@ -41,6 +41,8 @@ def framed(block, folder):
             shutil.copy(path, folder)
     shutil.copytree(ROOT / "kernels/matmul/algorithms", folder / "algorithms")
     (folder / "score_checks.h").write_text(CHECKS)
+    [lines] = of("lines")
+    (folder / "problems.jsonl").write_text(lines.text)
     [kernel] = of("kernel")
     for name, one in (("page.toml", block), (f"{kernel.place}.cc", kernel)):
         text = (FRAMES / name.replace("page", block.place)).read_text()

@@ -9,7 +9,6 @@
 
 #include "builder/provider/cudnn/graph.h"
 #include "builder/support/diagnostic.h"
-#include "builder/support/files.h"
 #include "kbundle/execution_plan.h"
 
 namespace kbundle::builder {
@@ -88,8 +87,7 @@ Object Refused(const Unit& unit, std::string why) {
 
 // What the planner has no name for is the manifest's fault, and no problem would mend it.
 Status MistakeIn(const Unit& unit, const std::string& why) {
-  const Result<std::string> manifest = ReadFile(unit.family->manifest_path);
-  Diagnostics diagnostics(unit.family->manifest_path, manifest.ok() ? *manifest : std::string());
+  Diagnostics diagnostics = DiagnosticsOf(unit.family->sources);
   SourceSpan where = unit.step->where;
   // It quotes the name, and behind "there are:" others.
   size_t first = why.find("; there are:");

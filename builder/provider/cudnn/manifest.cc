@@ -1,10 +1,9 @@
-// A step that cuDNN plans, and what ties its plans to problems: an execution plan is for one
-// problem, so each listed problem is a point of the variant, and the point's tunables are all that
-// makes the problem what it is.
+// A step that cuDNN plans: the node, its tensors, numbers and options.
 #include "builder/provider/cudnn/manifest.h"
 
 #include <algorithm>
 
+#include "builder/provider/cudnn/axis_order.h"
 #include "builder/provider/cudnn/graph.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -24,6 +23,7 @@ class GraphReader {
     graph_ = graph.get();
     step_.own = std::move(graph);
     if (const Node* node = fields.Take("graph", Kind::kString)) step_.kernel = node->text;
+    ReadAxes(fields);
     if (const Node* tensors = fields.Require("tensors", Kind::kTable)) {
       for (const Field& field : tensors->fields) ReadTensor(field);
       CheckRagged(*tensors);
@@ -94,26 +94,73 @@ class GraphReader {
     }
   }
 
-  std::vector<Program> ReadSizes(Fields& fields, const char* key) {
+  // A letter for each dim of the graph's tensors, and how they lie in memory unless one says.
+  void ReadAxes(Fields& fields) {
+    if (const Node* axes = fields.Take("axes", Kind::kString)) axes_ = axes->text;
+    if (const Node* order = fields.Take("order", Kind::kString)) order_ = ReadOrder(*order);
+  }
+
+  std::optional<AxisOrder> ReadOrder(const Node& node) {
+    std::string wrong;
+    std::optional<AxisOrder> order = ParseOrder(node.text, axes_, context_.op, &wrong);
+    if (!order) {
+      context_.diagnostics.Error(node.At(0, static_cast<int>(node.text.size())), wrong,
+                                 "the letters of `axes`, slowest in memory first, or an enum "
+                                 "attribute whose choices are such words");
+    }
+    return order;
+  }
+
+  std::vector<Program> ReadSizes(const Node& node, const char* key) {
     std::vector<Program> sizes;
-    const Node* node = fields.Require(key, Kind::kArray);
-    for (size_t i = 0; node != nullptr && i < node->items.size(); ++i) {
-      auto size = ReadInteger(context_, node->items[i], StepPlace(fmt::format("`{}`", key)));
+    for (const Node& item : node.items) {
+      auto size = ReadInteger(context_, item, StepPlace(fmt::format("`{}`", key)));
       sizes.push_back(size ? std::move(*size) : Program());  // what is wrong was told
     }
     return sizes;
   }
 
+  // Its dims alone; or a table.
   void ReadTensor(const Field& field) {
-    if (!WantKind(field.value, Kind::kTable, "a tensor of a graph", context_.diagnostics)) return;
-    Fields fields(field.value, "a tensor of a graph", context_.diagnostics);
     GraphNode::TensorUse use;
     use.name = field.key;
-    use.dims = ReadSizes(fields, "dims");
-    use.strides = ReadSizes(fields, "strides");
-    if (const Node* ragged = fields.Take("ragged", Kind::kString)) use.ragged = ragged->text;
+    std::optional<Arg> arg;
+    if (field.value.Is(Kind::kArray)) {
+      use.dims = ReadSizes(field.value, "dims");
+      arg = ReadPointerNamed(field);
+      AddStrides(field, nullptr, &use);
+    } else {
+      arg = ReadTensorTable(field, &use);
+    }
+    if (!arg) return;
+    const SourceSpan where = arg->where;
+    use.arg = AddArg(std::move(*arg), where);
+    graph_->tensors.push_back(std::move(use));
+  }
+
+  // Of the same name as the graph's tensor.
+  std::optional<Arg> ReadPointerNamed(const Field& field) {
+    Node name;
+    name.kind = Kind::kString;
+    name.where = field.where;
+    name.text = field.key;
+    std::optional<Arg> arg = ReadPointer(context_, name);
+    if (arg) arg->where = field.where;
+    return arg;
+  }
+
+  std::optional<Arg> ReadTensorTable(const Field& field, GraphNode::TensorUse* use) {
+    if (!WantKind(field.value, Kind::kTable, "a tensor of a graph", context_.diagnostics)) {
+      return std::nullopt;
+    }
+    Fields fields(field.value, "a tensor of a graph", context_.diagnostics);
+    const Node* dims =
+        axes_.empty() ? fields.Require("dims", Kind::kArray) : fields.Take("dims", Kind::kArray);
+    if (dims != nullptr) use->dims = ReadSizes(*dims, "dims");
+    AddStrides(field, &fields, use);
+    if (const Node* ragged = fields.Take("ragged", Kind::kString)) use->ragged = ragged->text;
     if (const Node* when = fields.Take("when")) {
-      use.when = ReadCondition(context_, *when, StepPlace("`when` of a tensor"));
+      use->when = ReadCondition(context_, *when, StepPlace("`when` of a tensor"));
     }
     if (const Node* type = fields.Take("type", Kind::kString)) {
       const std::optional<DType> dtype = ParseDType(type->text);
@@ -121,20 +168,40 @@ class GraphReader {
         context_.diagnostics.Error(type->where, fmt::format("'{}' is no dtype", type->text),
                                    "what the graph takes its elements for, as in \"i64\"");
       }
-      use.dtype = dtype.value_or(DType::kInvalid);
+      use->dtype = dtype.value_or(DType::kInvalid);
     }
-    std::optional<Arg> arg = ReadPlace(context_, fields);
+    std::optional<Arg> arg =
+        fields.Has("tensor") ? ReadPlace(context_, fields) : ReadPointerNamed(field);
     fields.Finish();
-    if (!arg) return;
-    if (!use.strides.empty() && use.dims.size() != use.strides.size()) {
-      context_.diagnostics.Error(field.where,
-                                 fmt::format("tensor '{}' has {} dims and {} strides", field.key,
-                                             use.dims.size(), use.strides.size()),
-                                 "one stride for each dim, in elements");
+    return arg;
+  }
+
+  // As written, or those of a dense tensor whose axes lie in the order; missing dims are 1.
+  void AddStrides(const Field& field, Fields* fields, GraphNode::TensorUse* use) {
+    std::optional<AxisOrder> order = order_;
+    const Node* own = fields == nullptr ? nullptr : fields->Take("order", Kind::kString);
+    if (own != nullptr) order = ReadOrder(*own);
+    while (!axes_.empty() && use->dims.size() < axes_.size()) {
+      Program& one = use->dims.emplace_back();
+      one.text = "1";
+      one.code = ConstantCode(1);
     }
-    const SourceSpan where = arg->where;
-    use.arg = AddArg(std::move(*arg), where);
-    graph_->tensors.push_back(std::move(use));
+    const Node* strides = fields == nullptr ? nullptr : fields->Take("strides", Kind::kArray);
+    if (strides != nullptr) {
+      use->strides = ReadSizes(*strides, "strides");
+    } else if (order && use->dims.size() == axes_.size()) {
+      use->strides = DenseStrides(use->dims, *order);
+    } else if (axes_.empty() || use->dims.size() == axes_.size()) {
+      return context_.diagnostics.Error(field.where,
+                                        fmt::format("tensor '{}' has no strides", field.key),
+                                        "give it `strides`, or the graph `axes` and `order`");
+    }
+    if (use->dims.size() == use->strides.size()) return;
+    context_.diagnostics.Error(
+        field.where,
+        fmt::format("tensor '{}' has {} dims and {} strides", field.key, use->dims.size(),
+                    use->strides.empty() ? axes_.size() : use->strides.size()),
+        "one stride for each dim, in elements");
   }
 
   // Offsets are a tensor of the same graph.
@@ -226,123 +293,12 @@ class GraphReader {
   const Context& context_;
   Step& step_;
   GraphNode* graph_ = nullptr;  // step_.own
+  std::string axes_;            // empty: every tensor has strides
+  std::optional<AxisOrder> order_;
 };
-
-// ---- Points ------------------------------------------------------------------------------------
-
-bool Uses(const Template& variant, ArgKind kind, int index) {
-  for (const Step& step : variant.steps) {
-    for (const Arg& arg : step.args) {
-      if (arg.kind == kind && arg.index == index) return true;
-    }
-  }
-  return false;
-}
-
-Program Condition(std::string text, std::vector<Instruction> code) {
-  Program program;
-  program.text = std::move(text);
-  program.code = std::move(code);
-  return program;
-}
-
-class Tie {
- public:
-  Tie(Template& variant, PlanKeys& keys) : variant_(variant), keys_(keys) {}
-
-  // The point's value of a name, which a problem must have too.
-  void Equal(const std::string& name, Instruction value) {
-    const auto tunable = static_cast<int64_t>(variant_.tunables.size());
-    variant_.tunables.push_back(name);
-    keys_.tied.push_back(value);
-    variant_.when.push_back(
-        Condition(fmt::format("{} as planned", name),
-                  CombineCode(Opcode::kEq, {value}, {{Opcode::kTunable, tunable}})));
-  }
-
- private:
-  Template& variant_;
-  PlanKeys& keys_;
-};
-
-// cuDNN's plans take every tensor for aligned to 16 bytes, and say nothing when one is not.
-void WantAligned(const Op& op, Template& variant) {
-  std::vector<Instruction> code;
-  std::string names;
-  const auto add = [&](ArgKind kind, const std::vector<Tensor>& tensors, size_t first) {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (!Uses(variant, kind, static_cast<int>(i))) continue;
-      const Instruction align{Opcode::kAlign, static_cast<int64_t>(first + i)};
-      code = code.empty() ? std::vector<Instruction>{align}
-                          : CombineCode(Opcode::kMin, std::move(code), {align});
-      names += (names.empty() ? "" : ", ") + tensors[i].name;
-    }
-  };
-  add(ArgKind::kOperand, op.operands, 0);
-  add(ArgKind::kResult, op.results, op.operands.size());
-  if (code.empty()) return;
-  code = CombineCode(Opcode::kMod, std::move(code), ConstantCode(16));
-  variant.when.push_back(Condition(fmt::format("align({}) % 16 == 0", names),
-                                   CombineCode(Opcode::kEq, std::move(code), ConstantCode(0))));
-}
 
 }  // namespace
 
 void ReadGraph(StepTable& table) { GraphReader(table.context, table.step).Read(table.fields); }
-
-namespace {
-
-// Whether a float is fixed in a plan, not given at each call.
-bool IsOption(const Template& variant, int attribute) {
-  for (const Step& step : variant.steps) {
-    const GraphNode* graph = GraphNodeOf(step);
-    if (graph == nullptr) continue;
-    for (const GraphNode::Option& option : graph->options) {
-      if (option.number == attribute) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
-// In this order: dims, attributes, presence, which of cuDNN's plans, cuDNN's version.
-void TieToProblems(const Op& op, Template& variant) {
-  auto keys = std::make_shared<PlanKeys>(PlanKeysOf(variant));
-  Tie tie(variant, *keys);
-  std::vector<bool> bound(op.symbols.size(), false);
-  for (size_t i = 0; i < op.operands.size(); ++i) {
-    const Tensor& operand = op.operands[i];
-    if (operand.optional && !Uses(variant, ArgKind::kOperand, static_cast<int>(i))) {
-      variant.when.push_back(
-          Condition(fmt::format("!present({})", operand.name),
-                    {{Opcode::kPresent, static_cast<int64_t>(i)}, {Opcode::kNot, 0}}));
-      continue;
-    }
-    for (const Dim& dim : operand.dims) {
-      if (dim.symbol >= 0) bound[static_cast<size_t>(dim.symbol)] = true;
-    }
-  }
-  for (size_t i = 0; i < op.symbols.size(); ++i) {
-    if (bound[i]) tie.Equal(op.symbols[i], {Opcode::kDim, static_cast<int64_t>(i)});
-  }
-  for (size_t i = 0; i < op.attributes.size(); ++i) {
-    const AttributeType type = op.attributes[i].type;
-    const bool number = type == AttributeType::kBool || type == AttributeType::kInt ||
-                        type == AttributeType::kEnum || type == AttributeType::kDType;
-    if (number) tie.Equal(op.attributes[i].name, {Opcode::kAttribute, static_cast<int64_t>(i)});
-    if (IsOption(variant, static_cast<int>(i))) {
-      tie.Equal(op.attributes[i].name, {Opcode::kFloatBits, static_cast<int64_t>(i)});
-    }
-  }
-  for (size_t i = 0; i < op.operands.size(); ++i) {
-    if (op.operands[i].optional && Uses(variant, ArgKind::kOperand, static_cast<int>(i))) {
-      tie.Equal(op.operands[i].name, {Opcode::kPresent, static_cast<int64_t>(i)});
-    }
-  }
-  variant.tunables.insert(variant.tunables.end(), {"PLAN", "CUDNN"});
-  WantAligned(op, variant);
-  variant.own = std::move(keys);
-}
 
 }  // namespace kbundle::builder

@@ -39,8 +39,7 @@ Status FailureOf(const Unit& unit, const Json& answer) {
     const std::string log = answer.at("log");
     return InvalidArgument(error + "\n" + (log.find("Repro command") == log.npos ? "" : log));
   }
-  const Result<std::string> manifest = ReadFile(unit.family->manifest_path);
-  Diagnostics diagnostics(unit.family->manifest_path, manifest.ok() ? *manifest : std::string());
+  Diagnostics diagnostics = DiagnosticsOf(unit.family->sources);
   diagnostics.Error(PlaceOf(at, *unit.step), error, note);
   return diagnostics.ToStatus();
 }
