@@ -95,22 +95,22 @@ def as_toml(problem):
 
 
 def write(folder, expressions, problems, variants, change=lambda block: block):
-    """Copies the family to `folder` with these modifiers ({name: expression}), problems of (sdpa_forward, sdpa_backward), and the
-    variants of these names alone, of the ops of separate tensors; `change` may edit a variant."""
+    """Copies the family to `folder` with these modifiers ({name: expression}), the ops of `problems` ({op: [problem, ..]}) with those, and of
+    the variants those of these names; `change` may edit a variant. All else is left for what extends it."""
     shutil.copytree(FAMILY, folder, ignore=shutil.ignore_patterns("tuning", "*.toml", "*.jsonl", "jax*.py", "README.md", "__pycache__"))
-    text = (FAMILY / "attention.toml").read_text()
-    text = text[:text.index("# Self-attention of one tensor")]
-    head, rest = text.split("  [family.score_mods]\n", 1)
-    lines = "".join(f"  {name} = {json.dumps(expression)}\n" for name, expression in expressions.items())
-    text = f"{head}  [family.score_mods]\n{lines}{rest[rest.index(chr(10) + '[op.'):]}"
-    blocks = re.split(r"(?m)^(?=\[\[?op\.)", text)
-    (folder / "attention.toml").write_text("".join(_edited(block, problems, variants, change) for block in blocks))
+    for path in FAMILY.glob("*.toml"):
+        head, *blocks = re.split(r"(?m)^(?=\[\[?op\.\w+(?:\.variant)?\])", path.read_text())
+        if path.name == "attention.toml":
+            lines = "".join(f"  {name} = {json.dumps(expression)}\n" for name, expression in expressions.items())
+            head = re.sub(r"(?m)^problems .*\n", "", head.split("  [family.score_mods]\n")[0] + f"  [family.score_mods]\n{lines}\n")
+        (folder / path.name).write_text(head + "".join(_edited(block, problems, variants, change) for block in blocks))
 
 
 def _edited(block, problems, variants, change):
-    if op := re.match(r"\[op\.sdpa_(forward|backward)\]\n", block):
-        mine = "".join(map(as_toml, problems[op.group(1) == "backward"]))
-        return re.sub(r"(?ms)^problems    = \[\n.*?^\]\n", lambda _: f"problems = [\n{mine}]\n", block)
-    if variant := re.match(r"\[\[op\.\w+\.variant\]\]\nname\s*= \"(\w+)\"", block):
-        return change(block) if variant.group(1) in variants else ""
-    return block
+    header, body = block.split("\n", 1)
+    op = re.match(r"\[\[?op\.(\w+)", header).group(1)
+    if not header.startswith("[["):
+        mine = "".join(map(as_toml, problems.get(op, ())))
+        return f"{header}\n" + (f"problems = [\n{mine}]\n" if op in problems else "abstract = true\n") + body
+    name = (re.search(r'^name\s*= "(\w+)"', body, re.M) or re.search(r'^extends\s*= "(?:\w+\.)?(\w+)"', body, re.M)).group(1)
+    return change(block) if op in problems and name in variants else f"{header}\nabstract = true\n{body}"

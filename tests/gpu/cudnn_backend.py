@@ -58,13 +58,29 @@ def blob_of(variant):
     return Blob(found.stdout)
 
 
+def entries(text, opening):
+    """The `name = value` of the table that opens behind `opening`, in the manifest's order."""
+    text = text[text.index(opening) + len(opening):]
+    found, depth, begin = [], 0, 0
+    for at, c in enumerate(text):
+        if depth == 0 and c in ",}":
+            found.append([part.strip() for part in text[begin:at].split("=", 1)])
+            begin = at + 1
+        if depth == 0 and c == "}":
+            return found
+        depth += (c in "[{") - (c in "]}")
+
+
 def arguments_of(op):
     """What the uids 1, 2, .. of an op's plans are, by name: tensors, then scalars, in the manifest's order, then those of modifiers."""
     text = MANIFEST.read_text()
-    text = text[text.index(f"[[op.{op.split('.')[1]}.variant]]\nname     = \"cudnn\""):]
-    text = text[:text.index("\n[[", 2)]
-    tensors = re.findall(r"\{ tensor = \"(\w+)\"", text)
-    scalars = re.findall(r"(\w+) = \"", re.search(r"scalars = \{([^}]*)\}", text).group(1))
+    defined = dict(re.findall(r"^  (\w+)\s*= (.*)$", text, re.M))
+    graph = text[text.index(f'graph = "sdpa{op.split(".")[1].removeprefix("sdpa").removesuffix("_forward")}"'):]
+    tensors = []
+    for name, value in entries(graph, "tensors = {"):
+        value = defined.get(value.strip('"{}'), value)
+        tensors += re.findall(r'tensor = "(\w+)"', value) or [name]
+    scalars = [name for name, _ in entries(graph, "scalars = {")]
     return tensors + scalars + [f"score_scalars{i}" for i in range(SCORE_SCALARS)] + ["score_tensor0", "score_tensor1"]
 
 

@@ -65,6 +65,11 @@ def modified(backward, modifiers):
         yield listed_problem(backward, ("bf16", "f16")[number % 2], ("bshd", "bhsd")[number // 2 % 2], (4, 2), MODIFIED, 64, **more)
 
 
+def both(problems_of):
+    """{op: its problems}, of a function of whether the op is the backward one."""
+    return {f"sdpa_{which}": problems_of(which == "backward") for which in ("forward", "backward")}
+
+
 # ---- Bundles ----
 
 def build(name, expressions, problems, cudnn, profile="h200", provider="cudnn,cuda", own=(["bf16", "f16"], [64, 128])):
@@ -72,7 +77,7 @@ def build(name, expressions, problems, cudnn, profile="h200", provider="cudnn,cu
     def narrowed(variant):
         dtypes, depths = own
         variant = re.sub(r"(?m)^tunables  = .*$", f"tunables = {{ VECTOR = [1], HEAD = {depths}, HEADV = {depths} }}", variant)
-        variant = re.sub(r"(?m)^types     = .*$", f"types = {{ T = {json.dumps(dtypes)} }}", variant)
+        variant = re.sub(r'(?m)^extends   = "flash"$', lambda line: f"{line.group()}\ntypes = {{ T = {json.dumps(dtypes)} }}", variant)
         variant = re.sub(r"(?m)^keep      = .*$", 'keep = ["HEADV == HEAD"]', variant)
         variant = re.sub(r"(?m)^cudnn( +)= .*$", f"cudnn = {json.dumps(cudnn)}", variant)
         return re.sub(r"(?m)^profile( +)= .*$", f"profile = {json.dumps(profile)}", variant)
@@ -90,13 +95,7 @@ def build_sequences():
     problem = {"T": "bf16", "q": [65536, 8, 64], "k": [65536, 8, 64], "v": [65536, 8, 64], "q_offsets": [4097], "max_queries": 64,
                "max_keys": 64, "scale": 0.125, "with_stats": True}
     folder = OUT / "sequences/attention"
-    modified_attention.write(folder, {"softcap": "cap * tanh(s / cap)"}, [[], []], ())
-    head, *blocks = re.split(r"(?m)^(?=\[\[?op\.)", (modified_attention.FAMILY / "attention.toml").read_text())
-    op, variant = (next(b for b in blocks if re.match(text, b)) for text in (r"\[op\.sdpa_ragged_forward\]",
-                                                                        r"\[\[op\.sdpa_ragged_forward\.variant\]\]\nname\s*= \"cudnn\""))
-    listed = f"problems    = [\n{modified_attention.as_toml(problem)}]\n"
-    op = re.sub(r"(?ms)^problems    = \[\n.*?^\]\n", lambda _: listed, op)
-    (folder / "attention.toml").write_text(head + op + variant)
+    modified_attention.write(folder, {"softcap": "cap * tanh(s / cap)"}, {"sdpa_ragged_forward": [problem]}, ("cudnn",))
     subprocess.run([str(ROOT / "build/release/kbundle"), "build", str(folder), "--target", "sm_90a", "-o", str(OUT / "sequences.kb")],
                    check=True)
 
@@ -126,19 +125,19 @@ def main():
     plain = {"softcap": "cap * tanh(s / cap)"}
     for first in range(0, args.modifiers, MODIFIERS):
         made = grammar.modifiers(f"modifier{i}" for i in range(first, min(first + MODIFIERS, args.modifiers)))
-        build(f"modifiers{first // MODIFIERS}", modified_attention.texts(made), [list(modified(b, made)) for b in (False, True)],
+        build(f"modifiers{first // MODIFIERS}", modified_attention.texts(made), both(lambda backward: list(modified(backward, made))),
               ["9.19.0"], own=(["bf16"], [64]))
     build_sequences()
     if args.only_modifiers:
         return
-    build("grid", plain, [list(grid(b)) for b in (False, True)], ["9.19.0"])
-    few = [[listed_problem(b, "bf16", "bshd", (4, 2), (200, 328), 128, mask=mask) for mask in ("causal", "none")] for b in (False, True)]
+    build("grid", plain, both(lambda backward: list(grid(backward))), ["9.19.0"])
+    few = both(lambda backward: [listed_problem(backward, "bf16", "bshd", (4, 2), (200, 328), 128, mask=mask) for mask in ("causal", "none")])
     build("live", plain, few, ["9.19.0"], provider="cudnn")
     for name in PROFILE:
         build(name, plain, few, ["9.19.0"], "other.json", "cudnn")
     libraries = os.environ.get("KBUNDLE_CUDNN", "").split(":")
     if len(libraries) == 2:
-        some = [list(grid(b))[::5] for b in (False, True)]
+        some = both(lambda backward: list(grid(backward))[::5])
         versions = [version_of(library) for library in libraries]
         build("versions", plain, some, versions, provider="cudnn")
         build("newer", plain, some, versions[1:], provider="cudnn")

@@ -82,7 +82,7 @@ def test_no_op_is_named_outside_kernels_and_tests():
     for path in FILES:
         if path.suffix == ".toml" and path.relative_to(ROOT).parts[0] == "kernels":
             text = path.read_text()
-            names |= set(re.findall(r"^\[op\.(\w+)\]", text, re.M)) | set(re.findall(r'^name\s*=\s*"(\w+)"', text, re.M)[:1])
+            names |= set(re.findall(r"^\[op\.(\w+)\]", text, re.M)) | set(re.findall(r'^\[family\]\nname\s*=\s*"(\w+)"', text, re.M))
     assert names, "no op found in kernels/*/*.toml"
     pattern = r"\b(" + "|".join(sorted(names)) + r")\b"
     wrong = findings(pattern, "builder", "loader", "ffi", "schemas")
