@@ -2,7 +2,8 @@
 
 A file passed unchanged when its compile command, .clang-tidy, clang-tidy itself and every file that its compilation read are
 what they were. What was read is what the compiler said, in ninja's log: so build/release must have been built. What passed is
-remembered in kbundle's cache, under names in which the checkout's folder does not matter.
+remembered in kbundle's cache, under names in which the checkout's folder does not matter, until nothing has asked for it for a month.
+Sources that are compiled together (KB_TOGETHER in CMakeLists.txt) are analysed together, for the same reason.
 """
 
 import concurrent.futures
@@ -13,10 +14,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/release"
 ROOMS = ("schemas", "loader", "builder", "ffi")
+MONTH_SECONDS = 30 * 24 * 3600
 
 
 def stamps():
@@ -38,6 +41,12 @@ def content(path):
     return digest(pathlib.Path(path).read_bytes())
 
 
+def judge():
+    """All that a verdict depends on beside the files: clang-tidy, its rules, and how it is called here."""
+    version = subprocess.run(["clang-tidy-14", "--version"], check=True, capture_output=True).stdout
+    return digest((ROOT / ".clang-tidy").read_bytes(), version, pathlib.Path(__file__).read_bytes())
+
+
 def files_read():
     """Of each object of the build, the files that its compilation read, as `ninja -t deps` prints them."""
     text = subprocess.run(["ninja", "-C", str(BUILD), "-t", "deps"], check=True, capture_output=True, text=True).stdout
@@ -48,6 +57,25 @@ def files_read():
         elif ": #deps" in line:
             current = read[line.split(": #deps")[0]] = []
     return read
+
+
+def ours(path):
+    """Whether a source of a compile command is one of our rooms, or is made of such."""
+    return any(pathlib.Path(path).is_relative_to(folder) for room in ROOMS for folder in (ROOT / room, BUILD / room / "together"))
+
+
+def passed(stamp):
+    """Whether there is such a stamp; it is then as good as new."""
+    if stamp.exists():
+        stamp.touch()
+        return True
+    return False
+
+
+def prune(folder):
+    for stamp in folder.iterdir():
+        if stamp.stat().st_mtime < time.time() - MONTH_SECONDS:
+            stamp.unlink(missing_ok=True)
 
 
 def key(entry, read, common):
@@ -75,16 +103,16 @@ def run(path, stamp):
 
 def main():
     commands = json.loads((BUILD / "compile_commands.json").read_text())
-    version = subprocess.run(["clang-tidy-14", "--version"], check=True, capture_output=True).stdout
-    common, read, folder = digest((ROOT / ".clang-tidy").read_bytes(), version), files_read(), stamps()
+    common, read, folder = judge(), files_read(), stamps()
     folder.mkdir(parents=True, exist_ok=True)
     work = []
     for entry in commands:
-        if not any(pathlib.Path(entry["file"]).is_relative_to(ROOT / room) for room in ROOMS):
+        if not ours(entry["file"]):
             continue
         name = key(entry, read, common)
-        if not name or not (folder / name).exists():
+        if not name or not passed(folder / name):
             work.append((entry["file"], folder / name if name else None))
+    prune(folder)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for output in pool.map(lambda item: run(*item), work):

@@ -5,7 +5,7 @@
 namespace kbundle {
 namespace {
 
-Status LoadKernel(const DriverApi& driver, CUgraphNode node) {
+Status LoadCaptured(const DriverApi& driver, CUgraphNode node) {
   CUgraphNodeType type{};
   KB_RETURN_IF_ERROR(driver.Check(driver.GraphNodeGetType(node, &type), "reading a graph node"));
   if (type != CU_GRAPH_NODE_TYPE_KERNEL) return Status();
@@ -27,7 +27,7 @@ Status LoadKernels(const DriverApi& driver, CUgraph graph) {
   std::vector<CUgraphNode> nodes(count);
   KB_RETURN_IF_ERROR(
       driver.Check(driver.GraphGetNodes(graph, nodes.data(), &count), "listing a graph's nodes"));
-  for (CUgraphNode node : nodes) KB_RETURN_IF_ERROR(LoadKernel(driver, node));
+  for (CUgraphNode node : nodes) KB_RETURN_IF_ERROR(LoadCaptured(driver, node));
   return Status();
 }
 

@@ -103,19 +103,19 @@ Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& 
 }
 
 // How much of the order somebody will look at.
-enum class Extent { kFirst, kReachable, kAll };
+enum class Wanted { kFirst, kReachable, kAll };
 
 // Puts the legal variants in order, each once, as far as they are asked for. Borrows everything.
 class Order {
  public:
   Order(const Bundle& bundle, const Problem& problem, const Device& device,
-        const SelectOptions& options, Extent extent)
+        const SelectOptions& options, Wanted wanted)
       : bundle_(bundle),
         index_(bundle.index()),
         problem_(problem),
         device_(device),
         options_(options),
-        extent_(extent),
+        wanted_(wanted),
         targets_(RankTargets(index_, device)),
         check_(bundle, problem, device, options) {}
 
@@ -167,8 +167,8 @@ class Order {
 
  private:
   bool Done() const {
-    if (order_.empty() || extent_ == Extent::kAll) return false;
-    return extent_ == Extent::kFirst ||
+    if (order_.empty() || wanted_ == Wanted::kAll) return false;
+    return wanted_ == Wanted::kFirst ||
            (order_.back().choice != Choice::kForced && !LastMayNotLoad());
   }
 
@@ -245,7 +245,7 @@ class Order {
   const Problem& problem_;
   const Device& device_;
   const SelectOptions& options_;
-  const Extent extent_;
+  const Wanted wanted_;
   const std::vector<RankedTarget> targets_;
   CandidateCheck check_;
   std::vector<Selected> order_;
@@ -253,8 +253,8 @@ class Order {
 
 Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
                                   const Device& device, const SelectOptions& options,
-                                  Extent extent) {
-  Order order(bundle, problem, device, options, extent);
+                                  Wanted wanted) {
+  Order order(bundle, problem, device, options, wanted);
   KB_RETURN_IF_ERROR(order.AddForced());
   std::vector<Selected> selected = order.Finish();
   if (selected.empty()) return order.WhyEmpty();
@@ -281,19 +281,19 @@ const char* ChoiceName(Choice choice) {
 
 Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& problem,
                                      const Device& device, const SelectOptions& options) {
-  return Run(bundle, problem, device, options, Extent::kAll);
+  return Run(bundle, problem, device, options, Wanted::kAll);
 }
 
 Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options) {
   KB_ASSIGN_OR_RETURN(const std::vector<Selected> order,
-                      Run(bundle, problem, device, options, Extent::kFirst));
+                      Run(bundle, problem, device, options, Wanted::kFirst));
   return order.front();
 }
 
 std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& problem,
                                       const Device& device, const SelectOptions& options) {
-  Order order(bundle, problem, device, options, Extent::kReachable);
+  Order order(bundle, problem, device, options, Wanted::kReachable);
   static_cast<void>(order.AddForced());  // a wish that is not legal here may be taken back
   return order.Finish();
 }

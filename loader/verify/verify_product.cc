@@ -8,7 +8,7 @@ constexpr auto kTensors = static_cast<uint32_t>(ProductTensor::kCount);
 constexpr auto kNumbers = static_cast<uint32_t>(ProductNumber::kCount);
 constexpr auto kConditions = static_cast<uint32_t>(ProductCondition::kCount);
 
-Status CheckTensor(const ProgramScope& scope, const fb::Arg& arg, ProductTensor tensor) {
+Status CheckProductTensor(const ProgramScope& scope, const fb::Arg& arg, ProductTensor tensor) {
   KB_RETURN_IF_ERROR(CheckText(arg.text(), "text"));
   const bool region = tensor == ProductTensor::kWorkspace;
   if (!Absent(arg.program())) return DataLoss("only arguments have an offset");
@@ -70,7 +70,7 @@ Status VerifyProduct(const ProgramScope& scope, const fb::Product* product) {
                     Count(product->conditions()), kTensors, kNumbers, kConditions));
   }
   for (uint32_t i = 0; i < kTensors; ++i) {
-    KB_VERIFY(CheckTensor(scope, *product->tensors()->Get(i), static_cast<ProductTensor>(i)),
+    KB_VERIFY(CheckProductTensor(scope, *product->tensors()->Get(i), static_cast<ProductTensor>(i)),
               "tensor {}", i);
   }
   for (ProductTensor written : kWritten) {

@@ -17,12 +17,12 @@ uint32_t TensorCount(const ProgramScope& scope) {
   return Count(scope.op.operands()) + (scope.row != nullptr ? Count(scope.op.results()) : 0);
 }
 
-Status CheckTensor(const ProgramScope& scope, const Instruction& code, bool with_axis) {
+Status CheckTensorRead(const ProgramScope& scope, const Instruction& code, bool with_axis) {
   KB_RETURN_IF_ERROR(CheckIndex(code.operand & 0xff, TensorCount(scope), "tensor"));
   return CheckIndex(code.operand >> 8, with_axis ? kMaxRank : 1, "axis");
 }
 
-Status CheckAttribute(const ProgramScope& scope, const Instruction& code) {
+Status CheckAttributeRead(const ProgramScope& scope, const Instruction& code) {
   const uint32_t number = code.operand & 0xff;
   KB_RETURN_IF_ERROR(CheckIndex(number, Count(scope.op.attributes()), "attribute"));
   const fb::Attribute& attribute = *scope.op.attributes()->Get(number);
@@ -60,7 +60,7 @@ Status CheckTemplateOnly(const ProgramScope& scope, const Instruction& code, boo
     case Opcode::kTunable:
       return CheckIndex(code.operand, Count(scope.row->tunables()), "tunable");
     case Opcode::kAlign:
-      return CheckTensor(scope, code, false);
+      return CheckTensorRead(scope, code, false);
     case Opcode::kLet:
       KB_RETURN_IF_ERROR(CheckIndex(code.operand, scope.lets, "let (only earlier ones)"));
       if ((scope.lets_with_sm_count >> code.operand & 1) == 0) return Status();
@@ -82,16 +82,16 @@ Status CheckLoad(const ProgramScope& scope, const Instruction& code, bool* uses_
     case Opcode::kLength:
     case Opcode::kElement:
     case Opcode::kFloatBits:
-      return CheckAttribute(scope, code);
+      return CheckAttributeRead(scope, code);
     case Opcode::kSizeOfType:
     case Opcode::kType:
       return CheckIndex(code.operand, Count(scope.op.types()), "type parameter");
     case Opcode::kPresent:
     case Opcode::kRank:
-      return CheckTensor(scope, code, false);
+      return CheckTensorRead(scope, code, false);
     case Opcode::kTensorDim:
     case Opcode::kStride:
-      return CheckTensor(scope, code, true);
+      return CheckTensorRead(scope, code, true);
     case Opcode::kAlign:
     case Opcode::kTunable:
     case Opcode::kLet:

@@ -125,7 +125,7 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
 }
 
 // Each type parameter has one of its dtypes; the bytes above are zero.
-Status CheckTypes(const fb::Index& index, const fb::Entry& entry) {
+Status CheckEntryTypes(const fb::Index& index, const fb::Entry& entry) {
   const auto* params = index.ops()->Get(entry.op())->types();
   KB_RETURN_IF_ERROR(Spend(kMaxTypeParams));
   for (uint32_t i = 0; i < kMaxTypeParams; ++i) {
@@ -144,7 +144,7 @@ EntryKey KeyOf(const fb::Entry& entry) { return {entry.op(), entry.target(), ent
 Status CheckEntry(const fb::Index& index, const fb::Entry& entry) {
   if (entry.reserved() != 0) return DataLoss("reserved is not 0");
   KB_RETURN_IF_ERROR(CheckIndex(entry.op(), Count(index.ops()), "op"));
-  KB_RETURN_IF_ERROR(CheckTypes(index, entry));
+  KB_RETURN_IF_ERROR(CheckEntryTypes(index, entry));
   for (uint32_t i = 0; i < entry.count(); ++i) {
     const fb::Variant& variant = *index.variants()->Get(entry.first() + i);
     if (EntryKey{variant.op(), variant.target(), variant.types()} != KeyOf(entry)) {

@@ -18,6 +18,8 @@
 
 namespace kbundle::testing {
 
+inline constexpr Device::Kind kHost = Device::Kind::kHost, kCuda = Device::Kind::kCuda;
+
 struct FakeKernel {
   std::string symbol;
   std::vector<uint32_t> parameter_sizes;

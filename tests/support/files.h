@@ -31,6 +31,9 @@ void WriteFile(const std::string& path, std::string_view bytes);
 // Changes bytes of a file in place.
 void PatchFile(const std::string& path, size_t offset, std::string_view bytes);
 
+// Of this process.
+size_t OpenDescriptors();
+
 // Damaged copies of some bytes.
 class ByteSurgeon {
  public:

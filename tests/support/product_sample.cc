@@ -7,7 +7,7 @@
 namespace kbundle::testing {
 namespace {
 
-constexpr char kTarget[] = "sm_90a";
+constexpr char kProductTarget[] = "sm_90a";
 using Tensor = ProductTensor;
 using Number = ProductNumber;
 using Condition = ProductCondition;
@@ -77,7 +77,7 @@ void AddBool(BundleMaker& maker, fb::OpT& op, const std::string& name) {
   attribute.integers = {0};
 }
 
-void AddFloat(BundleMaker& maker, fb::OpT& op, const std::string& name, double value) {
+void AddFloatOf(BundleMaker& maker, fb::OpT& op, const std::string& name, double value) {
   fb::AttributeT& attribute = maker.AddAttribute(op, name, AttributeType::kFloat);
   attribute.has_default = true;
   attribute.floats = {value};
@@ -91,8 +91,8 @@ fb::OpT& AddMultiply(BundleMaker& maker) {
   act.choices = {"none", "relu", "gelu", "drelu", "dgelu", "grada", "gradb"};
   act.has_default = true;
   act.integers = {0};
-  AddFloat(maker, op, "alpha", 1);
-  AddFloat(maker, op, "beta", 0);
+  AddFloatOf(maker, op, "alpha", 1);
+  AddFloatOf(maker, op, "beta", 0);
   maker.AddOperand(op, "a", "T", "B A0 A1");
   maker.AddOperand(op, "b", "T", "B B0 B1");
   const std::string m = "(ta A1 A0 ?:)", n = "(tb B0 B1 ?:)";
@@ -167,7 +167,7 @@ void AddScaled(BundleMaker& maker, const SampleAlgorithm& algorithm) {
     step.Set(Condition::kFastAccumulation, "1");
   }
   const uint32_t blob = maker.AddBlob(algorithm.Blob(), fb::BlobFormat::MatmulAlgorithm);
-  maker.AddVariant(row, kTarget, {}, {}, {blob}, {"algorithm"});
+  maker.AddVariant(row, kProductTarget, {}, {}, {blob}, {"algorithm"});
 }
 
 // A product, and a kernel of ours that works on its result.
@@ -189,7 +189,7 @@ void AddThenKernel(BundleMaker& maker, const SampleAlgorithm& algorithm) {
   maker.AddArg(row, maker.AddKernelStep(row, "behind"), "d");
   const uint32_t blob = maker.AddBlob(algorithm.Blob(), fb::BlobFormat::MatmulAlgorithm);
   const uint32_t code = maker.AddBlob(FakeImage({{"behind", {8}}}), fb::BlobFormat::Cubin);
-  maker.AddVariant(row, kTarget, {}, {}, {blob, code}, {"algorithm", "behind"});
+  maker.AddVariant(row, kProductTarget, {}, {}, {blob, code}, {"algorithm", "behind"});
 }
 
 }  // namespace
@@ -247,7 +247,7 @@ BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms) {
   }
   for (const DType type : {DType::kBF16, DType::kF32, DType::kF64}) {
     for (size_t i = 0; i < blobs.size(); ++i) {
-      maker.AddVariant(row, kTarget, {type}, {algorithms[i].id}, {blobs[i], blobs[i]},
+      maker.AddVariant(row, kProductTarget, {type}, {algorithms[i].id}, {blobs[i], blobs[i]},
                        {"algorithm", "algorithm"});
     }
   }

@@ -8,7 +8,7 @@
 namespace kbundle::testing {
 namespace {
 
-constexpr char kTarget[] = "sm_90a";
+constexpr char kRunTarget[] = "sm_90a";
 
 fb::OpT& AddUnaryOp(BundleMaker& maker, const std::string& name, bool in_place = false) {
   fb::OpT& op = maker.AddOp(name);
@@ -48,7 +48,8 @@ void AddInPlace(BundleMaker& maker) {
   AddUnaryOp(maker, "run.inplace", true);
   fb::TemplateT& row = maker.AddTemplate("only", Provider::kCuda);
   AddRowKernel(maker, row, "inplace");
-  maker.AddVariant(row, kTarget, {}, {}, {AddImage(maker, "inplace", {8, 8, 8, 4})}, {"inplace"});
+  maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "inplace", {8, 8, 8, 4})},
+                   {"inplace"});
 }
 
 // Addresses inside tensors: y from its element `rows`, x from K - 1, one region from its third.
@@ -64,7 +65,7 @@ void AddInside(BundleMaker& maker) {
   for (const char* arg : {"y at rows", "x at K 1 -", "ws:partial at 2", "x"}) {
     maker.AddArg(row, step, arg);
   }
-  maker.AddVariant(row, kTarget, {}, {}, {AddImage(maker, "inside", {8, 8, 8, 8})}, {"inside"});
+  maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "inside", {8, 8, 8, 8})}, {"inside"});
 }
 
 // For unaligned addresses "odd" is legal first, but enqueues other kinds of work than "vec".
@@ -85,9 +86,9 @@ void AddMixed(BundleMaker& maker) {
     }
     AddRowKernel(maker, row, name);
     if (name == "odd") {
-      maker.AddVariant(row, kTarget, {}, {}, {kNoBlob, blob}, {"", "mixed_odd"});
+      maker.AddVariant(row, kRunTarget, {}, {}, {kNoBlob, blob}, {"", "mixed_odd"});
     } else {
-      maker.AddVariant(row, kTarget, {}, {}, {blob}, {"mixed_" + name});
+      maker.AddVariant(row, kRunTarget, {}, {}, {blob}, {"mixed_" + name});
     }
   }
 }
@@ -110,7 +111,7 @@ void AddScale(BundleMaker& maker) {
     }
     const uint32_t blob = AddImage(maker, name, {8, 8, 4, 8, 4}, base);
     if (base == kNoBlob) base = blob;
-    maker.AddVariant(row, kTarget, {}, {}, {blob}, {name});
+    maker.AddVariant(row, kRunTarget, {}, {}, {blob}, {name});
   }
 }
 
@@ -140,7 +141,7 @@ void AddSteps(BundleMaker& maker) {
     copy->bytes = std::make_unique<fb::Span>(maker.Program(op, &row, "rows K * 4 *"));
     row.steps.push_back(std::move(copy));
     const uint32_t blob = AddImage(maker, name, {8, 8, 8});
-    maker.AddVariant(row, kTarget, {}, {}, {kNoBlob, blob, kNoBlob}, {"", name, ""});
+    maker.AddVariant(row, kRunTarget, {}, {}, {kNoBlob, blob, kNoBlob}, {"", name, ""});
   }
 }
 
@@ -161,7 +162,7 @@ void AddTiles(BundleMaker& maker) {
   step.tensor_maps.push_back(std::move(map));
   step.args.push_back(PointerTo(ArgKind::kTensorMap));
   maker.AddArg(row, step, "y");
-  maker.AddVariant(row, kTarget, {}, {}, {AddImage(maker, "tma", {128, 8})}, {"tma"});
+  maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "tma", {128, 8})}, {"tma"});
 }
 
 void AddWide(BundleMaker& maker) {
@@ -169,10 +170,10 @@ void AddWide(BundleMaker& maker) {
   fb::TemplateT& tall = maker.AddTemplate("tall", Provider::kCuda);
   AddRowKernel(maker, tall, "tall").grid = {maker.Program(op, &tall, "1"),
                                             maker.Program(op, &tall, "rows")};
-  maker.AddVariant(tall, kTarget, {}, {}, {AddImage(maker, "tall", {8, 8, 8, 4})}, {"tall"});
+  maker.AddVariant(tall, kRunTarget, {}, {}, {AddImage(maker, "tall", {8, 8, 8, 4})}, {"tall"});
   fb::TemplateT& flat = maker.AddTemplate("flat", Provider::kCuda);
   AddRowKernel(maker, flat, "flat");
-  maker.AddVariant(flat, kTarget, {}, {}, {AddImage(maker, "flat", {8, 8, 8, 4})}, {"flat"});
+  maker.AddVariant(flat, kRunTarget, {}, {}, {AddImage(maker, "flat", {8, 8, 8, 4})}, {"flat"});
 }
 
 constexpr char kHostSource[] = R"(
@@ -191,7 +192,8 @@ void AddTriton(BundleMaker& maker) {
   fb::StepT& step = maker.AddKernelStep(row, "triton");
   step.grid = {maker.Program(op, &row, "rows")};
   for (const char* arg : {"y", "x", "i32(K)", "u64(0)", "u64(0)"}) maker.AddArg(row, step, arg);
-  maker.AddVariant(row, kTarget, {}, {}, {AddImage(maker, "triton", {8, 8, 4, 8, 8})}, {"triton"});
+  maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "triton", {8, 8, 4, 8, 8})},
+                   {"triton"});
 }
 
 }  // namespace

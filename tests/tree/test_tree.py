@@ -22,6 +22,9 @@ FOREIGN = {
 }
 UNFINISHED = r"\b(TODO|FIXME|XXX|HACK)\b|^(//|/\*|#) CONTRACT\b"
 BANNED_NAMES = re.compile(r"\b(class|struct)\s+\w*(Manager|Helper|Utils?)\b")
+# A type, or the name before what a function or constant begins with.
+OWN_NAME = re.compile(r"(?:struct|class|enum class|enum|union) (\w+)"
+                      r"|(?!using |namespace |static_assert)(?:\[\[noreturn\]\] )?[A-Za-z][^=(]*?\b(\w+)(?:\[\w*\])* ?[={;(]")
 # By design: functions of these names, conveniences over call() with gradients; and the planner's nodes, whose names are
 # cuDNN's own, which some ops share.
 NAMES_OPS_BY_DESIGN = ("ffi/python/kbundle/jax/", "builder/provider/cudnn/planner/")
@@ -122,6 +125,47 @@ def test_nothing_is_left_unfinished():
 def test_no_type_is_named_after_nothing():
     wrong = [f"{name}: {m.group(0)}" for name, text in sources(*MAY_INCLUDE, suffixes={".h", ".cc"})
              for m in BANNED_NAMES.finditer(text)]
+    assert not wrong
+
+
+def own_names(text):
+    """What a source defines in an unnamed namespace of its own: types, functions and constants; and other names for types, with those."""
+    names = set()
+    for body in re.findall(r"^namespace \{$(.*?)^\}  // namespace$", text, re.S | re.M):
+        # Raw strings hold manifests and kernels; what is indented belongs to something else.
+        for line in re.sub(r'R"(\w*)\(.*?\)\1"', '""', body, flags=re.S).splitlines():
+            found, alias = OWN_NAME.match(line), re.match(r"using (\w+) = (.*);", line)
+            if alias:
+                names.add(alias.groups())
+            if found:
+                names.add(found[1] or found[2])
+    return names
+
+
+def test_the_sources_of_a_room_keep_different_names_to_themselves():
+    # They are compiled together (KB_TOGETHER in CMakeLists.txt): one's function must not be called for another's.
+    places, count = {}, 0
+    for path, text in sources(*MAY_INCLUDE, "tests", suffixes={".cc"}):
+        # A provider is a room of its own.
+        folders = path.split("/")[:-1]
+        if "builder" in folders[:2]:  # compiled one by one
+            continue
+        room = tuple(folders[:3 if folders[1] == "provider" else 2])
+        if path.startswith("builder/provider/cudnn/planner/") or room[0] == "tests" and room[1] not in (*MAY_INCLUDE, "support"):
+            continue
+        for own in own_names(text):
+            name, meaning = own if isinstance(own, tuple) else (own, path)
+            places.setdefault((room, name), {}).setdefault(meaning, path)
+            count += 1
+    assert count > 400
+    wrong = [f"{name}: {', '.join(meanings.values())}" for (_, name), meanings in places.items() if len(meanings) > 1]
+    assert not wrong
+
+
+def test_what_a_source_says_it_uses_it_uses():
+    # clang-tidy looks for these only in a main file, which a source among others is not.
+    wrong = [f"{name}: using ..::{used}" for name, text in sources(*MAY_INCLUDE, "tests", suffixes={".cc"})
+             for used in re.findall(r"^ *using [\w:]+::(\w+);", text, re.M) if len(re.findall(rf"\b{used}\b", text)) < 2]
     assert not wrong
 
 

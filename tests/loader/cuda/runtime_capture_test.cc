@@ -16,10 +16,9 @@ namespace {
 
 using testing::FakeAddresses;
 using testing::FakeDriver;
+using testing::kCuda;
 using testing::ProblemOf;
 using testing::RunMaker;
-
-constexpr Device::Kind kCuda = Device::Kind::kCuda;
 
 class CaptureTest : public ::testing::Test {
  protected:

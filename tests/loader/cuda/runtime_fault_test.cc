@@ -21,10 +21,9 @@ namespace {
 
 using testing::FakeAddresses;
 using testing::FakeDriver;
+using testing::kCuda;
 using testing::ProblemOf;
 using testing::RunMaker;
-
-constexpr Device::Kind kCuda = Device::Kind::kCuda;
 
 // The launch of a right plan for run.scale.
 void ExpectRightLaunch(const Plan& plan, FakeDriver& driver) {

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 
 #include "loader/host/mapped_image.h"
@@ -17,6 +16,8 @@
 
 namespace kbundle {
 namespace {
+
+using testing::OpenDescriptors;
 
 using Image = std::vector<uint8_t>;
 
@@ -70,11 +71,6 @@ int NeighbourOpensAndCloses(void** library) {
   *library = dlopen(("/proc/self/fd/" + std::to_string(fd)).c_str(), RTLD_NOW | RTLD_LOCAL);
   close(fd);
   return fd;
-}
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
 TEST(HostObject, MemoryAndTemporaryFileGiveTheSameKernel) {

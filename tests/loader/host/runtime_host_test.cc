@@ -17,9 +17,8 @@ namespace {
 
 using testing::CompileHostSample;
 using testing::HostMaker;
+using testing::kHost;
 using testing::ProblemOf;
-
-constexpr Device::Kind kHost = Device::Kind::kHost;
 
 const std::vector<uint8_t>& HostCode() {
   static const std::vector<uint8_t>& code = *[] {

@@ -31,7 +31,7 @@ Status OpenStatus(BundleMaker& maker, uint64_t file_size = 0) {
   return Bundle::Open(dir / "x.kb").status();
 }
 
-void ExpectRefused(const Status& status, StatusCode code, const char* part) {
+void ExpectStatus(const Status& status, StatusCode code, const char* part) {
   EXPECT_EQ(status.code(), code) << status.ToString();
   EXPECT_NE(status.message().find(part), std::string::npos) << status.ToString();
 }
@@ -73,7 +73,7 @@ TEST(Limits, MoreTemplatesThanAreAllowedAreRefusedAtOnce) {
   WriteFile(dir / "x.kb", ManyTemplates(80000));
   Status status;
   const double seconds = SecondsOf([&] { status = Bundle::Open(dir / "x.kb").status(); });
-  ExpectRefused(status, StatusCode::kResourceExhausted, "at most 65536 are allowed");
+  ExpectStatus(status, StatusCode::kResourceExhausted, "at most 65536 are allowed");
   EXPECT_LT(seconds, 0.5 * testing::kRoom);
 }
 
@@ -96,7 +96,7 @@ TEST(Limits, TimesThatAThousandRowsShareAreRefusedBeforeTheyAreRead) {
       std::memcpy(const_cast<char*>(field), &offset, sizeof offset);
     }
   };
-  ExpectRefused(OpenStatus(maker), StatusCode::kResourceExhausted, "used so often");
+  ExpectStatus(OpenStatus(maker), StatusCode::kResourceExhausted, "used so often");
 }
 
 TEST(Limits, AFrameMuchLargerThanWhatIsInItIsRefused) {
@@ -110,7 +110,7 @@ TEST(Limits, AFrameMuchLargerThanWhatIsInItIsRefused) {
   };
   maker.change_header = [&](Header& header) { header.file_size = end; };
   maker.Bytes();  // sets `end`
-  ExpectRefused(OpenStatus(maker, end), StatusCode::kResourceExhausted, "bytes of a frame");
+  ExpectStatus(OpenStatus(maker, end), StatusCode::kResourceExhausted, "bytes of a frame");
 }
 
 TEST(Limits, AVectorOfEightBytesAtAnOddPlaceIsRefused) {
@@ -127,8 +127,8 @@ TEST(Limits, AVectorOfEightBytesAtAnOddPlaceIsRefused) {
     offset += 4;
     std::memcpy(field, &offset, sizeof offset);
   };
-  ExpectRefused(OpenStatus(maker), StatusCode::kDataLoss,
-                "constants do not lie at a multiple of 8 bytes");
+  ExpectStatus(OpenStatus(maker), StatusCode::kDataLoss,
+               "constants do not lie at a multiple of 8 bytes");
 }
 
 TEST(Limits, UnknownFlagsOfATimeAreRefused) {
@@ -137,7 +137,7 @@ TEST(Limits, UnknownFlagsOfATimeAreRefused) {
     index.evidence.push_back(std::make_unique<fb::EvidenceT>());
     index.evidence.back()->times.emplace_back(0, 1, 1.0, 1.0, 1.0, 1.0, 0.0, uint64_t{4});
   };
-  ExpectRefused(OpenStatus(maker), StatusCode::kDataLoss, "flags 0x4 of a time");
+  ExpectStatus(OpenStatus(maker), StatusCode::kDataLoss, "flags 0x4 of a time");
 }
 
 TEST(Limits, ASymbolWhoseOnlyDimDoesNotBindIsRefused) {
@@ -147,7 +147,7 @@ TEST(Limits, ASymbolWhoseOnlyDimDoesNotBindIsRefused) {
       dim = fb::Dim(dim.symbol(), 0, 0, fb::Span(0, 0));
     }
   };
-  ExpectRefused(OpenStatus(maker), StatusCode::kDataLoss, "no operand binds symbol");
+  ExpectStatus(OpenStatus(maker), StatusCode::kDataLoss, "no operand binds symbol");
 }
 
 TEST(Limits, AnElementThatNoArrayOfItsLengthHasIsRefused) {
@@ -164,7 +164,7 @@ TEST(Limits, AnElementThatNoArrayOfItsLengthHasIsRefused) {
       }
     }
   };
-  ExpectRefused(OpenStatus(maker), StatusCode::kDataLoss, "element 4 does not exist, there are 4");
+  ExpectStatus(OpenStatus(maker), StatusCode::kDataLoss, "element 4 does not exist, there are 4");
 }
 
 // The step of run.steps or host.fill that is a memset or a copy.
@@ -186,7 +186,7 @@ TEST(Limits, AnOperandIsNotWritten) {
       step.target->kind = static_cast<uint8_t>(ArgKind::kOperand);
       step.target->index = 0;
     };
-    ExpectRefused(OpenStatus(maker), StatusCode::kDataLoss, "operand 0 must not be written");
+    ExpectStatus(OpenStatus(maker), StatusCode::kDataLoss, "operand 0 must not be written");
   }
 }
 
@@ -199,7 +199,7 @@ TEST(Limits, AStepWithoutCodeHasNoThreads) {
         if (kernel.blob() == testing::kNoBlob) kernel = row;
       }
     };
-    ExpectRefused(OpenStatus(maker), StatusCode::kDataLoss, "for a step without code");
+    ExpectStatus(OpenStatus(maker), StatusCode::kDataLoss, "for a step without code");
   }
 }
 

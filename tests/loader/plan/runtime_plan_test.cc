@@ -13,10 +13,9 @@ namespace {
 
 using testing::FakeAddresses;
 using testing::FakeDriver;
+using testing::kCuda;
 using testing::ProblemOf;
 using testing::RunMaker;
-
-constexpr Device::Kind kCuda = Device::Kind::kCuda;
 
 class PlanTest : public ::testing::Test {
  protected:

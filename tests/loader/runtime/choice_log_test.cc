@@ -9,7 +9,7 @@
 namespace kbundle {
 namespace {
 
-RuntimeStats::Chosen Row(const std::string& content, const std::string& problem) {
+RuntimeStats::Chosen RowOf(const std::string& content, const std::string& problem) {
   RuntimeStats::Chosen row;
   row.content_id = content;
   row.problem = problem;
@@ -29,8 +29,8 @@ uint64_t CountOf(const ChoiceLog& log, const std::string& content, const std::st
 
 TEST(ChoiceLog, AProblemHasOneRowAndItsCount) {
   ChoiceLog log;
-  for (int i = 0; i < 3; ++i) log.Count(Row("one", "a.b(f32[3])"));
-  log.Count(Row("one", "a.b(f32[4])"));
+  for (int i = 0; i < 3; ++i) log.Count(RowOf("one", "a.b(f32[3])"));
+  log.Count(RowOf("one", "a.b(f32[4])"));
   EXPECT_EQ(log.Rows().size(), 2u);
   EXPECT_EQ(CountOf(log, "one", "a.b(f32[3])"), 3u);
 }
@@ -38,12 +38,12 @@ TEST(ChoiceLog, AProblemHasOneRowAndItsCount) {
 TEST(ChoiceLog, PastItsLimitABundleSharesARowAndOthersKeepTheirs) {
   ChoiceLog log;
   const size_t problems = 2 * ChoiceLog::kMaxRows;
-  for (size_t i = 0; i < problems; ++i) log.Count(Row("busy", std::to_string(i)));
-  log.Count(Row("busy", "0"));
+  for (size_t i = 0; i < problems; ++i) log.Count(RowOf("busy", std::to_string(i)));
+  log.Count(RowOf("busy", "0"));
   EXPECT_EQ(log.Rows().size(), ChoiceLog::kMaxRows + 1);
   EXPECT_EQ(CountOf(log, "busy", "0"), 2u);
   EXPECT_EQ(CountOf(log, "busy", ChoiceLog::kFurtherProblems), problems - ChoiceLog::kMaxRows);
-  log.Count(Row("quiet", "a.b(f32[3])"));
+  log.Count(RowOf("quiet", "a.b(f32[3])"));
   EXPECT_EQ(CountOf(log, "quiet", "a.b(f32[3])"), 1u);
   EXPECT_EQ(CountOf(log, "quiet", ChoiceLog::kFurtherProblems), 0u);
 }
@@ -51,7 +51,7 @@ TEST(ChoiceLog, PastItsLimitABundleSharesARowAndOthersKeepTheirs) {
 TEST(ChoiceLog, OfEverNewBundlesTheFirstIsForgotten) {
   ChoiceLog log;
   const size_t bundles = 2 * ChoiceLog::kMaxContents;
-  for (size_t i = 0; i < bundles; ++i) log.Count(Row(std::to_string(i), "a.b(f32[3])"));
+  for (size_t i = 0; i < bundles; ++i) log.Count(RowOf(std::to_string(i), "a.b(f32[3])"));
   EXPECT_EQ(log.Rows().size(), ChoiceLog::kMaxContents);
   EXPECT_EQ(CountOf(log, "0", "a.b(f32[3])"), 0u);
   EXPECT_EQ(CountOf(log, std::to_string(bundles - 1), "a.b(f32[3])"), 1u);

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "kbundle/runtime.h"
 #include "support/files.h"
 #include "support/run_sample.h"
@@ -14,14 +12,10 @@ namespace kbundle {
 namespace {
 
 using testing::HostMaker;
+using testing::OpenDescriptors;
 using testing::RunMaker;
 using testing::TempDir;
 using testing::WriteFile;
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
 
 class OpenBundles : public ::testing::Test {
  protected:

@@ -2,7 +2,6 @@
 // nothing is left behind, and the next attempt works.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <new>
 
 #include "kbundle/describe.h"
@@ -16,11 +15,7 @@ namespace kbundle {
 namespace {
 
 using testing::FailAllocation;
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
+using testing::OpenDescriptors;
 
 Status OpenToLaunch(const std::string& path, const ProblemSpec& spec, const Device& cpu) {
   Runtime runtime;

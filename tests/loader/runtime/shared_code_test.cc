@@ -13,14 +13,14 @@ using testing::BundleMaker;
 using testing::CompileHostSample;
 using testing::FakeDriver;
 using testing::HostMaker;
+using testing::kCuda;
+using testing::kHost;
 using testing::ProblemOf;
 using testing::RunMaker;
 using testing::TempDir;
 using testing::WriteFile;
 
-constexpr Device::Kind kHost = Device::Kind::kHost, kCuda = Device::Kind::kCuda;
-
-const std::vector<uint8_t>& HostCode() {
+const std::vector<uint8_t>& SharedHostCode() {
   static const std::vector<uint8_t>& code = *[] {
     TempDir dir;
     return new std::vector<uint8_t>(CompileHostSample(dir.path(), testing::SourceDir()));
@@ -35,8 +35,8 @@ std::string Renamed(BundleMaker maker, const std::string& name) {
 
 TEST(SharedCode, BundlesOfOtherContentShareEqualHostObjects) {
   TempDir dir;
-  WriteFile(dir / "a.kb", Renamed(HostMaker(HostCode()), "a"));
-  WriteFile(dir / "b.kb", Renamed(HostMaker(HostCode()), "b"));
+  WriteFile(dir / "a.kb", Renamed(HostMaker(SharedHostCode()), "a"));
+  WriteFile(dir / "b.kb", Renamed(HostMaker(SharedHostCode()), "b"));
   Runtime runtime;
   std::vector<std::shared_ptr<const Plan>> plans;
   for (const char* file : {"a.kb", "b.kb"}) {

@@ -269,7 +269,7 @@ const Lie kLies[] = {
 class Verify : public ::testing::TestWithParam<Lie> {};
 class VerifyPlans : public ::testing::TestWithParam<Lie> {};
 
-void ExpectRefused(BundleMaker maker, const Lie& lie) {
+void ExpectLieRefused(BundleMaker maker, const Lie& lie) {
   TempDir dir;
   maker.change_index = lie.tell;
   testing::WriteFile(dir / "liar.kb", maker.Bytes());
@@ -280,7 +280,7 @@ void ExpectRefused(BundleMaker maker, const Lie& lie) {
       << bundle.status().ToString();
 }
 
-TEST_P(Verify, RefusesTheLieAndNamesIt) { ExpectRefused(SampleMaker(64), GetParam()); }
+TEST_P(Verify, RefusesTheLieAndNamesIt) { ExpectLieRefused(SampleMaker(64), GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Lies, Verify, ::testing::ValuesIn(kLies),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -349,7 +349,9 @@ const Lie kPlanLies[] = {
      "format 5"},
 };
 
-TEST_P(VerifyPlans, RefusesTheLieAndNamesIt) { ExpectRefused(testing::PlansMaker(), GetParam()); }
+TEST_P(VerifyPlans, RefusesTheLieAndNamesIt) {
+  ExpectLieRefused(testing::PlansMaker(), GetParam());
+}
 
 TEST(VerifyPlan, TakesTheBundleThatDoesNotLie) {
   TempDir dir;

@@ -13,11 +13,10 @@ namespace {
 
 using testing::FakeAddresses;
 using testing::FakeDriver;
+using testing::kCuda;
 using testing::ProductMaker;
 using testing::ProductProblem;
 using testing::SampleAlgorithm;
-
-constexpr Device::Kind kCuda = Device::Kind::kCuda;
 
 class ProductTest : public ::testing::Test {
  protected:
