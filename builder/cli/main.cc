@@ -12,6 +12,7 @@
 
 #include "builder/cli/algorithms.h"
 #include "builder/cli/build.h"
+#include "builder/cli/cache.h"
 #include "builder/cli/doctor.h"
 #include "builder/cli/explain.h"
 #include "builder/cli/extract.h"
@@ -69,6 +70,7 @@ void CatchSignals(bool building) {
 
 struct Verbs {
   BuildCommand build;
+  CacheCommand cache;
   InspectCommand inspect;
   VerifyCommand verify;
   ExplainCommand explain;
@@ -105,6 +107,9 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_option(
       "--cache", options.cache_dir,
       "Folder of compiled objects [$KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle]");
+  verb.add_option("--shared-cache", options.shared_cache,
+                  "Such a folder behind it, for many machines; FOLDER:ro only reads it "
+                  "[$KBUNDLE_SHARED_CACHE]");
   verb.add_option("--problems", options.problems,
                   "Also list the problems of this file, as record_problems saves them");
   verb.add_flag("--lean", options.lean,
@@ -123,6 +128,19 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
   verb.add_flag("--force", options.force, "Replace an output that is no bundle");
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
+}
+
+void AddCache(CLI::App& app, CacheCommand& command) {
+  CLI::App& verb = AddVerb(app, "cache", "Show, prune or verify the folder of compiled objects",
+                           "kbundle cache prune --unused 30d --max-size 5G");
+  verb.add_option("ACTION", command.action, "status, prune or verify [status]")
+      ->check(CLI::IsMember({"status", "prune", "verify"}));
+  verb.add_option("--cache", command.folder,
+                  "The folder, as for build; a shared one is named here too");
+  verb.add_option("--unused", command.unused, "What no build used for so long goes: 12h, 30d, 8w");
+  verb.add_option("--max-size", command.max_size,
+                  "What is beyond this goes, least recently used first: 500M, 5G");
+  verb.add_flag("--json", command.json, "As JSON");
 }
 
 void AddReaders(CLI::App& app, Verbs& verbs) {
@@ -294,6 +312,7 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "build") return verbs.build.Run(terminal, cancelled);
   if (verb == "tune") return verbs.tune.Run(terminal, cancelled);
   if (verb == "test") return verbs.test.Run(terminal, cancelled);
+  if (verb == "cache") return verbs.cache.Run(terminal);
   if (verb == "inspect") return verbs.inspect.Run(terminal);
   if (verb == "verify") return verbs.verify.Run(terminal);
   if (verb == "explain") return verbs.explain.Run(terminal);
@@ -335,6 +354,7 @@ int Main(int argc, char** argv) {
   app.get_formatter()->column_width(28);
   Verbs verbs;
   AddBuild(app, verbs.build);
+  AddCache(app, verbs.cache);
   AddReaders(app, verbs);
   AddMachine(app, verbs);
   AddAlgorithms(app, verbs.algorithms);

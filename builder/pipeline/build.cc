@@ -61,7 +61,8 @@ class BundleBuild {
 
   Result<BuildReport> Run() {
     const auto start = std::chrono::steady_clock::now();
-    KB_ASSIGN_OR_RETURN(const ObjectStore store, ObjectStore::Open(options_.cache_dir));
+    KB_ASSIGN_OR_RETURN(const ObjectStore store,
+                        ObjectStore::Open(options_.cache_dir, options_.shared_cache));
     KB_RETURN_IF_ERROR(Plan(store));
     KB_RETURN_IF_ERROR(FindTools());
     ToolDigests digests(store.folder());
@@ -81,16 +82,24 @@ class BundleBuild {
       KB_RETURN_IF_ERROR(Check(units.objects(), units.ReadTypes()));
       if (options_.only.empty()) KB_RETURN_IF_ERROR(WriteBundle(units.objects(), store, &digests));
     }
-    if (const Status refused = store.refusal(); !refused.ok()) {
-      Warn("nothing new is kept in the cache, the next build compiles it again: " +
-           refused.message() + "; --cache names another");
-    }
+    WarnOfRefusals(store);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     report_.seconds = elapsed.count();
     return report_;
   }
 
  private:
+  void WarnOfRefusals(const ObjectStore& store) {
+    if (const Status refused = store.refusal(); !refused.ok()) {
+      Warn("nothing new is kept in the cache, the next build compiles it again: " +
+           refused.message() + "; --cache names another");
+    }
+    if (const Status refused = store.shared_refusal(); !refused.ok()) {
+      Warn("nothing new is kept in the shared cache: " + refused.message() +
+           "; with :ro behind its name it is only read");
+    }
+  }
+
   Status Plan(const ObjectStore& store) {
     if (options_.output.empty() && !options_.dry_run && options_.only.empty()) {
       return InvalidArgument("no output file: say where to write the bundle, -o OUT.kb");

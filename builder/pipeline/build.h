@@ -21,6 +21,7 @@ struct BuildOptions {
   int jobs = 0;  // 0: one per CPU
   std::string
       cache_dir;  // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
+  std::string shared_cache;  // a store behind it, FOLDER or FOLDER:ro; "": $KBUNDLE_SHARED_CACHE
   std::vector<std::string> providers;  // only these: cuda, host, triton, cudnn; empty: all
   std::string python;    // with Triton; see provider/triton/python.h for what is the default
   std::string only;      // a variant's id: compile just its code, write no bundle

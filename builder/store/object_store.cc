@@ -1,85 +1,120 @@
 #include "builder/store/object_store.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 
-#include "builder/support/elf.h"
+#include "builder/store/entry.h"
 #include "builder/support/files.h"
-#include "kbundle/key.h"
 
 namespace kbundle::builder {
 namespace {
 
-constexpr std::string_view kMagic = "KBSTORE1";
-constexpr size_t kHeaderBytes = 16;
+// Notes on what a person built last; of no use to another.
+constexpr std::string_view kOwnKind = "last";
+constexpr std::string_view kReadOnly = ":ro";
+
+std::string Variable(const char* name) {
+  const char* value = getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string RootOf(const std::string& folder) {
+  return std::filesystem::absolute(folder).lexically_normal().string() + "/v1";
+}
+
+std::string PathIn(const std::string& root, std::string_view kind, const std::string& key) {
+  KB_CHECK(key.size() > 2);
+  return fmt::format("{}/{}/{}/{}", root, kind, key.substr(0, 2), key);
+}
 
 std::string DefaultFolder() {
-  const auto variable = [](const char* name) {
-    const char* value = getenv(name);
-    return std::string(value != nullptr ? value : "");
-  };
-  if (const std::string set = variable("KBUNDLE_CACHE"); !set.empty()) return set;
-  if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/kbundle";
-  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/kbundle";
+  if (const std::string set = Variable("KBUNDLE_CACHE"); !set.empty()) return set;
+  if (const std::string xdg = Variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/kbundle";
+  if (const std::string home = Variable("HOME"); !home.empty()) return home + "/.cache/kbundle";
   return "";
 }
 
 }  // namespace
 
-Result<ObjectStore> ObjectStore::Open(const std::string& folder) {
+Result<ObjectStore> ObjectStore::Open(const std::string& folder, const std::string& shared) {
   const std::string root = folder.empty() ? DefaultFolder() : folder;
   if (root.empty()) {
     return InvalidArgument(
         "no place for compiled objects: neither KBUNDLE_CACHE, XDG_CACHE_HOME nor "
         "HOME is set; name a folder with --cache");
   }
-  ObjectStore store(std::filesystem::absolute(root).lexically_normal().string() + "/v1");
+  ObjectStore store(RootOf(root));
   Status status = MakeFolders(store.folder_);
   if (status.ok() && access(store.folder_.c_str(), W_OK) != 0) {
     status = SystemError("writing to", store.folder_, errno);
   }
-  if (!status.ok()) store.Refuse(std::move(status));
+  if (!status.ok()) store.Refuse(&Refusals::own, std::move(status));
+  const std::string behind = shared.empty() ? Variable("KBUNDLE_SHARED_CACHE") : shared;
+  if (!behind.empty()) store.OpenShared(behind);
   return store;
 }
 
+// It is never made: a network file system that is not mounted must not become a folder here.
+void ObjectStore::OpenShared(const std::string& shared) {
+  shared_grows_ = !shared.ends_with(kReadOnly);
+  const std::string folder =
+      shared_grows_ ? shared : shared.substr(0, shared.size() - kReadOnly.size());
+  struct stat info;
+  if (stat(folder.c_str(), &info) != 0) {
+    return Refuse(&Refusals::shared, SystemError("opening the shared cache", folder, errno));
+  }
+  shared_ = RootOf(folder);
+  shared_mode_ = info.st_mode & 07777;
+}
+
 std::string ObjectStore::Path(std::string_view kind, const std::string& key) const {
-  KB_CHECK(key.size() > 2);
-  return fmt::format("{}/{}/{}/{}", folder_, kind, key.substr(0, 2), key);
+  return PathIn(folder_, kind, key);
 }
 
 std::optional<std::string> ObjectStore::Get(std::string_view kind, const std::string& key) const {
-  Result<std::string> bytes = ReadFile(Path(kind, key));
-  if (!bytes.ok() || bytes->size() < kHeaderBytes || !bytes->starts_with(kMagic))
-    return std::nullopt;
-  const uint64_t hash = LoadLittle<uint64_t>(*bytes, kMagic.size());
-  bytes->erase(0, kHeaderBytes);
-  if (Xxh3(bytes->data(), bytes->size()) != hash) return std::nullopt;
-  return std::move(*bytes);
+  const std::string path = Path(kind, key);
+  std::optional<std::string> bytes = ReadEntry(path);
+  if (bytes) MarkUse(path);
+  if (bytes || shared_.empty() || kind == kOwnKind) return bytes;
+  const std::string behind = PathIn(shared_, kind, key);
+  bytes = ReadEntry(behind);
+  if (!bytes) return bytes;
+  MarkUse(behind);
+  PutOwn(path, *bytes);
+  return bytes;
 }
 
 void ObjectStore::Put(std::string_view kind, const std::string& key, std::string_view bytes) const {
-  const std::string path = Path(kind, key);
-  Status status = MakeFolders(std::filesystem::path(path).parent_path().string());
-  if (status.ok()) {
-    std::string file(kMagic);
-    file += KeyWriter().U64(Xxh3(bytes.data(), bytes.size())).bytes();
-    file += bytes;
-    status = PublishFile(path, file, Durability::kCrashOnly);
-  }
-  if (!status.ok()) Refuse(std::move(status));
+  PutOwn(Path(kind, key), bytes);
+  if (shared_.empty() || !shared_grows_ || kind == kOwnKind) return;
+  const std::string root = std::filesystem::path(shared_).parent_path().string();
+  Status status = WriteEntry(root, PathIn(shared_, kind, key), bytes, shared_mode_);
+  if (!status.ok()) Refuse(&Refusals::shared, std::move(status));
 }
 
-void ObjectStore::Refuse(Status status) const {
-  const std::lock_guard<std::mutex> lock(refusal_->mutex);
-  if (refusal_->first.ok()) refusal_->first = std::move(status);
+void ObjectStore::PutOwn(const std::string& path, std::string_view bytes) const {
+  Status status = WriteEntry(folder_, path, bytes, 0);
+  if (!status.ok()) Refuse(&Refusals::own, std::move(status));
+}
+
+void ObjectStore::Refuse(Status Refusals::*which, Status status) const {
+  const std::lock_guard<std::mutex> lock(refusals_->mutex);
+  Status& first = (*refusals_).*which;
+  if (first.ok()) first = std::move(status);
 }
 
 Status ObjectStore::refusal() const {
-  const std::lock_guard<std::mutex> lock(refusal_->mutex);
-  return refusal_->first;
+  const std::lock_guard<std::mutex> lock(refusals_->mutex);
+  return refusals_->own;
+}
+
+Status ObjectStore::shared_refusal() const {
+  const std::lock_guard<std::mutex> lock(refusals_->mutex);
+  return refusals_->shared;
 }
 
 }  // namespace kbundle::builder

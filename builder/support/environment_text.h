@@ -7,6 +7,8 @@ namespace kbundle::builder {
 inline constexpr char kEnvironmentText[] =
     "Environment:\n"
     "  KBUNDLE_CACHE            folder of compiled objects, where --cache names none\n"
+    "  KBUNDLE_SHARED_CACHE     such a folder behind it, of many machines; FOLDER:ro only reads "
+    "it\n"
     "  KBUNDLE_CUDA_ROOT        CUDA toolkit to compile with\n"
     "  KBUNDLE_CXX              C++ compiler of host kernels [c++]\n"
     "  KBUNDLE_CUDNN            libcudnn.so.9 to plan with; several: joined by ':'\n"

@@ -138,6 +138,17 @@ def test_a_full_cache_is_one_warning_and_the_same_bytes(kbundle, tiny, tmp_path)
 
 
 @root
+def test_a_full_shared_cache_is_one_warning_and_the_same_bytes(kbundle, tiny, tmp_path):
+    assert kbundle.build(tiny, tmp_path / "first.kb", "--name", "t").code == 0
+    (tmp_path / "shared").mkdir()
+    script = ('mount -t tmpfs -o size=16k none "$1"; "$0" build "$2" -o "$3" --name t --cache "$4" --shared-cache "$1" --target '
+              f"{HOST_TARGETS}")
+    done = in_namespace(kbundle, script, tmp_path / "shared", tiny, tmp_path / "second.kb", tmp_path / "new")
+    assert done.returncode == 0 and done.stderr.count("No space left on device") == 1 and "shared cache" in done.stderr, done.stderr
+    assert (tmp_path / "second.kb").read_bytes() == (tmp_path / "first.kb").read_bytes()
+
+
+@root
 def test_builds_in_two_pid_namespaces_share_an_output_and_a_cache(kbundle, tiny, tmp_path):
     """Both are process 1 of theirs: names made of process ids met."""
     line = ["unshare", "-p", "-f", "--mount-proc", kbundle.path, "build", tiny, "-o", tmp_path / "same.kb", "--target",

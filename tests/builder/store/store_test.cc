@@ -1,7 +1,17 @@
-// ObjectStore: what is read is what was written, or nothing; damage is a miss, never wrong bytes.
+// ObjectStore: what is read is what was written, here or by others in a shared folder, or nothing;
+// damage is a miss, never wrong bytes; what nobody uses can be told and pruned.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <map>
 #include <thread>
 
 #include "builder/library.h"
+#include "builder/store/entry.h"
+#include "builder/store/inventory.h"
 #include "builder/store/object.h"
 #include "builder/store/object_store.h"
 
@@ -83,6 +93,181 @@ TEST(ObjectStore, GoesOnWithoutAFolderThatCannotBeAndSaysWhy) {
   EXPECT_NE(store->refusal().message().find("file/v1"), std::string::npos);
   store->Put("objects", kKey, "some code");
   EXPECT_FALSE(store->Get("objects", kKey));
+}
+
+// A store of one's own in front of a shared one.
+class SharedStore : public ::testing::Test {
+ protected:
+  SharedStore() {
+    std::filesystem::create_directory(folder_ / "shared");
+    std::filesystem::permissions(folder_ / "shared", std::filesystem::perms(02775));
+  }
+  ObjectStore Of(const std::string& who, const std::string& suffix = "") const {
+    return *ObjectStore::Open(folder_ / who, folder_ / "shared" + suffix);
+  }
+  Folder folder_;
+};
+
+TEST_F(SharedStore, GivesOneWhatAnotherMadeAndKeepsItHere) {
+  Of("ann").Put("objects", kKey, "some code");
+  const ObjectStore ben = Of("ben");
+  EXPECT_EQ(ben.Get("objects", kKey), "some code");
+  std::filesystem::remove_all(folder_ / "shared");
+  EXPECT_EQ(ben.Get("objects", kKey), "some code") << "kept here when it was read";
+  EXPECT_TRUE(ben.refusal().ok() && ben.shared_refusal().ok());
+}
+
+TEST_F(SharedStore, IsLeftAloneWhereItIsOnlyRead) {
+  Of("ann").Put("objects", kKey, "some code");
+  const ObjectStore ben = Of("ben", ":ro");
+  EXPECT_EQ(ben.Get("objects", kKey), "some code");
+  const std::string other(64, 'b');
+  ben.Put("objects", other, "more code");
+  EXPECT_EQ(ben.Get("objects", other), "more code");
+  EXPECT_FALSE(Of("cid").Get("objects", other));
+}
+
+TEST_F(SharedStore, KeepsAPersonsNotesOutOfIt) {
+  Of("ann").Put("last", kKey, "what ann built last");
+  EXPECT_FALSE(Of("ben").Get("last", kKey));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "shared"));
+}
+
+TEST_F(SharedStore, TakesDamageForAMissAndMendsIt) {
+  Of("ann").Put("objects", kKey, "some code");
+  const ObjectStore shared = *ObjectStore::Open(folder_ / "shared");
+  WriteText(shared.Path("objects", kKey), "KBSTORE1 and nonsense");
+  const ObjectStore ben = Of("ben");
+  EXPECT_FALSE(ben.Get("objects", kKey));
+  ben.Put("objects", kKey, "some code");
+  EXPECT_EQ(Of("cid").Get("objects", kKey), "some code");
+}
+
+TEST_F(SharedStore, IsAsOpenAsItsFolderWhateverTheUmask) {
+  const mode_t before = umask(077);
+  Of("ann").Put("objects", kKey, "some code");
+  umask(before);
+  namespace fs = std::filesystem;
+  const fs::path file = ObjectStore::Open(folder_ / "shared")->Path("objects", kKey);
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms(0664));
+  for (fs::path way = file.parent_path(); way != folder_ / "shared"; way = way.parent_path()) {
+    EXPECT_EQ(fs::status(way).permissions() & fs::perms::all, fs::perms(0775)) << way;
+  }
+}
+
+TEST_F(SharedStore, IsNeverMadeAndItsAbsenceIsSaidOnce) {
+  const auto store = ObjectStore::Open(folder_ / "ann", folder_ / "not mounted");
+  ASSERT_TRUE(store.ok());
+  EXPECT_NE(store->shared_refusal().message().find("not mounted"), std::string::npos);
+  store->Put("objects", kKey, "some code");
+  EXPECT_EQ(store->Get("objects", kKey), "some code");
+  EXPECT_TRUE(store->refusal().ok());
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "not mounted"));
+}
+
+TEST_F(SharedStore, ServesAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may become somebody else";
+  namespace fs = std::filesystem;
+  for (const char* open : {"", "/shared"}) fs::permissions(folder_.path() + open, fs::perms(0777));
+  Of("ann").Put("objects", kKey, "some code");
+  fs::create_directory(folder_ / "nobody");
+  fs::permissions(folder_ / "nobody", fs::perms(0777));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(2);
+    const ObjectStore store = Of("nobody");
+    const bool read = store.Get("objects", kKey) == "some code";
+    store.Put("frames", kKey, "a frame");
+    _exit(read && store.refusal().ok() && store.shared_refusal().ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Of("ann").Get("frames", kKey), "a frame");
+}
+
+TEST_F(SharedStore, ServesManyAtOnce) {
+  const std::string bytes(100000, 'x');
+  std::vector<std::thread> people;
+  for (int who = 0; who < 4; ++who) {
+    people.emplace_back([&, who] {
+      const ObjectStore store = Of("person" + std::to_string(who));
+      for (int i = 0; i < 40; ++i) {
+        const std::string key(64, static_cast<char>('a' + i % 4));
+        EXPECT_EQ(store.Get("objects", key).value_or(bytes), bytes);
+        store.Put("objects", key, bytes);
+      }
+      EXPECT_TRUE(store.refusal().ok() && store.shared_refusal().ok());
+    });
+  }
+  for (std::thread& person : people) person.join();
+  for (const StoredFile& file : ListStore(folder_ / "shared/v1")) {
+    EXPECT_TRUE(file.kind == "objects" && ReadEntry(file.path)) << file.path;
+  }
+}
+
+// Marks of use, and what goes by them.
+class Inventory : public ::testing::Test {
+ protected:
+  Inventory() : store_(OpenIn(folder_)) {
+    for (int i = 0; i < 3; ++i) {
+      keys_.push_back(std::string(64, static_cast<char>('a' + i)));
+      store_.Put("frames", keys_[i], std::string(84, 'x'));  // 100 bytes with what stands before
+      Age(store_.Path("frames", keys_[i]), 10 - i);
+    }
+  }
+  static void Age(const std::string& path, int days) {
+    const timespec then{time(nullptr) - days * kMarkSeconds - 60, 0}, both[] = {then, then};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), both, 0), 0);
+  }
+  std::vector<std::string> Pruned(const PruneLimits& limits) const {
+    std::vector<std::string> paths;
+    for (const StoredFile& file : ToPrune(ListStore(store_.folder()), limits, time(nullptr)))
+      paths.push_back(file.path);
+    return paths;
+  }
+  std::string PathOf(int i) const { return store_.Path("frames", keys_[static_cast<size_t>(i)]); }
+
+  Folder folder_;
+  ObjectStore store_;
+  std::vector<std::string> keys_;
+};
+
+TEST_F(Inventory, WhatIsReadIsInUseAgain) {
+  EXPECT_EQ(ListStore(store_.folder()).front().path, PathOf(0));
+  EXPECT_TRUE(store_.Get("frames", keys_[0]));
+  EXPECT_EQ(ListStore(store_.folder()).back().path, PathOf(0));
+  const int64_t marked = LastUse(PathOf(0));
+  EXPECT_TRUE(store_.Get("frames", keys_[0]));
+  EXPECT_EQ(LastUse(PathOf(0)), marked) << "a mark a day is enough";
+}
+
+TEST_F(Inventory, PrunesByUseAndBySize) {
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(Pruned({.unused_seconds = 9 * kMarkSeconds, .bytes = {}}),
+            (Paths{PathOf(0), PathOf(1)}));
+  EXPECT_EQ(Pruned({.unused_seconds = {}, .bytes = 200}), (Paths{PathOf(0)}));
+  EXPECT_EQ(Pruned({.unused_seconds = {}, .bytes = 300}), Paths());
+  EXPECT_EQ(Pruned({.unused_seconds = {}, .bytes = 0}).size(), 3u);
+}
+
+TEST_F(Inventory, TakesAwayWhatKilledWritersLeftAndNotWhatOthersWrite) {
+  const std::string dead = PathOf(0) + ".tmp-0123456789abcdef",
+                    alive = PathOf(1) + ".tmp-0123456789abcdef";
+  WriteText(dead, "half");
+  WriteText(alive, "half");
+  Age(dead, 2);
+  EXPECT_EQ(Pruned({.unused_seconds = 100 * kMarkSeconds, .bytes = {}}),
+            (std::vector<std::string>{dead}));
+}
+
+TEST_F(Inventory, TellsWholeFromDamaged) {
+  store_.Put("objects", keys_[0], "no object");
+  std::map<std::string, int> damaged;
+  WriteText(PathOf(2), "KBSTORE1");
+  for (const StoredFile& file : ListStore(store_.folder())) damaged[file.kind] += !IsWhole(file);
+  EXPECT_EQ(damaged, (std::map<std::string, int>{{"frames", 1}, {"objects", 1}}));
+  EXPECT_LT(LastUse(PathOf(0)), time(nullptr) - kMarkSeconds) << "a check is no use";
 }
 
 TEST(Object, SurvivesItsText) {

@@ -1,0 +1,152 @@
+#include "builder/cli/cache.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "builder/store/inventory.h"
+#include "builder/store/object_store.h"
+#include "builder/support/json_text.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::json;
+using Files = std::vector<StoredFile>;
+
+// A number and one of the units' letters; nullopt for anything else.
+std::optional<int64_t> Measure(const std::string& text, const std::map<char, int64_t>& units) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0 || end + 1 != text.data() + text.size()) return {};
+  const auto unit = units.find(*end);
+  int64_t product = 0;
+  if (unit == units.end() || __builtin_mul_overflow(number, unit->second, &product)) return {};
+  return product;
+}
+
+uint64_t BytesOf(const Files& files) {
+  uint64_t bytes = 0;
+  for (const StoredFile& file : files) bytes += file.bytes;
+  return bytes;
+}
+
+std::string Day(int64_t seconds) {
+  const time_t time = seconds;
+  struct tm parts {};
+  gmtime_r(&time, &parts);
+  char text[16];
+  return {text, strftime(text, sizeof text, "%Y-%m-%d", &parts)};
+}
+
+void PrintStatus(const Terminal& terminal, const std::string& folder, const Files& files) {
+  std::map<std::string, Files> kinds;
+  for (const StoredFile& file : files) kinds[file.kind].push_back(file);
+  terminal.Line(terminal.Paint(Terminal::Style::kBold, folder) + ": " + Grouped(files.size()) +
+                " entries, " + Grouped(BytesOf(files)) + " bytes");
+  if (files.empty()) return;
+  Table table({"KIND", "ENTRIES", "BYTES", "USED FROM", "TO"});
+  table.Right(1);
+  table.Right(2);
+  for (const auto& [kind, of] : kinds) {
+    table.Row({kind, Grouped(of.size()), Grouped(BytesOf(of)), Day(of.front().last_use),
+               Day(of.back().last_use)});
+  }
+  table.Print(terminal);
+}
+
+Json StatusJson(const std::string& folder, const Files& files) {
+  Json kinds = Json::object();
+  for (const StoredFile& file : files) {
+    Json& kind = kinds[file.kind];
+    kind["entries"] = kind.value("entries", 0) + 1;
+    kind["bytes"] = kind.value("bytes", uint64_t{0}) + file.bytes;
+  }
+  return {{"folder", folder},
+          {"entries", files.size()},
+          {"bytes", BytesOf(files)},
+          {"kinds", std::move(kinds)}};
+}
+
+int Verify(const Terminal& terminal, const Files& files, bool json) {
+  Json damaged = Json::array();
+  for (const StoredFile& file : files) {
+    if (!IsWhole(file)) damaged.push_back(file.path);
+  }
+  if (json) {
+    terminal.Line(JsonText({{"checked", files.size()}, {"damaged", damaged}}));
+  } else {
+    for (const Json& path : damaged) {
+      terminal.Line(path.get<std::string>() +
+                    ": damaged; a build takes it for a miss, and makes "
+                    "it again");
+    }
+    terminal.Line(Grouped(files.size()) + " entries checked, " + Grouped(damaged.size()) +
+                  " damaged");
+  }
+  return damaged.empty() ? kExitOk : kExitNo;
+}
+
+int Prune(const Terminal& terminal, const Files& files, const PruneLimits& limits, bool json) {
+  Files gone;
+  for (const StoredFile& file : ToPrune(files, limits, time(nullptr))) {
+    if (unlink(file.path.c_str()) == 0) {
+      gone.push_back(file);
+    } else if (errno != ENOENT) {  // which another's prune took
+      terminal.Warn("removing " + file.path + " failed; it stays");
+    }
+  }
+  const uint64_t left = BytesOf(files) - BytesOf(gone);
+  if (json) {
+    terminal.Line(JsonText({{"removed", gone.size()},
+                            {"removed_bytes", BytesOf(gone)},
+                            {"entries", files.size() - gone.size()},
+                            {"bytes", left}}));
+  } else {
+    terminal.Line("removed " + Grouped(gone.size()) + " entries, " + Grouped(BytesOf(gone)) +
+                  " bytes; " + Grouped(left) + " bytes are left");
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int CacheCommand::Run(const Terminal& terminal) const {
+  PruneLimits limits;
+  if (!unused.empty()) {
+    limits.unused_seconds = Measure(unused, {{'h', 3600}, {'d', 24 * 3600}, {'w', 7 * 24 * 3600}});
+    if (!limits.unused_seconds)
+      return terminal.Usage("cache", "--unused \"" + unused + "\": a time like 12h, 30d or 8w");
+  }
+  if (!max_size.empty()) {
+    const auto size = Measure(max_size, {{'K', 1 << 10}, {'M', 1 << 20}, {'G', 1 << 30}});
+    if (!size)
+      return terminal.Usage("cache", "--max-size \"" + max_size + "\": a size like 500M or 5G");
+    limits.bytes = static_cast<uint64_t>(*size);
+  }
+  const bool prunes = action == "prune", limited = limits.unused_seconds || limits.bytes;
+  if (prunes != limited) {
+    return terminal.Usage("cache", prunes
+                                       ? "prune wants --unused 30d, --max-size 5G, or both"
+                                       : "--unused and --max-size are for `kbundle cache prune`");
+  }
+  const Result<ObjectStore> store = ObjectStore::Open(folder);
+  if (!store.ok()) return terminal.Fail(store.status());
+  const Files files = ListStore(store->folder());
+  if (prunes) return Prune(terminal, files, limits, json);
+  if (action == "verify") return Verify(terminal, files, json);
+  if (json) {
+    terminal.Line(JsonText(StatusJson(store->folder(), files)));
+  } else {
+    PrintStatus(terminal, store->folder(), files);
+  }
+  return kExitOk;
+}
+
+}  // namespace kbundle::builder
