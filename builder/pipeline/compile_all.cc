@@ -112,6 +112,12 @@ void UnitBuilder::Explain() const {
   }
 }
 
+std::vector<int> UnitBuilder::MissingUnits() const {
+  std::vector<int> units;
+  for (const Missing& missing : missing_) units.push_back(missing.unit);
+  return units;
+}
+
 std::vector<BuildUnit> UnitBuilder::Units() const {
   std::vector<BuildUnit> units;
   for (const Unit& unit : work_.units) units.push_back({unit.label, ""});

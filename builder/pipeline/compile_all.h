@@ -28,6 +28,13 @@ class UnitBuilder {
   // `cancel` was set.
   Status CompileMissing(const std::atomic<bool>& cancel, BuildReport* report);
 
+  // What LookUp did not find, in an order that serves the compilers; and one of them, into the
+  // store: safe from any thread while units differ.
+  std::vector<int> MissingUnits() const;
+  Status Compile(int unit);
+  // For people: why a unit has no code, and how to see it again.
+  std::string FailureText(int unit, const Status& status) const;
+
   // All units, and why those that are missing are.
   std::vector<BuildUnit> Units() const;
   // Once every object is there: the types of its kernels' parameters, by unit, where the symbols do
@@ -44,8 +51,6 @@ class UnitBuilder {
   };
   bool Take(int unit);  // from the store; false: it must be compiled
   void Keep(int unit, Object object);
-  Status Compile(int unit);
-  std::string FailureText(int unit, const Status& status) const;
   // The status's message, and where the manifest names a kernel that the source does not have.
   std::string Explained(int unit, const Status& status) const;
 

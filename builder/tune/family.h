@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "builder/record/record.h"
-#include "builder/tune/journal.h"
+#include "builder/tune/journal_file.h"
 
 namespace kbundle::builder {
 

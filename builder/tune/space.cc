@@ -1,7 +1,6 @@
 #include "builder/tune/space.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -11,7 +10,6 @@
 #include "builder/manifest/manifest.h"
 #include "builder/pack/outline.h"
 #include "builder/pack/pack.h"
-#include "builder/pipeline/build.h"
 #include "builder/pipeline/compile_all.h"
 #include "builder/problem/add.h"
 #include "builder/problem/json.h"
@@ -19,24 +17,11 @@
 #include "builder/provider/provider.h"
 #include "builder/support/files.h"
 #include "builder/support/process.h"
-#include "builder/support/schedule.h"
-#include "builder/support/worker_process.h"
 #include "kbundle/nearest.h"
 #include "kbundle/select.h"
 
 namespace kbundle::builder {
 namespace {
-
-// Of a compiler's log: its first words are the error, its last ones how to see it again.
-constexpr size_t kShownFirst = 1500, kShownLast = 500;
-
-class Silent : public Reporter {
- public:
-  void Progress(int, int, const std::string&) override {}
-  void Note(const std::string&) override {}
-  void Failure(const std::string&) override {}
-  void Warn(const std::string&) override {}
-};
 
 const Template& TemplateOf(const Work& work, const VariantUse& use) {
   return work.ops[use.op].op->templates[use.template_index];
@@ -47,20 +32,6 @@ std::set<uint32_t> UnitsOf(const VariantUse& use) {
   std::set<uint32_t> units(use.units.begin(), use.units.end());
   units.erase(kNoUnit);
   return units;
-}
-
-std::vector<std::string> Environment(std::chrono::seconds limit) {
-  std::vector<std::string> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!std::string_view(*entry).starts_with("KBUNDLE_COMPILE_TIMEOUT=")) all.emplace_back(*entry);
-  }
-  all.push_back(fmt::format("KBUNDLE_COMPILE_TIMEOUT={}", limit.count()));
-  return all;
-}
-
-std::string EndsOf(const std::string& log) {
-  if (log.size() <= kShownFirst + kShownLast) return log;
-  return log.substr(0, kShownFirst) + "\n...\n" + log.substr(log.size() - kShownLast);
 }
 
 }  // namespace
@@ -78,6 +49,8 @@ Result<std::unique_ptr<TuneSpace>> TuneSpace::Open(const SpaceOptions& options) 
         "tuning passes code through the cache, which cannot be written; --cache names another");
   }
   space->store_ = std::make_unique<ObjectStore>(std::move(store));
+  space->code_ = std::make_unique<CandidateCode>(&space->context_, space->store_.get(),
+                                                 options.jobs, options.python);
   KB_RETURN_IF_ERROR(space->PackOutline());
   if (!options.add.empty()) KB_RETURN_IF_ERROR(space->AddFile());
   return space;
@@ -88,11 +61,6 @@ std::string TuneSpace::LabelOf(uint32_t number) const {
   const Template& variant = TemplateOf(work_, use);
   return VariantLabel(*work_.ops[use.op].op, variant, variant.points[use.point],
                       work_.targets[use.target]);
-}
-
-TuneSpace::~TuneSpace() {
-  stop_ = true;
-  if (compiler_.joinable()) compiler_.join();
 }
 
 Status TuneSpace::ReadFamilies(const SpaceOptions& options) {
@@ -214,90 +182,42 @@ void TuneSpace::KeepListed(SpaceProblem* problem) const {
   });
 }
 
-std::vector<std::string> TuneSpace::CompileWords(const std::string& program, uint32_t unit) const {
-  std::vector<std::string> words = {program, "build"};
+std::vector<std::string> TuneSpace::CompileWords(uint32_t unit) const {
+  std::vector<std::string> words = {"kbundle", "build"};
   words.insert(words.end(), options_.paths.begin(), options_.paths.end());
   words.insert(words.end(), {"--target", options_.target, "--only", work_.units[unit].label});
+  if (!options_.add.empty()) words.insert(words.end(), {"--problems", options_.add});
   if (!options_.python.empty()) words.insert(words.end(), {"--python", options_.python});
   return words;
 }
 
 std::string TuneSpace::CompileCommand(uint32_t use) {
   const std::set<uint32_t> units = UnitsOf(work_.variants[use]);
-  const std::lock_guard lock(mutex_);
-  for (uint32_t unit : units) {
-    const auto found = failures_.find(unit);
-    if (found == failures_.end() || found->second.empty()) continue;
-    return ShellCommand(CompileWords("kbundle", unit));
-  }
-  return ShellCommand(CompileWords("kbundle", *units.begin()));
-}
-
-void TuneSpace::CompileUnit(uint32_t unit) {
-  ProcessOptions options;
-  options.arguments = CompileWords(OwnExecutable(), unit);
-  if (!options_.cache_dir.empty()) {
-    options.arguments.insert(options.arguments.end(), {"--cache", options_.cache_dir});
-  }
-  options.environment = Environment(options_.compile_limit);
-  // The compiler's own limit comes first and says more; this one is for NVRTC, which has none.
-  options.limit = options_.compile_limit + std::chrono::seconds(5);
-  std::string failure;
-  const auto result = RunProcess(options);
-  if (!result.ok()) {
-    failure = result.status().message();
-  } else if (!result->ok()) {
-    failure = result->Describe() + ": " + EndsOf(result->output);
-  }
-  const std::lock_guard lock(mutex_);
-  failures_[unit] = std::move(failure);
-  compiled_.notify_all();
+  const auto failed = std::find_if(units.begin(), units.end(), [this](uint32_t unit) {
+    return !code_->FailureOf(unit).value_or("").empty();
+  });
+  return ShellCommand(CompileWords(failed == units.end() ? *units.begin() : *failed));
 }
 
 Status TuneSpace::StartCompiling(const std::vector<uint32_t>& uses) {
+  code_->Finish();  // it uses the context
   context_.limit = options_.compile_limit;
   KB_RETURN_IF_ERROR(FindCompilers(work_, options_.python, &context_));
-  std::vector<uint32_t> units;
-  for (uint32_t use : uses) {
-    for (uint32_t unit : UnitsOf(work_.variants[use])) {
-      if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+  Work only = OnlyOf(uses);
+  std::vector<uint32_t> numbers(only.units.size());
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const std::vector<uint32_t>& units = only.variants[i].units;
+    for (size_t step = 0; step < units.size(); ++step) {
+      if (units[step] != kNoUnit) numbers[units[step]] = work_.variants[uses[i]].units[step];
     }
   }
-  ToolDigests digests(store_->folder());
-  KeyMaker keys(&context_, &digests);
-  std::vector<uint32_t> missing;
-  for (uint32_t unit : units) {
-    KB_ASSIGN_OR_RETURN(const UnitInputs inputs, keys.Make(work_.units[unit]));
-    const auto bytes = store_->Get("objects", inputs.key);
-    const auto object = bytes ? ParseObject(*bytes) : Result<Object>(NotFound(""));
-    if (object.ok() && keys.ChangedRead(inputs, *object).empty()) {
-      failures_[unit] = "";
-    } else {
-      missing.push_back(unit);
-    }
-  }
-  if (compiler_.joinable()) compiler_.join();  // of an earlier list, done or not
-  compiler_ = std::thread([this, missing] {
-    RunJobs(static_cast<int>(missing.size()), options_.jobs, stop_,
-            [&](int i) { CompileUnit(missing[static_cast<size_t>(i)]); });
-  });
-  return Status();
-}
-
-void TuneSpace::WaitFor(const std::set<uint32_t>& units) {
-  std::unique_lock lock(mutex_);
-  compiled_.wait(lock, [&] {
-    return std::all_of(units.begin(), units.end(),
-                       [this](uint32_t unit) { return failures_.contains(unit); });
-  });
+  return code_->Start(std::move(only), std::move(numbers));
 }
 
 std::string TuneSpace::FailureOf(uint32_t use) {
-  const std::lock_guard lock(mutex_);
   for (uint32_t unit : UnitsOf(work_.variants[use])) {
-    const auto found = failures_.find(unit);
-    if (found == failures_.end()) return "not compiled";
-    if (!found->second.empty()) return found->second;
+    std::string failure = code_->FailureOf(unit).value_or("not compiled");
+    if (!failure.empty()) return failure;
   }
   return "";
 }
@@ -329,12 +249,11 @@ Work TuneSpace::OnlyOf(const std::vector<uint32_t>& uses) const {
 // Execution plans that the library does not make: candidates that failed, for its reason.
 void TuneSpace::LeaveOutRefused(const std::vector<Object>& objects, std::vector<uint32_t>* uses,
                                 Work* only) {
-  const std::lock_guard lock(mutex_);
   for (size_t i = uses->size(); i-- > 0;) {
     const VariantUse& use = only->variants[i];
     const std::optional<size_t> step = RefusedStep(use, objects);
     if (!step) continue;
-    failures_[work_.variants[(*uses)[i]].units[*step]] = objects[use.units[*step]].log;
+    code_->Refuse(work_.variants[(*uses)[i]].units[*step], objects[use.units[*step]].log);
     uses->erase(uses->begin() + static_cast<ptrdiff_t>(i));
     only->variants.erase(only->variants.begin() + static_cast<ptrdiff_t>(i));
   }
@@ -343,7 +262,7 @@ void TuneSpace::LeaveOutRefused(const std::vector<Object>& objects, std::vector<
 Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   std::set<uint32_t> units;
   for (uint32_t use : uses) units.merge(UnitsOf(work_.variants[use]));
-  WaitFor(units);
+  code_->WaitFor(units);
   std::vector<uint32_t> there;
   for (uint32_t use : uses) {
     if (FailureOf(use).empty()) there.push_back(use);

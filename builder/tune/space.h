@@ -2,26 +2,23 @@
 // for each, and their code, compiled only where it is going to be measured.
 //
 // Legality is asked of an outline: a bundle of all variants without code, packed in milliseconds
-// and read through the loader like any other. Code is compiled by children, one a unit, into the
-// object store, so that a compiler that crashes, hangs or eats the memory costs its unit alone; and
-// packed into one bundle per op, from which the measuring child loads it.
+// and read through the loader like any other. Code is compiled beside the measuring
+// (candidate_code.h) and packed into one bundle per op, from which the measuring child loads it.
 #ifndef KBUNDLE_BUILDER_TUNE_SPACE_H_
 #define KBUNDLE_BUILDER_TUNE_SPACE_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "builder/compile/compile.h"
 #include "builder/compile/work.h"
 #include "builder/store/object_store.h"
 #include "builder/support/temporary_folder.h"
+#include "builder/tune/candidate_code.h"
 #include "kbundle/bundle.h"
 
 namespace kbundle::builder {
@@ -52,7 +49,6 @@ struct SpaceProblem {
 class TuneSpace {
  public:
   static Result<std::unique_ptr<TuneSpace>> Open(const SpaceOptions& options);
-  ~TuneSpace();  // stops compiling
 
   const Bundle& outline() const { return *outline_; }
   const Device& device() const { return device_; }
@@ -93,9 +89,7 @@ class TuneSpace {
   Status AddFile();
   void KeepListed(SpaceProblem* problem) const;
   Result<std::vector<SpaceProblem>> ProblemsListedBy(const Bundle& bundle) const;
-  std::vector<std::string> CompileWords(const std::string& program, uint32_t unit) const;
-  void CompileUnit(uint32_t unit);
-  void WaitFor(const std::set<uint32_t>& units);
+  std::vector<std::string> CompileWords(uint32_t unit) const;
   Work OnlyOf(const std::vector<uint32_t>& uses) const;
   void LeaveOutRefused(const std::vector<Object>& objects, std::vector<uint32_t>* uses, Work* only);
 
@@ -108,12 +102,7 @@ class TuneSpace {
   std::shared_ptr<const Bundle> outline_;
   std::unique_ptr<ObjectStore> store_;
   CompileContext context_;
-
-  std::mutex mutex_;
-  std::condition_variable compiled_;
-  std::map<uint32_t, std::string> failures_;  // of units that are done; "" is fine
-  std::atomic<bool> stop_{false};
-  std::thread compiler_;
+  std::unique_ptr<CandidateCode> code_;           // uses the two above
   std::map<uint32_t, std::string> fingerprints_;  // by variant
   std::map<uint32_t, std::string> digests_;       // by unit
   int bundles_ = 0, passed_over_ = 0;

@@ -1,4 +1,4 @@
-#include "builder/tune/journal.h"
+#include "builder/tune/journal_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

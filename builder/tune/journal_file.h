@@ -1,7 +1,7 @@
 // The journal's file: opened once, appended to and never emptied; gone when the records hold what
 // it says.
-#ifndef KBUNDLE_BUILDER_TUNE_JOURNAL_H_
-#define KBUNDLE_BUILDER_TUNE_JOURNAL_H_
+#ifndef KBUNDLE_BUILDER_TUNE_JOURNAL_FILE_H_
+#define KBUNDLE_BUILDER_TUNE_JOURNAL_FILE_H_
 
 #include <memory>
 #include <string>
@@ -36,4 +36,4 @@ class JournalFile {
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_TUNE_JOURNAL_H_
+#endif  // KBUNDLE_BUILDER_TUNE_JOURNAL_FILE_H_
