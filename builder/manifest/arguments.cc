@@ -303,7 +303,7 @@ std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& 
   return std::nullopt;
 }
 
-int64_t ArgumentBytes(const Arg& arg) {
+int64_t PassedBytes(const Arg& arg) {
   switch (arg.kind) {
     case ArgKind::kInteger:
     case ArgKind::kFloat:

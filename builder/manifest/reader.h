@@ -69,7 +69,7 @@ std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& 
 std::optional<Arg> ReadPointer(const Context& context, const Node& node);
 // `tensor` of a table, a pointer, with `at`, its offset in elements, where the table has one.
 std::optional<Arg> ReadPlace(const Context& context, Fields& fields);
-int64_t ArgumentBytes(const Arg& arg);
+int64_t PassedBytes(const Arg& arg);  // that a kernel gets for it
 
 // manifest/score.cc: `score_mods` of [family]; then, of an op's table that has the key, what it
 // stands for. False when the op has none.

@@ -110,7 +110,7 @@ class StepReader {
       std::optional<Arg> arg = ReadArgument(context_, item, step);
       if (!arg) continue;
       arg->where = item.where;
-      int64_t size = ArgumentBytes(*arg);
+      int64_t size = PassedBytes(*arg);
       int64_t alignment = arg->kind == ArgKind::kTensorMap ? 64
                           : arg->kind == ArgKind::kArray   ? 8
                                                            : size;

@@ -178,7 +178,7 @@ std::string WithoutPtxasInfo(std::string_view log) {
   return kept;
 }
 
-std::vector<uint32_t> ArgumentBytes(const Step& step) {
+std::vector<uint32_t> ArgumentSizes(const Step& step) {
   std::vector<uint32_t> sizes;
   for (const Arg& arg : step.args) {
     const auto element = static_cast<uint32_t>(SizeOf(arg.ctype));
@@ -204,7 +204,7 @@ std::vector<uint32_t> ArgumentBytes(const Step& step) {
 }
 
 Status CheckParams(const KernelInfo& kernel, const Step& step) {
-  const std::vector<uint32_t> passed = ArgumentBytes(step);
+  const std::vector<uint32_t> passed = ArgumentSizes(step);
   const size_t common = std::min(passed.size(), kernel.param_bytes.size());
   for (size_t i = 0; i < common; ++i) {
     if (passed[i] == kernel.param_bytes[i]) continue;

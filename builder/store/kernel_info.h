@@ -34,7 +34,7 @@ Status ReadPtxasLog(std::string_view log, KernelInfo* kernel);
 std::string WithoutPtxasInfo(std::string_view log);
 
 // Bytes that the step passes for each argument.
-std::vector<uint32_t> ArgumentBytes(const Step& step);
+std::vector<uint32_t> ArgumentSizes(const Step& step);
 // kInvalidArgument: names the parameter that differs, by number, size and the manifest's text.
 Status CheckParams(const KernelInfo& kernel, const Step& step);
 

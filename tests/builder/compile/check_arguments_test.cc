@@ -82,7 +82,7 @@ class Arguments : public testing::Test {
     std::vector<StepKernel> uses;
     for (size_t i = 0; i < launches.size(); ++i) {
       steps[i].args = launches[i].first;
-      kernels[i] = {"k", "k", ArgumentBytes(steps[i]), 0, 0, 0};
+      kernels[i] = {"k", "k", ArgumentSizes(steps[i]), 0, 0, 0};
       uses.push_back({&steps[i], &kernels[i], launches[i].second});
     }
     std::string text;
