@@ -1,53 +1,19 @@
 #include "builder/support/process.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <sstream>
-#include <thread>
-
-#include "builder/support/watchdog.h"
+#include <utility>
 
 namespace kbundle::builder {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = ChildProcess::Clock;
 constexpr size_t kMaxOutput = 4 << 20;
-
-// Only async-signal-safe calls: other threads may hold any lock at the fork.
-[[noreturn]] void RunChild(const char* folder, char* const* arguments, char* const* environment,
-                           int output, int failure, rlim_t cpu_seconds, pid_t parent) {
-  setpgid(0, 0);
-  // When who watches it is killed it dies as well; the watchdog ends what it started.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);
-  const rlimit cpu{cpu_seconds, cpu_seconds};
-  setrlimit(RLIMIT_CPU, &cpu);
-  const int null = open("/dev/null", O_RDONLY);
-  if (null >= 0) dup2(null, 0);
-  dup2(output, 1);
-  dup2(output, 2);
-  signal(SIGPIPE, SIG_DFL);
-  if (folder[0] == '\0' || chdir(folder) == 0) execve(arguments[0], arguments, environment);
-  const int error = errno;
-  (void)!write(failure, &error, sizeof error);
-  _exit(127);
-}
-
-std::vector<char*> Pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 // Reads until every writer is gone or the time is over; false: over.
 bool Drain(int fd, Clock::time_point deadline, std::string* output) {
@@ -66,84 +32,30 @@ bool Drain(int fd, Clock::time_point deadline, std::string* output) {
   }
 }
 
-// A child may close its output and stay: it has until the deadline as well. It is left a zombie, so
-// that its number stays its own until its group is dealt with.
-bool WaitFor(pid_t child, Clock::time_point deadline) {
-  auto pause = std::chrono::microseconds(200);
-  siginfo_t info;
-  while (true) {
-    info.si_pid = 0;
-    if (waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-        info.si_pid == child) {
-      return true;
-    }
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::microseconds(20000));
-  }
-}
-
-struct Pipe {
-  int ends[2] = {-1, -1};
-  ~Pipe() {
-    CloseEnd(0);
-    CloseEnd(1);
-  }
-  bool Open() { return pipe2(ends, O_CLOEXEC) == 0; }
-  void CloseEnd(int i) {
-    if (ends[i] >= 0) close(ends[i]);
-    ends[i] = -1;
-  }
-};
-
-Status CannotStart(const std::string& program, int error) {
-  return Unavailable(fmt::format("starting {}: {}", program, std::strerror(error)));
-}
-
 }  // namespace
 
 std::string ProcessResult::Describe() const {
-  if (timed_out) return "killed: over its time limit";
-  if (signal != 0) return fmt::format("signal {} ({})", signal, strsignal(signal));
-  return fmt::format("exit code {}", exit_code);
+  return timed_out ? "killed: over its time limit" : ToString();
 }
 
 Result<ProcessResult> RunProcess(const ProcessOptions& options) {
   KB_CHECK(!options.arguments.empty());
-  std::vector<std::string> words = options.arguments;
-  words[0] = FindProgram(words[0]);
-  if (words[0].empty()) return CannotStart(options.arguments[0], ENOENT);
-  const std::vector<char*> arguments = Pointers(words), environment = Pointers(options.environment);
-  Pipe output, failure;
-  if (!output.Open() || !failure.Open()) return CannotStart(words[0], errno);
-
-  const pid_t parent = getpid(), child = fork();
-  if (child < 0) return CannotStart(words[0], errno);
-  if (child == 0) {
-    RunChild(options.folder.c_str(), arguments.data(), environment.data(), output.ends[1],
-             failure.ends[1], static_cast<rlim_t>(options.limit.count() + 30), parent);
+  ChildOptions start;
+  start.arguments = options.arguments;
+  start.arguments[0] = FindProgram(options.arguments[0]);
+  if (start.arguments[0].empty()) {
+    return Unavailable(fmt::format("starting {}: {}", options.arguments[0], std::strerror(ENOENT)));
   }
-  setpgid(child, child);  // whichever of the two comes first
-  WatchGroup(child);
-  output.CloseEnd(1);
-  failure.CloseEnd(1);
-
+  start.folder = options.folder;
+  start.environment = options.environment;
+  start.cpu_limit = options.limit + std::chrono::seconds(30);
+  KB_ASSIGN_OR_RETURN(const auto child, ChildProcess::Start(start));
   ProcessResult result;
   const auto deadline = Clock::now() + options.limit;
-  int state = 0;
-  const bool in_time = Drain(output.ends[0], deadline, &result.output) && WaitFor(child, deadline);
-  // Also after a good end: nothing that it left behind may outlive the job.
-  kill(-child, SIGKILL);
-  ForgetGroup(child);
-  while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
-  }
-  int error = 0;
-  if (read(failure.ends[0], &error, sizeof error) == sizeof error) {
-    return CannotStart(words[0], error);
-  }
-  result.timed_out = !in_time;
-  if (WIFEXITED(state)) result.exit_code = WEXITSTATUS(state);
-  if (WIFSIGNALED(state)) result.signal = WTERMSIG(state);
+  // It may close its output and stay: it has until the deadline as well.
+  result.timed_out =
+      !Drain(child->output(), deadline, &result.output) || !child->WaitUntil(deadline);
+  static_cast<ChildEnd&>(result) = child->Kill();
   return result;
 }
 

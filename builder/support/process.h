@@ -1,5 +1,5 @@
-// Runs a child process to its end. What it starts belongs to its own process group and dies with
-// it, so a compiler that hangs or forks costs its own job and nothing else.
+// Runs a program to its end. What it starts dies with it, so a compiler that hangs or forks costs
+// its own job and nothing else.
 #ifndef KBUNDLE_BUILDER_SUPPORT_PROCESS_H_
 #define KBUNDLE_BUILDER_SUPPORT_PROCESS_H_
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "builder/support/child_process.h"
 #include "kbundle/status.h"
 
 namespace kbundle::builder {
@@ -18,14 +19,12 @@ struct ProcessOptions {
   std::chrono::seconds limit{600};
 };
 
-struct ProcessResult {
-  int exit_code = -1;  // -1: ended by a signal
-  int signal = 0;
+struct ProcessResult : ChildEnd {
   bool timed_out = false;  // and was killed
   std::string output;      // standard output and error as they came, at most 4 MiB
 
   bool ok() const { return exit_code == 0; }
-  std::string Describe() const;  // "exit code 2", "signal 11 (Segmentation fault)", ...
+  std::string Describe() const;  // ToString(), or that its time was over
 };
 
 // kUnavailable: it could not be started. Safe from any thread. Blocks.

@@ -24,9 +24,9 @@ ChildMeasurer::ChildMeasurer(const MeasurerOptions& options,
 Status ChildMeasurer::Start() {
   if (child_ != nullptr) return Status();
   loaded_ = false;
-  KB_ASSIGN_OR_RETURN(
-      child_, Child::Start({OwnExecutable(), "tune-worker", options_.cuda ? "cuda" : "host"}));
-  const Child::Answer answer = child_->Read(Child::Clock::now() + kStartLimit);
+  KB_ASSIGN_OR_RETURN(child_, WorkerProcess::Start({OwnExecutable(), "tune-worker",
+                                                    options_.cuda ? "cuda" : "host"}));
+  const WorkerProcess::Answer answer = child_->Read(WorkerProcess::Clock::now() + kStartLimit);
   const Json json = Json::parse(answer.line, nullptr, false);
   if (json.is_object() && json.contains("facts")) {
     facts_ = json["facts"];
@@ -34,7 +34,7 @@ Status ChildMeasurer::Start() {
     return Status();
   }
   child_->Kill();
-  std::string why = child_->HowItEnded() + " " + child_->Tail();
+  std::string why = child_->Kill().ToString() + " " + child_->Tail();
   child_.reset();
   if (json.is_object() && json.contains("error")) why = json["error"];
   return Unavailable("starting the measuring process: " + why);
@@ -67,7 +67,7 @@ Status ChildMeasurer::LoadInChild() {
                     {"rotate", options_.rotate},
                     {"memory_limit", options_.memory_bytes}}
                    .dump());
-  const Child::Answer answer = child_->Read(Child::Clock::now() + kLoadLimit);
+  const WorkerProcess::Answer answer = child_->Read(WorkerProcess::Clock::now() + kLoadLimit);
   const Json json = Json::parse(answer.line, nullptr, false);
   if (json.is_object() && json.contains("ok")) {
     max_launches_ = json.at("max_launches");
@@ -84,26 +84,26 @@ Status ChildMeasurer::LoadInChild() {
 }
 
 // The child is gone, or must go.
-Measured ChildMeasurer::Lost(const Child::Answer& answer) {
+Measured ChildMeasurer::Lost(const WorkerProcess::Answer& answer) {
   Measured measured;
   switch (answer.event) {
-    case Child::Event::kTimeout:
+    case WorkerProcess::Event::kTimeout:
       measured.kind = "hang";
       measured.message =
           fmt::format("no answer within {} s", options_.candidate_limit.count() / 1e3);
       break;
-    case Child::Event::kMemory:
+    case WorkerProcess::Event::kMemory:
       measured.kind = "memory";
       measured.message = fmt::format("took more than {} MiB", options_.memory_bytes >> 20);
       break;
-    case Child::Event::kOutput:
+    case WorkerProcess::Event::kOutput:
       measured.kind = "output";
       measured.message = fmt::format("printed more than {} KiB", options_.output_bytes >> 10);
       break;
     default:
-      measured.signal = child_->signal();
+      measured.signal = child_->Kill().signal;
       measured.kind = measured.signal == 0 || measured.signal == SIGABRT ? "abort" : "fault";
-      measured.message = child_->HowItEnded();
+      measured.message = child_->Kill().ToString();
       if (const std::string tail = child_->Tail(); !tail.empty()) measured.message += ": " + tail;
   }
   child_.reset();
@@ -129,10 +129,11 @@ Measured ChildMeasurer::AskOnce(const std::string& variant, const Json& request,
   const int64_t before = child_->MemoryBytes();
   child_->SetBaseline(before - grown);
   child_->Send(request.dump());
-  const Child::Answer line = child_->Read(Child::Clock::now() + options_.candidate_limit);
-  if (line.event != Child::Event::kLine) return Lost(line);
+  const WorkerProcess::Answer line =
+      child_->Read(WorkerProcess::Clock::now() + options_.candidate_limit);
+  if (line.event != WorkerProcess::Event::kLine) return Lost(line);
   grown += std::max<int64_t>(0, child_->MemoryBytes() - before);
-  if (grown > options_.memory_bytes) return Lost({Child::Event::kMemory, ""});
+  if (grown > options_.memory_bytes) return Lost({WorkerProcess::Event::kMemory, ""});
   *answer = Json::parse(line.line, nullptr, false);
   if (answer->is_object() && answer->value("ok", false)) return measured;
   if (!answer->is_object() || !answer->contains("failed")) {

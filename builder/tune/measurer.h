@@ -85,13 +85,13 @@ class ChildMeasurer : public Measurer {
   Measured Ask(const std::string& variant, const nlohmann::json& request, nlohmann::json* answer);
   Measured AskOnce(const std::string& variant, const nlohmann::json& request,
                    nlohmann::json* answer);
-  Measured Lost(const Child::Answer& answer);
+  Measured Lost(const WorkerProcess::Answer& answer);
 
   const MeasurerOptions options_;
   References* references_ = nullptr;
   const std::vector<const SpaceProblem*>& problems_;
   const Bundle& outline_;
-  std::unique_ptr<Child> child_;
+  std::unique_ptr<WorkerProcess> child_;
   nlohmann::json facts_;
   int restarts_ = -1;
 

@@ -128,20 +128,20 @@ Status References::MakeFolder() {
   return PublishFile(script_, kTuneReferenceScript, Durability::kCrashOnly);
 }
 
-Result<std::unique_ptr<Child>> References::StartChild() {
-  KB_ASSIGN_OR_RETURN(auto child, Child::Start({python_, "-u", script_}));
+Result<std::unique_ptr<WorkerProcess>> References::StartChild() {
+  KB_ASSIGN_OR_RETURN(auto child, WorkerProcess::Start({python_, "-u", script_}));
   child->set_limits({0, 16 << 20});
-  const auto answer = child->Read(Child::Clock::now() + kStartLimit);
+  const auto answer = child->Read(WorkerProcess::Clock::now() + kStartLimit);
   const Json json = Json::parse(answer.line, nullptr, false);
-  if (answer.event == Child::Event::kLine && json.is_object() && json.contains("ready")) {
+  if (answer.event == WorkerProcess::Event::kLine && json.is_object() && json.contains("ready")) {
     return child;
   }
   if (json.is_object() && json.contains("error")) {
     return Unavailable("starting the references: " + json["error"].get<std::string>());
   }
   child->Kill();
-  return Unavailable(fmt::format("starting the references: {}: {} {}", python_, child->HowItEnded(),
-                                 child->Tail()));
+  return Unavailable(fmt::format("starting the references: {}: {} {}", python_,
+                                 child->Kill().ToString(), child->Tail()));
 }
 
 void References::Plan(std::vector<const SpaceProblem*> problems) {
@@ -215,7 +215,7 @@ void References::Feed(size_t wanted) {
       idle->child = std::move(*child);
     }
     idle->job = static_cast<int>(i);
-    idle->deadline = Child::Clock::now() + options_.limit;
+    idle->deadline = WorkerProcess::Clock::now() + options_.limit;
     idle->child->SetBaseline(0);
     job.state = State::kRunning;
     used += job.bytes;
@@ -235,15 +235,15 @@ void References::Finish(Worker* worker, Status status) {
 }
 
 void References::ReadAnswer(Worker* worker) {
-  const auto answer = worker->child->Read(Child::Clock::now());
-  if (answer.event == Child::Event::kTimeout) {
-    if (Child::Clock::now() < worker->deadline) return;
+  const auto answer = worker->child->Read(WorkerProcess::Clock::now());
+  if (answer.event == WorkerProcess::Event::kTimeout) {
+    if (WorkerProcess::Clock::now() < worker->deadline) return;
     worker->child.reset();
     return Finish(worker,
                   DeadlineExceeded(fmt::format("took longer than {} s", options_.limit.count())));
   }
-  if (answer.event != Child::Event::kLine) {
-    const std::string how = worker->child->HowItEnded() + " " + worker->child->Tail();
+  if (answer.event != WorkerProcess::Event::kLine) {
+    const std::string how = worker->child->Kill().ToString() + " " + worker->child->Tail();
     worker->child.reset();
     return Finish(worker, Unavailable("its process ended: " + how));
   }

@@ -55,15 +55,15 @@ class References {
     ReferenceFiles files;
   };
   struct Worker {
-    std::unique_ptr<Child> child;
+    std::unique_ptr<WorkerProcess> child;
     int job = -1;
-    Child::Clock::time_point deadline;
+    WorkerProcess::Clock::time_point deadline;
   };
 
   explicit References(const ReferenceOptions& options, const Bundle* outline)
       : options_(options), outline_(*outline) {}
   Status MakeFolder();
-  Result<std::unique_ptr<Child>> StartChild();
+  Result<std::unique_ptr<WorkerProcess>> StartChild();
   void Feed(size_t wanted);
   void Poll();
   void Finish(Worker* worker, Status status);

@@ -103,22 +103,22 @@ Result<std::shared_ptr<NvrtcWorkers>> NvrtcWorkers::Open(const std::string& libr
   return std::shared_ptr<NvrtcWorkers>(new NvrtcWorkers(library_path, library->version()));
 }
 
-Result<std::unique_ptr<Child>> NvrtcWorkers::Start() const {
+Result<std::unique_ptr<WorkerProcess>> NvrtcWorkers::Start() const {
   const std::string program = Program();
   if (program.empty()) {
     return Unavailable("NVRTC runs in children of the command kbundle, which is not beside " +
                        OwnExecutable() + "; build the target kbundle");
   }
-  KB_ASSIGN_OR_RETURN(auto child, Child::Start({program, "nvrtc-worker", library_path_}));
+  KB_ASSIGN_OR_RETURN(auto child, WorkerProcess::Start({program, "nvrtc-worker", library_path_}));
   child->set_limits({0, 64 << 20});
   return child;
 }
 
-std::unique_ptr<Child> NvrtcWorkers::Take() {
+std::unique_ptr<WorkerProcess> NvrtcWorkers::Take() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (Idle& idle : idle_) {
     if (idle.thread != std::this_thread::get_id()) continue;
-    std::unique_ptr<Child> child = std::move(idle.child);
+    std::unique_ptr<WorkerProcess> child = std::move(idle.child);
     idle = std::move(idle_.back());
     idle_.pop_back();
     return child;
@@ -128,28 +128,28 @@ std::unique_ptr<Child> NvrtcWorkers::Take() {
 
 Result<NvrtcOutput> NvrtcWorkers::Compile(const NvrtcInput& input, std::chrono::seconds limit) {
   const std::string request = Request(input);
-  std::unique_ptr<Child> child = Take();
+  std::unique_ptr<WorkerProcess> child = Take();
   bool fresh = child == nullptr;
   while (true) {
     if (child == nullptr) {
       KB_ASSIGN_OR_RETURN(child, Start());
       fresh = true;
     }
-    Child::Answer answer{Child::Event::kEnded, ""};
-    if (child->Send(request)) answer = child->Read(Child::Clock::now() + limit);
-    if (answer.event == Child::Event::kLine) {
+    WorkerProcess::Answer answer{WorkerProcess::Event::kEnded, ""};
+    if (child->Send(request)) answer = child->Read(WorkerProcess::Clock::now() + limit);
+    if (answer.event == WorkerProcess::Event::kLine) {
       const std::lock_guard<std::mutex> lock(mutex_);
       idle_.push_back({std::this_thread::get_id(), std::move(child)});
       return OutputOf(answer.line);
     }
-    if (answer.event == Child::Event::kTimeout) {
+    if (answer.event == WorkerProcess::Event::kTimeout) {
       return DeadlineExceeded(fmt::format(
           "NVRTC was stopped after {} s; a larger limit: KBUNDLE_COMPILE_TIMEOUT (seconds)",
           limit.count()));
     }
     if (fresh) {
       return Internal(fmt::format("the child that runs NVRTC ended with {}\n{}",
-                                  child->HowItEnded(), child->Tail()));
+                                  child->Kill().ToString(), child->Tail()));
     }
     child.reset();  // an idle one that died meanwhile
   }

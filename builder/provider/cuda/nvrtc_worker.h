@@ -29,12 +29,12 @@ class NvrtcWorkers {
   // A child dies with the thread that started it, so it serves that thread alone.
   struct Idle {
     std::thread::id thread;
-    std::unique_ptr<Child> child;
+    std::unique_ptr<WorkerProcess> child;
   };
   NvrtcWorkers(std::string library_path, std::string version)
       : library_path_(std::move(library_path)), version_(std::move(version)) {}
-  std::unique_ptr<Child> Take();
-  Result<std::unique_ptr<Child>> Start() const;
+  std::unique_ptr<WorkerProcess> Take();
+  Result<std::unique_ptr<WorkerProcess>> Start() const;
 
   const std::string library_path_, version_;
   std::mutex mutex_;

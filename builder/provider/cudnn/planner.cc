@@ -69,9 +69,9 @@ Status FillFolder(const CudnnPlannerOptions& options, const std::string& folder)
   return PublishFile(folder + "/" + kProfile, options.profile, Durability::kCrashOnly);
 }
 
-ChildStart StartIn(const std::string& folder, const CudnnPlannerOptions& options) {
+ChildOptions StartIn(const std::string& folder, const CudnnPlannerOptions& options) {
   const std::string library = fs::path(options.cudnn).filename().string();
-  ChildStart start;
+  ChildOptions start;
   start.arguments = {fmt::format("./{}", kProgram),
                      fmt::format("{}/{}/{}", kHere, kCudnn, library)};
   start.folder = folder;
@@ -83,27 +83,27 @@ ChildStart StartIn(const std::string& folder, const CudnnPlannerOptions& options
 }
 
 // One line of the child, or why there is none.
-Result<Json> ReadJson(Child& child, Child::Clock::time_point deadline,
+Result<Json> ReadJson(WorkerProcess& child, WorkerProcess::Clock::time_point deadline,
                       const CudnnPlannerOptions& options) {
-  const Child::Answer answer = child.Read(deadline);
+  const WorkerProcess::Answer answer = child.Read(deadline);
   switch (answer.event) {
-    case Child::Event::kLine:
+    case WorkerProcess::Event::kLine:
       break;
-    case Child::Event::kTimeout:
+    case WorkerProcess::Event::kTimeout:
       child.Kill();
       return DeadlineExceeded(
           fmt::format("planning with {}: the planner was stopped after {} s; try a smaller problem",
                       options.cudnn, options.limit.count()));
-    case Child::Event::kOutput:
+    case WorkerProcess::Event::kOutput:
       return ResourceExhausted(
           fmt::format("planning with {}: the planner printed over {} bytes: {}", options.cudnn,
                       options.output_bytes, child.Tail()));
-    case Child::Event::kMemory:
-    case Child::Event::kEnded:
+    case WorkerProcess::Event::kMemory:
+    case WorkerProcess::Event::kEnded:
       return Internal(fmt::format(
           "planning with {}: the planner ended with {}; its last words: {}. Other requests are not "
           "affected; try another shape or another cuDNN",
-          options.cudnn, child.HowItEnded(), child.Tail().empty() ? "none" : child.Tail()));
+          options.cudnn, child.Kill().ToString(), child.Tail().empty() ? "none" : child.Tail()));
   }
   Json json = Json::parse(answer.line, nullptr, false);
   if (json.is_object()) return json;
@@ -183,10 +183,11 @@ Result<CudnnPlannerOptions> CudnnPlanner::Find(const Toolchain& tools, std::stri
 }
 
 // Starts the child and hears what it is.
-Result<Json> CudnnPlanner::Greet(const TemporaryFolder& folder, std::unique_ptr<Child>* child,
-                                 Child::Clock::time_point deadline) const {
+Result<Json> CudnnPlanner::Greet(const TemporaryFolder& folder,
+                                 std::unique_ptr<WorkerProcess>* child,
+                                 WorkerProcess::Clock::time_point deadline) const {
   KB_RETURN_IF_ERROR(FillFolder(options_, folder.path()));
-  KB_ASSIGN_OR_RETURN(*child, Child::Start(StartIn(folder.path(), options_)));
+  KB_ASSIGN_OR_RETURN(*child, WorkerProcess::Start(StartIn(folder.path(), options_)));
   (*child)->set_limits({0, options_.output_bytes});
   KB_ASSIGN_OR_RETURN(Json greeting, ReadJson(**child, deadline, options_));
   if (!greeting.contains("error")) return greeting;
@@ -197,16 +198,16 @@ Result<Json> CudnnPlanner::Greet(const TemporaryFolder& folder, std::unique_ptr<
 
 Result<int64_t> CudnnPlanner::Version() const {
   KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-  std::unique_ptr<Child> child;
+  std::unique_ptr<WorkerProcess> child;
   KB_ASSIGN_OR_RETURN(const Json greeting,
-                      Greet(folder, &child, Child::Clock::now() + options_.limit));
+                      Greet(folder, &child, WorkerProcess::Clock::now() + options_.limit));
   return greeting.value("cudnn", int64_t{0});
 }
 
 Result<CudnnPlans> CudnnPlanner::PlanOnce(const std::string& request) const {
   KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-  const auto deadline = Child::Clock::now() + options_.limit;
-  std::unique_ptr<Child> child;
+  const auto deadline = WorkerProcess::Clock::now() + options_.limit;
+  std::unique_ptr<WorkerProcess> child;
   KB_ASSIGN_OR_RETURN(const Json greeting, Greet(folder, &child, deadline));
   child->Send(request);  // one that no longer listens has ended, and Read says how
   KB_ASSIGN_OR_RETURN(const Json answer, ReadJson(*child, deadline, options_));

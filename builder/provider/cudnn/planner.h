@@ -86,8 +86,8 @@ class CudnnPlanner {
   Result<CudnnPlans> Plan(nlohmann::json request) const;
 
  private:
-  Result<nlohmann::json> Greet(const TemporaryFolder& folder, std::unique_ptr<Child>* child,
-                               Child::Clock::time_point deadline) const;
+  Result<nlohmann::json> Greet(const TemporaryFolder& folder, std::unique_ptr<WorkerProcess>* child,
+                               WorkerProcess::Clock::time_point deadline) const;
   Result<CudnnPlans> PlanOnce(const std::string& request) const;
 
   const CudnnPlannerOptions options_;

@@ -1,7 +1,7 @@
-"""Runs inside the Python that has Triton: compiles one kernel per line of standard input.
+"""Runs inside the Python that has Triton: compiles one kernel per line of its descriptor 3.
 
 `python -I -c THIS probe` prints what is installed; `python -I -c THIS serve FOLDER SOURCE OUT` answers one JSON
-line with one JSON line, on the standard output it was born with. Everything else that is printed is the log.
+line with one JSON line, on its descriptor 4. Whatever is printed is the log.
 """
 import contextlib
 import importlib.metadata
@@ -181,12 +181,11 @@ class Compiler:
 
 
 def serve(folder, source, out):
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
     compiler = Compiler(folder, source, out)
-    for line in sys.stdin:
-        answers.write(json.dumps(compiler.answer(json.loads(line))) + "\n")
-        answers.flush()
+    with os.fdopen(3, encoding="utf-8") as requests, os.fdopen(4, "w", encoding="utf-8") as answers:
+        for line in requests:
+            answers.write(json.dumps(compiler.answer(json.loads(line))) + "\n")
+            answers.flush()
 
 
 if sys.argv[1] == "probe":

@@ -4,8 +4,6 @@
 #ifndef KBUNDLE_BUILDER_PROVIDER_TRITON_WORKER_H_
 #define KBUNDLE_BUILDER_PROVIDER_TRITON_WORKER_H_
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -15,6 +13,7 @@
 #include "builder/provider/triton/python.h"
 #include "builder/source/tree.h"
 #include "builder/support/temporary_folder.h"
+#include "builder/support/worker_process.h"
 
 namespace kbundle::builder {
 
@@ -23,9 +22,6 @@ class TritonWorker {
  public:
   static Result<std::unique_ptr<TritonWorker>> Start(const TritonPython& python,
                                                      std::shared_ptr<const SourceTree> tree);
-  ~TritonWorker();
-  TritonWorker(const TritonWorker&) = delete;
-  TritonWorker& operator=(const TritonWorker&) = delete;
 
   // One line of JSON for one line of JSON. kDeadlineExceeded, kInternal (it died): the worker is
   // of no use any more.
@@ -38,15 +34,10 @@ class TritonWorker {
   TritonWorker(TemporaryFolder folder, std::shared_ptr<const SourceTree> tree)
       : folder_(std::move(folder)), tree_(std::move(tree)) {}
   Status Spawn(const TritonPython& python);
-  Status Died();
-  std::string LogTail() const;
-  void End();
 
-  TemporaryFolder folder_;
+  const TemporaryFolder folder_;  // outlives the child
   const std::shared_ptr<const SourceTree> tree_;
-  pid_t child_ = -1;
-  int requests_ = -1, answers_ = -1;
-  int state_ = 0;  // as waitpid gives it
+  std::unique_ptr<WorkerProcess> child_;
 };
 
 // Workers that are idle, by source. Thread-safe.
