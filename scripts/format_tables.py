@@ -10,8 +10,8 @@ import sys
 
 SCHEMAS = pathlib.Path(__file__).resolve().parent.parent / "schemas"
 BEGIN, END = "<!-- numbers: begin -->\n", "<!-- numbers: end -->\n"
-ENUMS = ["TargetKind", "Provider", "StepKind", "ArgKind", "AttributeType", "VmapRule", "ProductTensor", "ProductNumber",
-         "ProductCondition", "Opcode"]
+ENUMS = ["TargetKind", "StepKind", "ArgKind", "AttributeType", "VmapRule", "Opcode"]
+CUBLASLT_ENUMS = ["ProductTensor", "ProductNumber", "ProductCondition"]
 BYTES = {"uint64_t": 8, "int32_t": 4}
 
 
@@ -75,7 +75,9 @@ def tables():
     parts = [of_dtypes(dtypes, (SCHEMAS / "src/dtype.cc").read_text())]
     parts += [of_enum(header, name) for name in ENUMS]
     parts += [of_schema(schema, name) for name in ("BlobFormat", "TunedFlags")]
-    return "\n".join(parts + [of_struct(header, "StoredAlgorithm")])
+    cublaslt = (SCHEMAS / "include/kbundle/provider/cublaslt.h").read_text()
+    parts += [of_enum(cublaslt, name) for name in CUBLASLT_ENUMS]
+    return "\n".join(parts + [of_struct(cublaslt, "StoredAlgorithm")])
 
 
 def main():

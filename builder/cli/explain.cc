@@ -6,6 +6,7 @@
 #include "builder/cli/print_launch.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -63,7 +64,7 @@ int Interest(const Bundle& bundle, const Verdict& verdict, const Problem& proble
              const Device& device, const Selected* chosen) {
   if (chosen != nullptr && chosen->variant == verdict.variant) return 0;
   if (verdict.legal) return 1;
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Variant& variant = *index.variants()->Get(verdict.variant);
   const auto target = Target::Parse(index.targets()->Get(variant.target())->name()->string_view());
   const bool runs = target.ok() && target->Fit(device) > 0;
@@ -97,7 +98,7 @@ std::string Times(const fb::TunedTime& time) {
 // The measurements behind a tuned choice.
 void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Selected& chosen) {
   if (chosen.tuned < 0) return;
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Tuned& row = *index.tuned()->Get(static_cast<uint32_t>(chosen.tuned));
   const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
   const auto text = [](const flatbuffers::String* t) { return t == nullptr ? "" : t->str(); };
@@ -163,7 +164,7 @@ int ExplainCommand::Run(const Terminal& terminal) const {
   const Bundle& bundle = **opened;
   const auto number = bundle.FindOp(op);
   if (!number.ok()) return terminal.Fail(number.status());
-  const auto spec = MakeSpec(bundle.op(*number), *this);
+  const auto spec = MakeSpec(OpOf(bundle, *number), *this);
   if (!spec.ok()) return terminal.Usage("explain", spec.status().message());
   const auto problem = bundle.MakeProblem(op, *spec);
   if (!problem.ok()) return terminal.Fail(problem.status());

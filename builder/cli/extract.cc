@@ -7,6 +7,7 @@
 #include "builder/support/files.h"
 #include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -25,7 +26,7 @@ Result<uint32_t> OneVariant(const Bundle& bundle, const std::string& id) {
 
 // The blob of the chosen step, or of all steps when they share one.
 Result<uint32_t> OneBlob(const Bundle& bundle, uint32_t number, int step) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Variant& variant = *index.variants()->Get(number);
   const auto* steps = index.templates()->Get(variant.template_index())->steps();
   const int count = steps ? static_cast<int>(steps->size()) : 0;
@@ -48,7 +49,7 @@ Result<uint32_t> OneBlob(const Bundle& bundle, uint32_t number, int step) {
                                               std::to_string(count)));
 }
 
-const char* ReadWith(uint32_t format) {
+const char* ReadWith(uint32_t format, std::string_view provider) {
   switch (static_cast<fb::BlobFormat>(format)) {
     case fb::BlobFormat::Cubin:
       return "cubin; read it with: cuobjdump -sass ";
@@ -56,10 +57,9 @@ const char* ReadWith(uint32_t format) {
       return "fatbin with PTX; read it with: cuobjdump -ptx ";
     case fb::BlobFormat::HostObject:
       return "shared object; read it with: objdump -d ";
-    case fb::BlobFormat::ExecutionPlan:
-      return "execution plan of cuDNN; read it with: strings ";
-    case fb::BlobFormat::MatmulAlgorithm:
-      return "algorithm of cuBLASLt; read it with: xxd ";
+    case fb::BlobFormat::Own:
+      return provider == "cudnn" ? "execution plan of cuDNN; read it with: strings "
+                                 : "algorithm of cuBLASLt; read it with: xxd ";
   }
   return "unknown format; file: ";
 }
@@ -94,8 +94,12 @@ int ExtractCommand::Run(const Terminal& terminal) const {
   Status written = force ? Status() : CheckOutput(output, Recognized(code), "code object like it");
   if (written.ok()) written = PublishFile(output, code, Durability::kCrashOnly);
   if (!written.ok()) return terminal.Fail(written);
+  const fb::Index& index = IndexOf(view);
+  const auto* row = index.templates()->Get(index.variants()->Get(*number)->template_index());
   terminal.Line(view.VariantId(*number) + ": " + Grouped(bytes->size()) + " bytes, " +
-                ReadWith(view.index().blobs()->Get(*blob)->format()) + output);
+                ReadWith(index.blobs()->Get(*blob)->format(),
+                         index.providers()->Get(row->provider())->string_view()) +
+                output);
   return kExitOk;
 }
 

@@ -9,7 +9,7 @@
 #include "builder/provider/cudnn/profile.h"
 #include "builder/support/files.h"
 #include "builder/support/process.h"
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
 
 namespace kbundle::builder {
 namespace {

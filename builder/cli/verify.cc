@@ -11,6 +11,7 @@
 #include "kbundle/check_plan.h"
 #include "kbundle/describe.h"
 #include "kbundle/json.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -30,7 +31,7 @@ struct Coverage {
 
 // Exact: code made for this device or its family; a portable variant is not.
 bool HasExactCode(const Bundle& bundle, uint32_t op, const Device& device) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   for (uint32_t i = 0; index.variants() && i < index.variants()->size(); ++i) {
     const fb::Variant& variant = *index.variants()->Get(i);
     if (variant.op() != op) continue;
@@ -69,7 +70,7 @@ void CheckProblem(const Bundle& bundle, const Problem& problem, const Device& de
 Result<Coverage> CheckTarget(const Bundle& bundle, const Device& device, bool strict) {
   const SelectOptions options = ExactOnly(strict);
   Coverage coverage;
-  const auto* ops = bundle.index().ops();
+  const auto* ops = IndexOf(bundle).ops();
   for (uint32_t op = 0; ops && op < ops->size(); ++op) {
     const std::string name = ops->Get(op)->name()->str();
     KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(bundle, op));
@@ -100,7 +101,7 @@ Result<Coverage> CheckFile(const Bundle& bundle, const Device& device, bool stri
 // Without a target, strict asks that conformance has run every variant somewhere.
 Coverage CheckRan(const Bundle& bundle) {
   Coverage coverage;
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   for (uint32_t i = 0; index.variants() && i < index.variants()->size(); ++i) {
     if (!RanOn(bundle, i).empty()) continue;
     const std::string op = index.ops()->Get(index.variants()->Get(i)->op())->name()->str();
@@ -111,7 +112,7 @@ Coverage CheckRan(const Bundle& bundle) {
 
 // Strict: a build that left tuning records out has winners that are not in use.
 void CheckRecords(const Bundle& bundle, Coverage* coverage) {
-  const auto* provenance = bundle.index().provenance();
+  const auto* provenance = IndexOf(bundle).provenance();
   for (uint32_t i = 0; provenance != nullptr && i < provenance->size(); ++i) {
     const fb::KeyValue& row = *provenance->Get(i);
     if (row.key()->string_view() != kStaleRecords) continue;
@@ -145,7 +146,7 @@ void PrintJson(const Terminal& terminal, const VerifyCommand& command, const Bun
 
 void PrintText(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
                const Coverage& coverage) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   terminal.Line(command.file + ": every byte is as written: " + Grouped(bundle.file_size()) +
                 " bytes, " + std::to_string(index.ops() ? index.ops()->size() : 0) + " ops, " +
                 std::to_string(index.variants() ? index.variants()->size() : 0) + " variants, " +

@@ -18,8 +18,9 @@ void AddMap(const TensorMap& map, FingerprintText* text) {
 }
 
 void AddStep(const Step& step, const Provider& provider, FingerprintText* text) {
-  text->Add(std::to_string(static_cast<int>(step.kind)) + (step.programmatic ? "p" : "") +
-            std::to_string(step.value));
+  const int kind =
+      step.kind == StepKind::kOwn ? provider.own_step_number() : static_cast<int>(step.kind);
+  text->Add(std::to_string(kind) + (step.programmatic ? "p" : "") + std::to_string(step.value));
   text->Add(step.when ? step.when->text : "");
   for (const auto* programs : {&step.grid, &step.block, &step.cluster}) text->Add(*programs);
   for (const Program* program : {&step.shared, &step.range, &step.grain, &step.bytes}) {

@@ -13,6 +13,7 @@
 #include "kbundle/key.h"
 #include "kbundle/nearest.h"
 #include "kbundle/select.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -194,7 +195,7 @@ std::string WhyUnreached(const TuneSpace& space, uint32_t use) {
   const auto variants = outline.FindVariants(label);
   std::string why = "no listed problem has its types";
   for (const Problem& problem : *listed) {
-    const fb::Variant& variant = *outline.index().variants()->Get(variants->front());
+    const fb::Variant& variant = *IndexOf(outline).variants()->Get(variants->front());
     if (variant.types() != problem.types) continue;
     for (const Verdict& verdict : Explain(outline, problem, space.device())) {
       if (verdict.variant != variants->front()) continue;

@@ -11,6 +11,7 @@
 #include "builder/compile/fingerprint.h"
 #include "builder/problem/json.h"
 #include "kbundle/tuned.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -19,10 +20,10 @@ class Embedder {
  public:
   Embedder(const Bundle& bundle, const Work& work, const std::vector<Object>& objects)
       : bundle_(bundle), fingerprints_(FingerprintsOf(work, objects)) {
-    for (uint32_t i = 0; i < bundle.index().variants()->size(); ++i) {
+    for (uint32_t i = 0; i < IndexOf(bundle).variants()->size(); ++i) {
       variants_[bundle.VariantId(i)] = i;
     }
-    const auto* targets = bundle.index().targets();
+    const auto* targets = IndexOf(bundle).targets();
     for (uint32_t i = 0; i < targets->size(); ++i) targets_[targets->Get(i)->name()->str()] = i;
   }
 
@@ -37,7 +38,7 @@ class Embedder {
       return Status();
     }
     Row row{TunedMatch(bundle_, *problem), *problem, &record, {}};
-    const auto* coordinates = bundle_.op(problem->op).coordinates();
+    const auto* coordinates = OpOf(bundle_, problem->op).coordinates();
     for (uint32_t i = 0; coordinates != nullptr && i < coordinates->size(); ++i) {
       const auto coordinate = TunedCoordinate(bundle_, *problem, i);
       if (!coordinate) return Status();  // of zero elements: nothing is run

@@ -1,5 +1,7 @@
 #include "builder/pack/index_writer.h"
 
+#include <algorithm>
+
 #include "builder/provider/provider.h"
 #include "kbundle/status.h"
 
@@ -15,6 +17,15 @@ fb::TypeRef TypeOf(const TypeRef& type) {
 template <typename T>
 uint8_t Number(T value) {
   return static_cast<uint8_t>(value);
+}
+
+// The attribute of which a score modifier is a choice (manifest/score.cc).
+uint16_t ScoreAttribute(const Op& op) {
+  for (size_t i = 0; i < op.attributes.size(); ++i) {
+    if (op.attributes[i].name == "score_mod") return static_cast<uint16_t>(i);
+  }
+  KB_CHECK(op.score_mods.empty());
+  return 0;
 }
 
 }  // namespace
@@ -153,11 +164,22 @@ std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step, const Provider&
   return row;
 }
 
+// Names are sorted, so those behind a new one move.
+uint8_t IndexWriter::ProviderNumber(const Provider& provider) {
+  const std::string name(provider.bundle_name());
+  const auto place = std::lower_bound(index_.providers.begin(), index_.providers.end(), name);
+  const auto number = static_cast<uint8_t>(place - index_.providers.begin());
+  if (place != index_.providers.end() && *place == name) return number;
+  index_.providers.insert(place, name);
+  for (const auto& row : index_.templates) row->provider += row->provider >= number ? 1 : 0;
+  return number;
+}
+
 std::unique_ptr<fb::TemplateT> IndexWriter::TemplateOf(const Template& variant, uint32_t op) {
   auto row = std::make_unique<fb::TemplateT>();
   row->op = op;
   row->name = variant.name;
-  row->provider = variant.provider->number();
+  row->provider = ProviderNumber(*variant.provider);
   row->source = variant.source;
   row->compiler = variant.compiler;
   row->tunables = variant.tunables;
@@ -211,19 +233,20 @@ void IndexWriter::AddInterface(const Op& op, fb::OpT* row) {
   }
 }
 
-void IndexWriter::AddScoreMods(const Op& op, fb::OpT* row) {
+void IndexWriter::AddExpressions(const Op& op, fb::OpT* row) {
   for (const ScoreMod& mod : op.score_mods) {
-    auto m = std::make_unique<fb::ScoreModT>();
+    auto m = std::make_unique<fb::ExpressionT>();
+    m->attribute = ScoreAttribute(op);
     m->name = mod.name;
     m->text = mod.expression.text;
     m->scalars = mod.expression.scalars;
     for (const ScoreTensor& tensor : mod.expression.tensors) {
-      auto t = std::make_unique<fb::ScoreTensorT>();
+      auto t = std::make_unique<fb::ExpressionTensorT>();
       t->name = tensor.name;
       t->dims = tensor.dims;
       m->tensors.push_back(std::move(t));
     }
-    row->score_mods.push_back(std::move(m));
+    row->expressions.push_back(std::move(m));
   }
 }
 
@@ -258,7 +281,7 @@ void IndexWriter::AddOp(const Op& op) {
   row->symbols = op.symbols;
   row->vmap = Number(op.vmap);
   AddInterface(op, row.get());
-  AddScoreMods(op, row.get());
+  AddExpressions(op, row.get());
   AddProblems(op, row.get());
   row->first_template = static_cast<uint32_t>(index_.templates.size());
   row->template_count = static_cast<uint32_t>(op.templates.size());

@@ -34,10 +34,11 @@ class IndexWriter {
   std::unique_ptr<fb::RuleT> RuleOf(const Program& program);
   std::unique_ptr<fb::TensorT> TensorOf(const Tensor& tensor);
   std::unique_ptr<fb::TensorMapT> TensorMapOf(const TensorMap& map);
+  uint8_t ProviderNumber(const Provider& provider);
   std::unique_ptr<fb::StepT> StepOf(const Step& step, const Provider& provider);
   std::unique_ptr<fb::TemplateT> TemplateOf(const Template& variant, uint32_t op);
   void AddInterface(const Op& op, fb::OpT* row);
-  void AddScoreMods(const Op& op, fb::OpT* row);
+  void AddExpressions(const Op& op, fb::OpT* row);
   void AddProblems(const Op& op, fb::OpT* row);
 
   fb::IndexT& index_;

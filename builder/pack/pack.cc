@@ -23,6 +23,12 @@ uint64_t AlignBlob(uint64_t offset) {
   return (offset + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
 }
 
+// What only a provider reads is of one format in the file.
+uint32_t StoredFormat(ObjectFormat format) {
+  const bool own = format == ObjectFormat::kExecutionPlan || format == ObjectFormat::kAlgorithm;
+  return own ? static_cast<uint32_t>(fb::BlobFormat::Own) : static_cast<uint32_t>(format);
+}
+
 struct Blob {
   const Object* object = nullptr;
   Sha256Digest sha256{};
@@ -230,7 +236,7 @@ class Packer {
       index_.blobs.emplace_back(offset, static_cast<uint32_t>(blob.frame.size()),
                                 static_cast<uint32_t>(code.size()), Xxh3(code.data(), code.size()),
                                 fb::Sha256(flatbuffers::span<const uint8_t, 32>(blob.sha256)),
-                                blob.base, static_cast<uint32_t>(blob.object->format));
+                                blob.base, StoredFormat(blob.object->format));
     }
     flatbuffers::FlatBufferBuilder builder;
     builder.Finish(fb::Index::Pack(builder, &index_), kIndexIdentifier);

@@ -7,6 +7,7 @@
 #include "builder/problem/file.h"
 #include "builder/problem/listed.h"
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -66,7 +67,7 @@ Result<int> AddProblems(const std::string& path, const Bundle& bundle,
       for (const Problem& problem : listed) known.insert(problem.key);
       for (const auto& [key, problem] : sorted) {
         if (key.first != op.name || !known.insert(key.second).second) continue;
-        op.problems.push_back(Listed(*problem, bundle.op(*number)));
+        op.problems.push_back(Listed(*problem, OpOf(bundle, *number)));
       }
     }
   }

@@ -8,6 +8,7 @@
 #include "builder/problem/json.h"
 #include "builder/support/files.h"
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -18,7 +19,7 @@ std::string_view FamilyOf(std::string_view op) { return op.substr(0, op.find('.'
 
 std::set<std::string_view> FamiliesOf(const Bundle& bundle) {
   std::set<std::string_view> families;
-  const auto* ops = bundle.index().ops();
+  const auto* ops = IndexOf(bundle).ops();
   for (uint32_t i = 0; ops != nullptr && i < ops->size(); ++i) {
     families.insert(FamilyOf(ops->Get(i)->name()->string_view()));
   }

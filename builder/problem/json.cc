@@ -7,6 +7,7 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/nearest.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -117,7 +118,7 @@ Result<Problem> ProblemFromJson(const Bundle& bundle, const Json& json) {
   if (!operands.is_object() || !attributes.is_object()) {
     return wrong("\"operands\" or \"attributes\" is no object");
   }
-  KB_RETURN_IF_ERROR(SetOperands(bundle.op(number), operands, &spec));
+  KB_RETURN_IF_ERROR(SetOperands(OpOf(bundle, number), operands, &spec));
   for (const auto& [name, value] : attributes.items()) {
     KB_ASSIGN_OR_RETURN(AttributeValue attribute, AttributeFromJson(name, value));
     spec.attributes.emplace_back(name, std::move(attribute));
@@ -127,7 +128,7 @@ Result<Problem> ProblemFromJson(const Bundle& bundle, const Json& json) {
 
 Json AttributesToJson(const Bundle& bundle, const Problem& problem) {
   Json json = Json::object();
-  const auto* attributes = bundle.op(problem.op).attributes();
+  const auto* attributes = OpOf(bundle, problem.op).attributes();
   for (uint32_t i = 0; attributes && i < attributes->size(); ++i) {
     const fb::Attribute& attribute = *attributes->Get(i);
     json[attribute.name()->str()] = AttributeToJson(attribute, problem.attributes[i]);
@@ -137,7 +138,7 @@ Json AttributesToJson(const Bundle& bundle, const Problem& problem) {
 
 Json ProblemToJson(const Bundle& bundle, const Problem& problem) {
   Json operands = Json::object();
-  const auto* names = bundle.op(problem.op).operands();
+  const auto* names = OpOf(bundle, problem.op).operands();
   for (size_t i = 0; i < problem.operands.size(); ++i) {
     if (!problem.operands[i].present) continue;
     operands[names->Get(static_cast<uint32_t>(i))->name()->str()] = problem.operands[i].ToString();

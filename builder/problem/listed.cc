@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -69,7 +70,7 @@ ProblemSpec SpecOf(const fb::Op& op, const fb::Problem& problem) {
 }  // namespace
 
 std::vector<ProblemSpec> ListedSpecs(const Bundle& bundle, uint32_t number) {
-  const fb::Op& op = bundle.op(number);
+  const fb::Op& op = OpOf(bundle, number);
   std::vector<ProblemSpec> specs;
   for (uint32_t i = 0; op.problems() && i < op.problems()->size(); ++i) {
     specs.push_back(SpecOf(op, *op.problems()->Get(i)));
@@ -78,7 +79,7 @@ std::vector<ProblemSpec> ListedSpecs(const Bundle& bundle, uint32_t number) {
 }
 
 Result<std::vector<Problem>> ListedProblems(const Bundle& bundle, uint32_t number) {
-  const std::string name = bundle.op(number).name()->str();
+  const std::string name = OpOf(bundle, number).name()->str();
   std::vector<Problem> problems;
   for (const ProblemSpec& spec : ListedSpecs(bundle, number)) {
     auto problem = bundle.MakeProblem(name, spec);

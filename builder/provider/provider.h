@@ -41,8 +41,8 @@ class Provider {
   virtual ~Provider() = default;
   // "cuda": what manifests and --provider call it.
   virtual std::string_view name() const = 0;
-  // What bundles call it (kbundle/format.h).
-  virtual uint8_t number() const = 0;
+  // What bundles call it: under which name the loader looks for its other half.
+  virtual std::string_view bundle_name() const { return name(); }
 
   // Whether its variants can have code for it, and in words for which: "host targets: x86-64-v2".
   // Variants of a portable target say so themselves (Template::portable).
@@ -77,6 +77,8 @@ class Provider {
   // What `own` of a step says, as rows of the index and as text.
   virtual void WriteStep(const Step& /*step*/, IndexWriter* /*writer*/, fb::StepT* /*row*/) const {}
   virtual void AddToFingerprint(const Step& /*step*/, FingerprintText* /*text*/) const {}
+  // What the fingerprints of records call the kind of its own steps; no two providers have one.
+  virtual int own_step_number() const { return 0; }
 };
 
 // All there are, in the order in which messages name them.

@@ -12,7 +12,7 @@
 
 namespace kbundle::builder {
 
-// As BlobFormat in bundle.fbs.
+// The first three as BlobFormat in bundle.fbs; the others are stored as Own.
 enum class ObjectFormat : uint32_t {
   kCubin = 1,
   kFatbin = 2,

@@ -13,6 +13,7 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/file_descriptor.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -101,7 +102,7 @@ Status TuneBench::MapFiles(const std::vector<std::string>& inputs,
 }
 
 int TuneBench::AliasOf(size_t result) const {
-  return bundle_->op(problem_.op).results()->Get(static_cast<uint32_t>(result))->alias();
+  return OpOf(*bundle_, problem_.op).results()->Get(static_cast<uint32_t>(result))->alias();
 }
 
 int64_t TuneBench::SetBytes() const {
@@ -212,7 +213,7 @@ Status TuneBench::LaunchOnce(const Candidate& candidate, const Set& set) {
 }
 
 std::string TuneBench::Name(bool operand, size_t i) const {
-  const fb::Op& op = bundle_->op(problem_.op);
+  const fb::Op& op = OpOf(*bundle_, problem_.op);
   return (operand ? op.operands() : op.results())->Get(static_cast<uint32_t>(i))->name()->str();
 }
 
@@ -263,7 +264,7 @@ Status TuneBench::CheckOperands(const Set& set) {
 }
 
 Allowed TuneBench::AllowedOf(size_t result) const {
-  const auto* tolerances = bundle_->op(problem_.op).tolerances();
+  const auto* tolerances = OpOf(*bundle_, problem_.op).tolerances();
   const auto dtype = static_cast<uint8_t>(problem_.results[result].dtype);
   for (uint32_t i = 0; tolerances && i < tolerances->size(); ++i) {
     const fb::Tolerance& tolerance = *tolerances->Get(i);

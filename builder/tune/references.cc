@@ -17,6 +17,7 @@
 #include "builder/support/schedule.h"
 #include "builder/tools/choose_python.h"
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 #include "tune_reference_script.h"
 
 namespace kbundle::builder {
@@ -147,7 +148,7 @@ Result<std::unique_ptr<WorkerProcess>> References::StartChild() {
 void References::Plan(std::vector<const SpaceProblem*> problems) {
   jobs_.clear();
   for (const SpaceProblem* problem : problems) {
-    const bool cut = PartsOf(outline_.op(problem->problem.op), problem->problem) >= kManyParts;
+    const bool cut = PartsOf(OpOf(outline_, problem->problem.op), problem->problem) >= kManyParts;
     jobs_.push_back({problem,
                      State::kWaiting,
                      (cut ? kBytesPerCutElement : kBytesPerElement) * ElementsOf(problem->problem),
@@ -159,7 +160,7 @@ void References::Plan(std::vector<const SpaceProblem*> problems) {
 std::string References::Request(size_t number) const {
   const SpaceProblem& made = *jobs_[number].problem;
   const Problem& problem = made.problem;
-  const fb::Op& op = outline_.op(problem.op);
+  const fb::Op& op = OpOf(outline_, problem.op);
   const auto tensor = [&op](const fb::Tensor& stored, const TensorSpec& spec) {
     return Json{{"name", stored.name()->str()},
                 {"dtype", spec.present ? std::string(Name(spec.dtype)) : ""},

@@ -1,3 +1,5 @@
+// A request's attributes, as callers spell them, become the op's: converted where nothing is lost,
+// refused by name where something would be, defaults filled in. Nothing is guessed from text.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "kbundle/key.h"
+#include "loader/open/index.h"
 
 namespace kbundle {
 namespace {
@@ -113,7 +114,7 @@ Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t fir
 }
 
 std::string SymbolValues(const Bundle& bundle, const Problem& problem) {
-  const auto* names = bundle.op(problem.op).symbols();
+  const auto* names = OpOf(bundle, problem.op).symbols();
   std::string text;
   for (size_t i = 0; i < problem.symbols.size() && i < (names ? names->size() : 0); ++i) {
     text += fmt::format("{}{}={}", text.empty() ? "" : ", ", names->Get(i)->string_view(),
@@ -129,13 +130,13 @@ std::string DescribeEvalError(const EvalContext& context, SlotError error, std::
 
 Result<int64_t> Evaluate(const EvalContext& context, uint32_t first, uint32_t count,
                          std::string_view text) {
-  const Slot value = RunProgram(context, context.bundle->index(), first, count);
+  const Slot value = RunProgram(context, IndexOf(*context.bundle), first, count);
   if (value.ok()) return value.value;
   return OutOfRange(DescribeEvalError(context, value.error, text));
 }
 
 std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Variant& row = *index.variants()->Get(variant);
   const auto* names = index.templates()->Get(row.template_index())->tunables();
   if (names == nullptr || names->size() == 0) return {};
@@ -143,7 +144,7 @@ std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant) {
 }
 
 LetValues EvaluateLets(const EvalContext& context, uint32_t variant) {
-  const fb::Index& index = context.bundle->index();
+  const fb::Index& index = IndexOf(*context.bundle);
   const auto* lets =
       index.templates()->Get(index.variants()->Get(variant)->template_index())->lets();
   LetValues result;

@@ -2,20 +2,53 @@
 #ifndef KBUNDLE_LOADER_EVAL_H_
 #define KBUNDLE_LOADER_EVAL_H_
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "kbundle/arithmetic.h"
 #include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
+#include "kbundle/format.h"
+#include "kbundle/problem.h"
+#include "loader/open/index.h"
 
 namespace kbundle {
+
+// Evaluates a program of the index for a problem and a variant. Errors carry `text`.
+struct EvalContext {
+  const Bundle* bundle = nullptr;
+  const Problem* problem = nullptr;
+  std::span<const int64_t> tunables = {};
+  std::span<const int64_t> lets = {};
+  uint32_t let_errors = 0;  // bit i: lets[i] could not be computed; a program that uses it errs
+  int64_t alignment = 16;   // bytes that every tensor's address is known to be a multiple of;
+                            // align(x) is never below the element size
+  int64_t sm_count = 1;
+};
+// The lets of a variant's template, in order. A let that errs spoils only the programs that use it.
+struct LetValues {
+  std::array<int64_t, kMaxLets> values;  // the first `count` are set
+  uint32_t count = 0;
+  uint32_t errors = 0;
+  std::span<const int64_t> view() const { return {values.data(), count}; }
+};
+static_assert(kMaxLets <= 32, "LetValues::errors has a bit for each");
+// Of the variant's own tunables; alignment and sm_count are the context's.
+LetValues EvaluateLets(const EvalContext& context, uint32_t variant);
+// The variant's tunable values, in the order of Template.tunables.
+std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant);
+
+// first, count: range of Index.code. kOutOfRange names `text` and the values of the op's symbols.
+Result<int64_t> Evaluate(const EvalContext& context, uint32_t first, uint32_t count,
+                         std::string_view text);
 
 // Runs a verified program. No allocation.
 Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t first, uint32_t count);
 inline Slot RunProgram(const EvalContext& context, const fb::Span& program) {
-  return RunProgram(context, context.bundle->index(), program.first(), program.count());
+  return RunProgram(context, IndexOf(*context.bundle), program.first(), program.count());
 }
 
 // "`rows * K` overflows 64 bits with rows=.., K=.."

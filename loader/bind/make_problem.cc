@@ -4,6 +4,7 @@
 
 #include "kbundle/key.h"
 #include "loader/bind/binding.h"
+#include "loader/open/index.h"
 #include "loader/support/absent.h"
 #include "loader/support/annotate.h"
 
@@ -69,7 +70,7 @@ std::string TextOf(const fb::Op& op, const Problem& problem) {
 }
 
 Status CheckRequire(const Bundle& bundle, const Problem& problem) {
-  const auto* rules = bundle.op(problem.op).require();
+  const auto* rules = OpOf(bundle, problem.op).require();
   EvalContext context;
   context.bundle = &bundle;
   context.problem = &problem;
@@ -123,9 +124,10 @@ Result<Problem> Bundle::MakeProblem(std::string_view op_name, const ProblemSpec&
   Problem problem;
   problem.op = number;
   problem.op_name = op_name;
-  KB_VERIFY(Bind(*this, op(number), spec, &problem), "op '{}' of bundle '{}'", op_name, name());
-  problem.key = KeyOf(op(number), problem);
-  problem.text = TextOf(op(number), problem);
+  const fb::Op& op = OpOf(*this, number);
+  KB_VERIFY(Bind(*this, op, spec, &problem), "op '{}' of bundle '{}'", op_name, name());
+  problem.key = KeyOf(op, problem);
+  problem.text = TextOf(op, problem);
   return problem;
 }
 

@@ -1,3 +1,6 @@
+// A code object is loaded once a context, its kernels once a code object. In the driver's lazy
+// mode code reaches the device only when a function is asked for and loaded, so both happen here,
+// and a first launch finds everything there.
 #include "loader/cuda/code_cache.h"
 
 #include <fmt/format.h>

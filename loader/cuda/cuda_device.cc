@@ -1,3 +1,5 @@
+// What a GPU is, asked of the driver once, and whether it can launch a step: limits are compared
+// before anything is loaded, with the value and the limit in the message.
 #include "loader/cuda/cuda_device.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The idea is in the header. Here: a stream of its own, the launch captured on it, every kernel
+// node of the graph loaded, all thrown away, also when something on the way fails.
 #include "loader/cuda/load_by_capture.h"
 
 #include <vector>

@@ -9,8 +9,7 @@
 //
 // A launch makes only these driver calls: cuLaunchKernelEx, cuMemsetD8Async, cuMemcpyDtoDAsync, and
 // cuCtxGetId and cuTensorMapReplaceAddress, which run on the host. All of them are legal inside a
-// capture. What an execution plan enqueues is cuDNN's business (cudnn_plan.h), what a product does
-// cuBLASLt's (matrix_product.h); the kernels of both are loaded when the plan is made.
+// capture. What a provider's own step enqueues is its own business (cuda_steps.h).
 //
 // Parameters go as an array of addresses, not as one packed buffer (CU_LAUNCH_PARAM_BUFFER):
 // nothing has to be packed, and whoever walks a captured graph finds kernelParams, where everybody
@@ -24,12 +23,9 @@
 #include <utility>
 #include <vector>
 
-#include "loader/cuda/load_by_capture.h"
 #include "loader/cuda/outside_captures.h"
 #include "loader/plan/addresses.h"
 #include "loader/plan/parameters.h"
-#include "loader/provider/cublaslt/matrix_product.h"
-#include "loader/provider/cudnn/cudnn_plan.h"
 
 namespace kbundle {
 namespace {
@@ -78,15 +74,14 @@ struct KernelLaunch {
 struct Step {
   StepKind kind = StepKind::kKernel;
   uint8_t value = 0;  // memset
-  CudnnLaunch execution_plan;
   KernelLaunch kernel;
   Pointer target, source;  // memset and copy
   size_t bytes = 0;
-  std::unique_ptr<const MatrixProduct> product;
+  std::unique_ptr<const CudaStep> own;
   std::string name;  // for messages
 
-  // 0, or the error of whoever does this kind of step.
-  int Enqueue(const DriverApi& driver, CUstream stream, const LaunchArgs& args) const {
+  // But own steps, which fail in their own words.
+  CUresult Enqueue(const DriverApi& driver, CUstream stream, const LaunchArgs& args) const {
     switch (kind) {
       case StepKind::kKernel:
         return kernel.Enqueue(driver, stream, args);
@@ -95,10 +90,8 @@ struct Step {
       case StepKind::kCopy:
         return driver.MemcpyDtoDAsync(DevicePointer(target, args), DevicePointer(source, args),
                                       bytes, stream);
-      case StepKind::kExecutionPlan:
-        break;  // fails in its own way
-      case StepKind::kProduct:
-        return product->Enqueue(stream, args);
+      case StepKind::kOwn:
+        break;
     }
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -131,14 +124,14 @@ class CudaPlan final : public Plan {
     if (found != CUDA_SUCCESS || current != context_) [[unlikely]]
       return RefuseContext(found);
     for (const Step& step : resolutions_[alignment_class]) {
-      if (step.kind == StepKind::kExecutionPlan) {
-        Status status = step.execution_plan.Enqueue(static_cast<CUstream>(stream), args);
+      if (step.kind == StepKind::kOwn) {
+        Status status = step.own->Enqueue(static_cast<CUstream>(stream), args);
         if (!status.ok()) [[unlikely]]
           return std::move(status).Annotate("launching " + problem_.ToString());
         continue;
       }
-      const int error = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
-      if (error != 0) [[unlikely]]
+      const CUresult error = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
+      if (error != CUDA_SUCCESS) [[unlikely]]
         return Fail(error, step);
     }
     return Status();
@@ -158,10 +151,8 @@ class CudaPlan final : public Plan {
         "one "
         "was reset since: make it current (cuCtxSetCurrent), or make a plan in this one");
   }
-  [[gnu::cold]] Status Fail(int error, const Step& step) const {
-    const std::string doing = fmt::format("launching {} of {}", step.name, problem_.ToString());
-    if (step.product != nullptr) return step.product->library().Check(error, doing);
-    return driver_.Check(static_cast<CUresult>(error), doing);
+  [[gnu::cold]] Status Fail(CUresult error, const Step& step) const {
+    return driver_.Check(error, fmt::format("launching {} of {}", step.name, problem_.ToString()));
   }
 
   const DriverApi& driver_;
@@ -263,15 +254,13 @@ std::vector<CUlaunchAttribute> Attributes(const ResolvedStep& step) {
 class CudaPlanBuilder final : public PlanBuilder {
  public:
   CudaPlanBuilder(const DriverApi& driver, const CudaDevice& device, uint64_t context,
-                  const Bundle& bundle, CodeCache& code, CudnnPlans& execution_plans,
-                  CublasLtHandles& cublaslt)
+                  const Bundle& bundle, CodeCache& code, const CudaStepsOf& own_steps)
       : driver_(driver),
         device_(device),
         context_(context),
         bundle_(bundle),
         code_(code),
-        execution_plans_(execution_plans),
-        cublaslt_(cublaslt),
+        own_steps_(own_steps),
         outside_captures_(driver) {}
 
   Status Add(const Resolution& resolution) override {
@@ -298,16 +287,10 @@ class CudaPlanBuilder final : public PlanBuilder {
     step.source = resolved.source;
     step.bytes = static_cast<size_t>(resolved.bytes);
     step.value = resolved.value;
-    if (step.kind == StepKind::kExecutionPlan) {
-      KB_ASSIGN_OR_RETURN(
-          std::shared_ptr<const CudnnPlan> plan,
-          execution_plans_.Load(driver_, context_, device_, bundle_, resolved.blob, &bases_));
-      KB_ASSIGN_OR_RETURN(step.execution_plan, CudnnLaunch::Make(std::move(plan), resolved));
-      return step;
-    }
-    if (step.kind == StepKind::kProduct) {
-      step.name = "a matrix product";
-      KB_ASSIGN_OR_RETURN(step.product, MakeProduct(resolved));
+    if (step.kind == StepKind::kOwn) {
+      KB_ASSIGN_OR_RETURN(CudaSteps * maker, own_steps_(*resolved.provider));
+      KB_ASSIGN_OR_RETURN(step.own,
+                          maker->Make({driver_, device_, context_, bundle_, bases_}, resolved));
       return step;
     }
     if (step.kind != StepKind::kKernel) {
@@ -344,28 +327,12 @@ class CudaPlanBuilder final : public PlanBuilder {
     return launch;
   }
 
-  // Checked, and its kernels loaded: nothing is left for the first launch.
-  Result<std::unique_ptr<const MatrixProduct>> MakeProduct(const ResolvedStep& resolved) {
-    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> blob, bundle_.ReadBlob(resolved.blob, &bases_));
-    KB_ASSIGN_OR_RETURN(const CublasLtApi* lt, cublaslt_.Api());
-    KB_ASSIGN_OR_RETURN(const LtAlgorithm algorithm, ReadAlgorithm(*lt, blob));
-    KB_ASSIGN_OR_RETURN(const LtHandle handle, cublaslt_.Get(*lt, context_));
-    KB_ASSIGN_OR_RETURN(MatrixProduct made,
-                        MatrixProduct::Make(*lt, handle, *resolved.product, algorithm));
-    const MadeUpAddresses addresses;
-    KB_RETURN_IF_ERROR(LoadByCapture(driver_, [&](CUstream stream) {
-      return lt->Check(made.Enqueue(stream, addresses.args()), "capturing a matrix product");
-    }));
-    return std::make_unique<const MatrixProduct>(std::move(made));
-  }
-
   const DriverApi& driver_;
   const CudaDevice& device_;
   const uint64_t context_;
   const Bundle& bundle_;
   CodeCache& code_;
-  CudnnPlans& execution_plans_;
-  CublasLtHandles& cublaslt_;
+  const CudaStepsOf& own_steps_;
   OutsideCaptures outside_captures_;
   Bundle::BaseCache bases_;  // one for the burst of reads that makes this plan
   std::vector<std::vector<Step>> resolutions_;
@@ -375,10 +342,8 @@ class CudaPlanBuilder final : public PlanBuilder {
 
 std::unique_ptr<PlanBuilder> NewCudaPlanBuilder(const DriverApi& driver, const CudaDevice& device,
                                                 uint64_t context, const Bundle& bundle,
-                                                CodeCache& code, CudnnPlans& execution_plans,
-                                                CublasLtHandles& cublaslt) {
-  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, execution_plans,
-                                           cublaslt);
+                                                CodeCache& code, const CudaStepsOf& own_steps) {
+  return std::make_unique<CudaPlanBuilder>(driver, device, context, bundle, code, own_steps);
 }
 
 }  // namespace kbundle

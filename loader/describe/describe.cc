@@ -1,3 +1,5 @@
+// A bundle as JSON. What a FlatBuffer leaves out is written as what it means: readers of the JSON
+// never need the schema.
 #include "kbundle/describe.h"
 
 #include <algorithm>
@@ -8,6 +10,8 @@
 #include "kbundle/json.h"
 #include "kbundle/key.h"
 #include "loader/describe/describe_op.h"
+#include "loader/open/index.h"
+#include "loader/provider/provider.h"
 #include "loader/support/absent.h"
 
 namespace kbundle {
@@ -31,36 +35,25 @@ std::string Hex(const fb::Sha256& hash) {
   return text;
 }
 
-const char* ProviderName(uint8_t provider) {
-  switch (static_cast<Provider>(provider)) {
-    case Provider::kCuda:
-      return "cuda";
-    case Provider::kHost:
-      return "host";
-    case Provider::kTriton:
-      return "triton";
-    case Provider::kCudnn:
-      return "cudnn";
-    case Provider::kCublasLt:
-      return "cublaslt";
+// An own blob is what the provider of its variants says.
+std::vector<std::string_view> BlobFormatNames(const fb::Index& index) {
+  std::vector<std::string_view> names(Count(index.blobs()), "unknown");
+  for (uint32_t i = 0; i < names.size(); ++i) {
+    const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(i)->format());
+    if (format == fb::BlobFormat::Cubin) names[i] = "cubin";
+    if (format == fb::BlobFormat::Fatbin) names[i] = "fatbin";
+    if (format == fb::BlobFormat::HostObject) names[i] = "host object";
   }
-  return "unknown";
-}
-
-const char* BlobFormatName(uint32_t format) {
-  switch (static_cast<fb::BlobFormat>(format)) {
-    case fb::BlobFormat::Cubin:
-      return "cubin";
-    case fb::BlobFormat::Fatbin:
-      return "fatbin";
-    case fb::BlobFormat::HostObject:
-      return "host object";
-    case fb::BlobFormat::ExecutionPlan:
-      return "execution plan";
-    case fb::BlobFormat::MatmulAlgorithm:
-      return "algorithm";
+  for (uint32_t i = 0; i < Count(index.variants()); ++i) {
+    const fb::Variant& variant = *index.variants()->Get(i);
+    const fb::Template& row = *index.templates()->Get(variant.template_index());
+    for (uint32_t step = 0; step < Count(row.steps()); ++step) {
+      if (static_cast<StepKind>(row.steps()->Get(step)->kind()) != StepKind::kOwn) continue;
+      names[index.kernels()->Get(variant.kernels() + step)->blob()] =
+          ProviderOf(index, row).OwnBlobName();
+    }
   }
-  return "unknown";
+  return names;
 }
 
 void WriteKernels(JsonWriter& json, const fb::Index& index, const fb::Variant& variant,
@@ -95,14 +88,14 @@ void WriteKernels(JsonWriter& json, const fb::Index& index, const fb::Variant& v
 }
 
 void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Variant& variant = *index.variants()->Get(number);
   const fb::Template& source = *index.templates()->Get(variant.template_index());
   const fb::Op& op = *index.ops()->Get(variant.op());
   json.BeginObject().Key("id").Text(bundle.VariantId(number));
   json.Key("target").Text(View(index.targets()->Get(variant.target())->name()));
   json.Key("template").Text(View(source.name()));
-  json.Key("provider").Text(ProviderName(source.provider()));
+  json.Key("provider").Text(View(index.providers()->Get(source.provider())));
   json.Key("rank").Unsigned(variant.rank()).Key("ran_on").BeginArray();
   for (const std::string& device : RanOn(bundle, number)) json.Text(device);
   json.EndArray();
@@ -121,14 +114,14 @@ void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
 }
 
 void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool whole) {
-  const fb::Op& op = bundle.op(number);
+  const fb::Op& op = OpOf(bundle, number);
   json.BeginObject().Key("name").Text(View(op.name())).Key("summary").Text(View(op.summary()));
   json.Key("interface").Text(Hex(op.interface_hash()));
   WriteInterface(json, op);
   if (whole) {
     WriteProblems(json, op);
     json.Key("variants").BeginArray();
-    const auto* variants = bundle.index().variants();
+    const auto* variants = IndexOf(bundle).variants();
     for (uint32_t i = 0; i < Count(variants); ++i) {
       if (variants->Get(i)->op() == number) WriteVariant(json, bundle, i);
     }
@@ -138,11 +131,12 @@ void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool whole
 }
 
 void WriteBlobs(JsonWriter& json, const fb::Index& index) {
+  const std::vector<std::string_view> formats = BlobFormatNames(index);
   json.Key("blobs").BeginArray();
   for (uint32_t i = 0; i < Count(index.blobs()); ++i) {
     const fb::Blob& blob = *index.blobs()->Get(i);
     json.BeginObject().Key("sha256").Text(Hex(blob.sha256()));
-    json.Key("format").Text(BlobFormatName(blob.format()));
+    json.Key("format").Text(formats[i]);
     json.Key("offset").Unsigned(blob.offset()).Key("stored_bytes").Unsigned(blob.stored_size());
     json.Key("bytes").Unsigned(blob.size());
     json.Key("base").Int(blob.base() == kNoBlob ? -1 : static_cast<int64_t>(blob.base()));
@@ -154,7 +148,7 @@ void WriteBlobs(JsonWriter& json, const fb::Index& index) {
 }  // namespace
 
 std::vector<std::string> RanOn(const Bundle& bundle, uint32_t number) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Variant& variant = *index.variants()->Get(number);
   const uint32_t steps = Count(index.templates()->Get(variant.template_index())->steps());
   const auto ran = [&](uint32_t blob, uint32_t device) {  // sorted by (blob, device)
@@ -187,7 +181,7 @@ Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool
   if (!op.empty()) {
     KB_ASSIGN_OR_RETURN(only, bundle.FindOp(op));
   }
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   JsonWriter json;
   json.BeginObject().Key("name").Text(bundle.name()).Key("path").Text(bundle.path());
   json.Key("content_id").Text(bundle.content_id());
@@ -214,7 +208,7 @@ Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool
 Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
   KB_ASSIGN_OR_RETURN(const int64_t workspace, MaxWorkspaceBytes(bundle, problem, kind));
   JsonWriter json;
-  json.BeginObject().Key("interface").Text(Hex(bundle.op(problem.op).interface_hash()));
+  json.BeginObject().Key("interface").Text(Hex(OpOf(bundle, problem.op).interface_hash()));
   json.Key("results").BeginArray();
   for (const TensorSpec& result : problem.results) {
     json.BeginObject().Key("present").Bool(result.present).Key("dtype").Text(Name(result.dtype));

@@ -1,3 +1,4 @@
+// An op's interface as JSON: enough to call it, without the bundle's rows.
 #include "loader/describe/describe_op.h"
 
 #include "kbundle/key.h"
@@ -151,18 +152,20 @@ void WriteProblem(JsonWriter& json, const fb::Op& op, const fb::Problem& problem
   json.EndObject().EndObject();
 }
 
-// Only of ops that take them.
-void WriteScoreMods(JsonWriter& json, const fb::Op& op) {
-  if (Count(op.score_mods()) == 0) return;
-  json.Key("score_mods").BeginArray();
-  for (uint32_t i = 0; i < Count(op.score_mods()); ++i) {
-    const fb::ScoreMod& mod = *op.score_mods()->Get(i);
-    json.BeginObject().Key("name").Text(View(mod.name())).Key("text").Text(View(mod.text()));
+// Only of ops that have any.
+void WriteExpressions(JsonWriter& json, const fb::Op& op) {
+  if (Count(op.expressions()) == 0) return;
+  json.Key("expressions").BeginArray();
+  for (uint32_t i = 0; i < Count(op.expressions()); ++i) {
+    const fb::Expression& one = *op.expressions()->Get(i);
+    json.BeginObject().Key("attribute");
+    json.Text(View(op.attributes()->Get(one.attribute())->name()));
+    json.Key("name").Text(View(one.name())).Key("text").Text(View(one.text()));
     json.Key("scalars").BeginArray();
-    for (uint32_t k = 0; k < Count(mod.scalars()); ++k) json.Text(View(mod.scalars()->Get(k)));
+    for (uint32_t k = 0; k < Count(one.scalars()); ++k) json.Text(View(one.scalars()->Get(k)));
     json.EndArray().Key("tensors").BeginArray();
-    for (uint32_t k = 0; k < Count(mod.tensors()); ++k) {
-      const fb::ScoreTensor& tensor = *mod.tensors()->Get(k);
+    for (uint32_t k = 0; k < Count(one.tensors()); ++k) {
+      const fb::ExpressionTensor& tensor = *one.tensors()->Get(k);
       json.BeginObject().Key("name").Text(View(tensor.name()));
       json.Key("dims").Text(View(tensor.dims())).EndObject();
     }
@@ -177,7 +180,7 @@ void WriteInterface(JsonWriter& json, const fb::Op& op) {
   WriteTypes(json, op);
   WriteTensors(json, op);
   WriteAttributes(json, op);
-  WriteScoreMods(json, op);
+  WriteExpressions(json, op);
   json.Key("vmap").Text(VmapName(op.vmap())).Key("coordinates").BeginArray();
   for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
     const uint32_t coordinate = op.coordinates()->Get(i), symbols = Count(op.symbols());

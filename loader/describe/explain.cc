@@ -3,7 +3,10 @@
 #include "kbundle/describe.h"
 #include "kbundle/format.h"
 #include "kbundle/json.h"
-#include "loader/describe/explain_launch.h"
+#include "loader/open/index.h"
+#include "loader/provider/provider.h"
+#include "loader/resolve/launch_json.h"
+#include "loader/resolve/resolve.h"
 #include "loader/support/absent.h"
 
 namespace kbundle {
@@ -13,7 +16,7 @@ bool Has(uint64_t flags, fb::TunedFlags flag) { return (flags & static_cast<uint
 
 // The tuned problem that decided, and what was measured there.
 void WriteTuned(JsonWriter& json, const Bundle& bundle, uint32_t number) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Tuned& row = *index.tuned()->Get(number);
   const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
   json.BeginObject().Key("problem").Text(View(evidence.problem()));
@@ -34,6 +37,20 @@ void WriteTuned(JsonWriter& json, const Bundle& bundle, uint32_t number) {
   json.EndArray().EndObject();
 }
 
+// The value of "launch" (kbundle_c.h, kb_explain): an object, with "error" where the variant cannot
+// be launched for this problem. Needs no device.
+void WriteLaunch(JsonWriter& json, const Bundle& bundle, const Problem& problem,
+                 const Device& device, uint32_t variant, int64_t alignment) {
+  json.BeginObject().Key("alignment").Int(alignment).Key("sm_count").Int(device.sm_count);
+  const Result<Resolution> resolution = Resolve(bundle, problem, device, variant, alignment);
+  if (resolution.ok()) {
+    LaunchJson(json, bundle, problem, variant).Write(*resolution);
+  } else {
+    json.Key("error").Text(resolution.status().message());
+  }
+  json.EndObject();
+}
+
 }  // namespace
 
 std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Device& device,
@@ -47,9 +64,20 @@ std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Devi
     json.Key("workspace_bytes");
     const auto bytes = WorkspaceBytes(bundle, problem, chosen->variant, options.alignment);
     bytes.ok() ? json.Int(*bytes) : json.Null();
+    const std::string_view needs = ProviderOf(IndexOf(bundle), chosen->variant).needs();
+    json.Key("needs");
+    needs.empty() ? json.Null() : json.Text(needs);
     WriteLaunch(json.Key("launch"), bundle, problem, device, chosen->variant, options.alignment);
   } else {
-    json.Null().Key("choice").Null().Key("workspace_bytes").Null().Key("launch").Null();
+    json.Null()
+        .Key("choice")
+        .Null()
+        .Key("workspace_bytes")
+        .Null()
+        .Key("needs")
+        .Null()
+        .Key("launch")
+        .Null();
     json.Key("error").Text(chosen.status().message());
   }
   json.Key("tuned");

@@ -1,3 +1,6 @@
+// A host object has to be mapped by the dynamic linker, which wants a file. So: a file in memory,
+// opened by a path that no other library has and that never comes again, compared with the
+// verified bytes once it is mapped, its descriptor closed; /tmp where memory files are closed.
 #include "loader/host/host_object.h"
 
 #include <dlfcn.h>

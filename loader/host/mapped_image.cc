@@ -1,3 +1,5 @@
+// The linker's list of what is loaded, looked up by address since names are what is in doubt:
+// every segment that nothing may write must hold the bytes of the image.
 #include "loader/host/mapped_image.h"
 
 #include <dlfcn.h>

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 #include "loader/plan/addresses.h"
 #include "loader/plan/parameters.h"
+#include "loader/provider/provider.h"
 
 namespace kbundle {
 namespace {
@@ -43,9 +45,8 @@ struct Step {
       case StepKind::kCopy:
         std::memmove(target.At(args), source.At(args), bytes);
         break;
-      case StepKind::kExecutionPlan:
-      case StepKind::kProduct:
-        break;  // for GPUs: verification refuses them here
+      case StepKind::kOwn:
+        break;  // refused when the plan was made
     }
   }
 
@@ -83,7 +84,7 @@ std::vector<LargeResult> LargeResults(const Bundle& bundle, const Problem& probl
   std::vector<LargeResult> large;
   for (uint32_t i = 0; i < problem.results.size(); ++i) {
     const TensorSpec& result = problem.results[i];
-    const bool in_place = bundle.op(problem.op).results()->Get(i)->alias() >= 0;
+    const bool in_place = OpOf(bundle, problem.op).results()->Get(i)->alias() >= 0;
     if (!result.present || in_place || result.size_bytes() < kWorthHugePages) continue;
     large.push_back({i, result.size_bytes()});
   }
@@ -157,6 +158,10 @@ class HostPlanBuilder final : public PlanBuilder {
     step.source = resolved.source;
     step.bytes = static_cast<size_t>(resolved.bytes);
     step.value = resolved.value;
+    if (step.kind == StepKind::kOwn) {
+      return Internal(
+          fmt::format("a step of provider {}'s own is for GPUs", resolved.provider->name()));
+    }
     if (step.kind != StepKind::kKernel) return step;
     if (!resolved.tensor_maps.empty()) {
       return Internal(fmt::format("kernel {}: tensor maps are for GPUs", resolved.symbol));

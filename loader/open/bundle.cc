@@ -1,3 +1,5 @@
+// Opening: header, index, structure, meaning, each checked once and in this order. After that the
+// index is trusted, and what is left are look-ups.
 #include "kbundle/bundle.h"
 
 #include <fmt/format.h>
@@ -9,6 +11,7 @@
 #include "kbundle/nearest.h"
 #include "kbundle/sha256.h"
 #include "loader/open/bundle_rep.h"
+#include "loader/open/index.h"
 #include "loader/verify/verify.h"
 
 namespace kbundle {
@@ -91,8 +94,6 @@ std::string_view Bundle::name() const { return rep_->index->name()->string_view(
 std::string Bundle::content_id() const { return ToHex(rep_->digest); }
 const Sha256Digest& Bundle::digest() const { return rep_->digest; }
 uint64_t Bundle::file_size() const { return rep_->header.file_size; }
-const fb::Index& Bundle::index() const { return *rep_->index; }
-const fb::Op& Bundle::op(uint32_t index) const { return *rep_->index->ops()->Get(index); }
 
 Sha256Digest Bundle::BlobDigest(uint32_t blob) const {
   return DigestOf(*rep_->index->blobs()->Get(blob));
@@ -126,5 +127,9 @@ Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
   return NotFound(fmt::format("bundle '{}' has no op '{}'{}; it has {}", rep_->path, op_name,
                               DidYouMean(op_name, names), has));
 }
+
+const fb::Index& IndexOf(const Bundle& bundle) { return *bundle.rep().index; }
+
+const fb::Op& OpOf(const Bundle& bundle, uint32_t op) { return *IndexOf(bundle).ops()->Get(op); }
 
 }  // namespace kbundle

@@ -1,3 +1,5 @@
+// Files are read with pread into own memory, never mapped: one that is truncated meanwhile is an
+// error value then, and no SIGBUS.
 #include "loader/open/file_view.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// One zstd frame, bounded before anything is allocated: its own header must say what the index
+// says. Contexts are kept, since making one costs more than most frames.
 #define ZSTD_STATIC_LINKING_ONLY  // ZSTD_getFrameHeader; zstd is linked statically
 #include "loader/open/inflate.h"
 

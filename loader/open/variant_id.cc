@@ -37,7 +37,7 @@ std::string_view TargetName(const fb::Index& index, const fb::Variant& variant) 
 
 }  // namespace
 
-int64_t PlanWorkspace(const fb::Kernel& row) {
+int64_t StepWorkspace(const fb::Kernel& row) {
   constexpr int64_t kStep = kWorkspaceAlignment;
   return (int64_t{row.workspace()} + kStep - 1) / kStep * kStep;
 }

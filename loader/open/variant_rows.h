@@ -15,8 +15,8 @@ struct VariantRange {
 
 // All of an op: every target, every dtype.
 VariantRange VariantsOf(const fb::Index& index, uint32_t op);
-// Bytes of the workspace that an execution plan takes, a multiple of kWorkspaceAlignment; 0: code.
-int64_t PlanWorkspace(const fb::Kernel& row);
+// Bytes of workspace that an own step takes for itself, a multiple of kWorkspaceAlignment.
+int64_t StepWorkspace(const fb::Kernel& row);
 // "VEC=8, THREADS=128".
 std::string TunablesText(const fb::Index& index, uint32_t variant);
 

@@ -1,8 +1,11 @@
+// The launch only asks whether the addresses are right (addresses.h); which one is wrong, and what
+// to do, is found out here, when it no longer matters how long it takes.
 #include "loader/plan/addresses.h"
 
 #include <fmt/format.h>
 
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 
 namespace kbundle {
 
@@ -11,7 +14,7 @@ AddressRules::AddressRules(const Bundle& bundle, const PlanFacts& facts)
       promise_mask_(static_cast<uintptr_t>(facts.alignment - 1)),
       unaligned_class_(facts.unaligned_class) {
   const Problem& problem = facts.problem;
-  const fb::Op& op = bundle.op(problem.op);
+  const fb::Op& op = OpOf(bundle, problem.op);
   auto add = [&](bool is_result, uint32_t index, const TensorSpec& spec, const fb::Tensor& tensor) {
     if (!spec.present || spec.elements() == 0) return;
     tensors_.push_back({is_result, index, static_cast<uintptr_t>(SizeOf(spec.dtype) - 1)});

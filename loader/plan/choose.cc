@@ -1,3 +1,6 @@
+// A variant that is legal may still not run here: a library is missing, a limit is too low, the
+// workspace too small. So the list is walked until one resolves, fits and loads, each refusal kept
+// for the message; damaged bytes end the walk, since another variant would only hide them.
 #include "loader/plan/choose.h"
 
 #include <fmt/format.h>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 #include "loader/plan/addresses.h"
 #include "loader/resolve/resolve.h"
 
@@ -118,7 +122,7 @@ class Chooser {
   // ", softmax.forward(x=bf16[4,2048])": the tuned problem that decided.
   std::string TunedProblem() const {
     if (selected_.tuned < 0) return "";
-    const fb::Index& index = bundle_.index();
+    const fb::Index& index = IndexOf(bundle_);
     const auto row = static_cast<uint32_t>(selected_.tuned);
     const uint32_t evidence = index.tuned()->Get(row)->evidence();
     const auto* problem = index.evidence()->Get(evidence)->problem();

@@ -1,3 +1,5 @@
+// Constants are copied once, into memory of the plan; what a launch must fill in is remembered as
+// a patch.
 #include "loader/plan/parameters.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Names of targets, and which devices run them: the four rules of FORMAT.md, section 8a.
 #include "kbundle/target.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// What MakePlan would say, without a device.
 #include "kbundle/check_plan.h"
 
 #include "loader/resolve/resolve.h"

@@ -1,13 +1,17 @@
+// Where a step's geometry is computed: workspace first, since arguments point into it, then the
+// steps in order, each evaluated in full before it is left out for having nothing to do.
 #include "loader/resolve/resolve.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "kbundle/key.h"
+#include "loader/open/index.h"
 #include "loader/open/variant_rows.h"
-#include "loader/resolve/resolve_product.h"
+#include "loader/provider/provider.h"
 #include "loader/resolve/resolver.h"
 #include "loader/support/absent.h"
 
@@ -17,8 +21,8 @@ Resolver::Resolver(const Bundle& bundle, const Problem& problem, const Device& d
                    uint32_t variant, int64_t alignment)
     : bundle_(bundle),
       problem_(problem),
-      row_(*bundle.index().variants()->Get(variant)),
-      template_(*bundle.index().templates()->Get(row_.template_index())) {
+      row_(*IndexOf(bundle).variants()->Get(variant)),
+      template_(*IndexOf(bundle).templates()->Get(row_.template_index())) {
   resolution_.variant = variant;
   context_.bundle = &bundle;
   context_.problem = &problem;
@@ -83,32 +87,28 @@ Status Resolver::AddStep(const fb::Step& step, uint32_t number) {
   ResolvedStep out;
   out.kind = static_cast<StepKind>(step.kind());
   out.number = number;
-  if (out.kind == StepKind::kKernel) {
-    KB_RETURN_IF_ERROR(FillKernel(step, number, out));
-    const bool empty = out.grid[0] == 0 || out.grid[1] == 0 || out.grid[2] == 0 || out.range == 0;
-    if (empty) return Status();
-  } else if (out.kind == StepKind::kExecutionPlan) {
-    KB_RETURN_IF_ERROR(FillExecutionPlan(step, number, out));
-  } else if (out.kind == StepKind::kProduct) {
-    KB_RETURN_IF_ERROR(FillProduct(step, number, out));
-    if (out.product->m == 0 || out.product->n == 0 || out.product->batch == 0) return Status();
-  } else {
-    KB_RETURN_IF_ERROR(FillTransfer(step, out));
-    if (out.bytes == 0) return Status();
-  }
-  resolution_.steps.push_back(std::move(out));
+  const fb::Kernel& row = *IndexOf(bundle_).kernels()->Get(row_.kernels() + number);
+  KB_ASSIGN_OR_RETURN(const bool does_something, Fill(step, row, out));
+  if (does_something) resolution_.steps.push_back(std::move(out));
   return Status();
 }
 
-Status Resolver::FillKernel(const fb::Step& step, uint32_t number, ResolvedStep& out) const {
-  const fb::Kernel& kernel = *bundle_.index().kernels()->Get(row_.kernels() + number);
-  out.blob = kernel.blob();
-  out.symbol = bundle_.index().symbols()->Get(kernel.symbol())->str();
+Result<bool> Resolver::Fill(const fb::Step& step, const fb::Kernel& row, ResolvedStep& out) {
+  if (out.kind == StepKind::kMemset || out.kind == StepKind::kCopy) return FillTransfer(step, out);
+  out.blob = row.blob();
+  out.symbol = IndexOf(bundle_).symbols()->Get(row.symbol())->str();
+  if (out.kind == StepKind::kKernel) return FillKernel(step, row, out);
+  out.provider = &ProviderOf(IndexOf(bundle_), template_);
+  return out.provider->ResolveOwn(*this, step, row, out);
+}
+
+Result<bool> Resolver::FillKernel(const fb::Step& step, const fb::Kernel& row,
+                                  ResolvedStep& out) const {
   KB_RETURN_IF_ERROR(EvalExtent(step.grid(), "grid", out.grid));
   // What the compiler decided; such a step has no programs for them.
-  if (kernel.threads() != 0) {
-    out.block = {kernel.threads(), 1, 1};
-    out.shared = kernel.dynamic_shared();
+  if (row.threads() != 0) {
+    out.block = {row.threads(), 1, 1};
+    out.shared = row.dynamic_shared();
   }
   KB_RETURN_IF_ERROR(EvalExtent(step.block(), "block", out.block));
   KB_RETURN_IF_ERROR(EvalExtent(step.cluster(), "cluster", out.cluster));
@@ -118,21 +118,17 @@ Status Resolver::FillKernel(const fb::Step& step, uint32_t number, ResolvedStep&
   KB_RETURN_IF_ERROR(EvalSize(step.grain(), "grain", out.grain));
   out.grain = std::max<int64_t>(out.grain, 1);
   out.programmatic = step.programmatic();
-  return AddArgs(step, out);
+  KB_RETURN_IF_ERROR(AddArgs(step, out));
+  return out.grid[0] != 0 && out.grid[1] != 0 && out.grid[2] != 0 && out.range != 0;
 }
 
-// Its workspace follows the regions; the builder knows it, not the manifest.
-Status Resolver::FillExecutionPlan(const fb::Step& step, uint32_t number, ResolvedStep& out) {
-  const fb::Kernel& row = *bundle_.index().kernels()->Get(row_.kernels() + number);
-  out.blob = row.blob();
-  out.symbol = bundle_.index().symbols()->Get(row.symbol())->str();
+void Resolver::AddWorkspace(int64_t bytes, ResolvedStep& out) {
   out.workspace = {Pointer::From::kWorkspace, resolution_.workspace_bytes};
-  out.bytes = PlanWorkspace(row);
-  resolution_.workspace_bytes += out.bytes;
-  return AddArgs(step, out);
+  out.bytes = bytes;
+  resolution_.workspace_bytes += bytes;
 }
 
-Status Resolver::FillTransfer(const fb::Step& step, ResolvedStep& out) const {
+Result<bool> Resolver::FillTransfer(const fb::Step& step, ResolvedStep& out) const {
   KB_RETURN_IF_ERROR(EvalSize(step.bytes(), "bytes", out.bytes));
   out.target = PointerOf(*step.target());
   if (out.kind == StepKind::kCopy) out.source = PointerOf(*step.source());
@@ -146,22 +142,7 @@ Status Resolver::FillTransfer(const fb::Step& step, ResolvedStep& out) const {
                                   out.kind == StepKind::kCopy ? "a copy" : "a memset", out.bytes,
                                   View(side->text()), BytesOf(*side)));
   }
-  return Status();
-}
-
-Status Resolver::FillProduct(const fb::Step& step, uint32_t number, ResolvedStep& out) const {
-  out.blob = bundle_.index().kernels()->Get(row_.kernels() + number)->blob();
-  ProductScope scope;
-  scope.evaluate = [this](const fb::Span& program, std::string_view what) {
-    return Eval(program, what);
-  };
-  scope.pointer = [this](const fb::Arg& arg) { return PointerOf(arg); };
-  scope.dtype = [this](const fb::Arg& arg) { return DTypeOf(arg); };
-  scope.region_bytes = [this](uint32_t region) { return resolution_.regions[region].bytes; };
-  scope.attribute = [this](uint32_t attribute) { return problem_.attributes[attribute].number; };
-  KB_ASSIGN_OR_RETURN(out.product, ResolveProduct(*step.product(), scope));
-  out.product->alignment = context_.alignment;
-  return Status();
+  return out.bytes != 0;
 }
 
 DType Resolver::DTypeOf(const fb::Arg& arg) const {
@@ -199,6 +180,18 @@ Pointer Resolver::PointerOf(const fb::Arg& arg) const {
     default:
       return {};
   }
+}
+
+bool ResolvedStep::operator==(const ResolvedStep& other) const {
+  const auto all = [](const ResolvedStep& step) {
+    return std::tie(step.kind, step.number, step.blob, step.symbol, step.grid, step.block,
+                    step.cluster, step.shared, step.has_range, step.range, step.grain,
+                    step.programmatic, step.args, step.constants, step.tensor_maps, step.target,
+                    step.source, step.bytes, step.value, step.provider, step.workspace);
+  };
+  if (all(*this) != all(other)) return false;
+  if (own == nullptr || other.own == nullptr) return own == other.own;
+  return own->Equals(*other.own);
 }
 
 Result<Resolution> Resolve(const Bundle& bundle, const Problem& problem, const Device& device,

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +18,8 @@
 #include "kbundle/target.h"
 
 namespace kbundle {
+
+class Provider;
 
 // Where a pointer of a launch comes from.
 struct Pointer {
@@ -64,30 +66,12 @@ struct ResolvedTensorMap {
   bool operator==(const ResolvedTensorMap&) const = default;
 };
 
-// D = alpha op(A) op(B) + beta C with an epilogue, batched. Matrices are row-major: op(A) is M x K,
-// op(B) K x N, C and D M x N; leading and strides are in elements (bits where aux is a bit mask).
-struct ResolvedProduct {
-  struct Matrix {
-    Pointer at;  // kNull: absent
-    DType dtype = DType::kInvalid;
-    int64_t leading = 0;       // from a row as it lies in memory to the next
-    int64_t batch_stride = 0;  // 0: every product of the batch reads the same
-    bool operator==(const Matrix&) const = default;
-  };
-  int64_t m = 0, n = 0, k = 0, batch = 1;
-  bool transpose_a = false, transpose_b = false;  // A lies as K x M, B as N x K
-  Matrix a, b, c, d;
-  Matrix aux;   // before the activation; a bit mask for relu
-  Matrix bias;  // N values added to every row, or their gradient; leading is not used
-  Pointer a_scale, b_scale, c_scale, d_scale, d_amax;  // f32 scalars
-  uint32_t epilogue = 1;                               // cublasLtEpilogue_t
-  bool tf32 = false;                                   // f32 operands may be rounded to TF32
-  bool fast_accumulation = false;
-  double alpha = 1, beta = 0;
-  Pointer workspace;
-  int64_t workspace_bytes = 0;
-  int64_t alignment = 1;  // of every address
-  bool operator==(const ResolvedProduct&) const = default;
+// What a provider resolved of its own step, for its own eyes.
+class OwnStep {
+ public:
+  virtual ~OwnStep() = default;
+  // `other` is of the same provider.
+  virtual bool Equals(const OwnStep& other) const = 0;
 };
 
 using Extent = std::array<int64_t, 3>;
@@ -95,9 +79,9 @@ using Extent = std::array<int64_t, 3>;
 struct ResolvedStep {
   StepKind kind = StepKind::kKernel;
   uint32_t number = 0;  // in Template.steps
-  // kKernel, kExecutionPlan
+  // kKernel, kOwn
   uint32_t blob = 0;
-  std::string symbol;  // name in the code object; engine and knobs
+  std::string symbol;  // name in the code object; of an own step what people call it
   Extent grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};  // as asked: limits are the provider's
   int64_t shared = 0;                                      // dynamic shared memory, bytes
   bool has_range = false;  // host: called for parts of [0, range), else once
@@ -106,14 +90,15 @@ struct ResolvedStep {
   std::vector<ResolvedArg> args;
   std::vector<std::byte> constants;  // values of the constant arguments, 8-byte aligned each
   std::vector<ResolvedTensorMap> tensor_maps;
-  Pointer workspace;  // kExecutionPlan: its own part
   // kMemset, kCopy
   Pointer target, source;
-  int64_t bytes = 0;  // kExecutionPlan: of its part of the workspace
+  int64_t bytes = 0;  // kOwn: of its part of the workspace
   uint8_t value = 0;
-  // kProduct: the algorithm is in `blob`
-  std::optional<ResolvedProduct> product;
-  bool operator==(const ResolvedStep&) const = default;
+  // kOwn
+  const Provider* provider = nullptr;
+  Pointer workspace;                   // its part
+  std::shared_ptr<const OwnStep> own;  // may be null
+  bool operator==(const ResolvedStep& other) const;
 };
 
 struct Resolution {

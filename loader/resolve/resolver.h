@@ -1,5 +1,5 @@
-// One variant in numbers, under way: the inside of resolve.cc, which has workspace and steps,
-// and of resolve_arguments.cc, which has the arguments of kernels.
+// One variant in numbers, under way: workspace and steps in resolve.cc, the arguments of kernels in
+// resolve_arguments.cc. A provider resolves its own steps with the public part.
 #ifndef KBUNDLE_LOADER_RESOLVER_H_
 #define KBUNDLE_LOADER_RESOLVER_H_
 
@@ -21,29 +21,38 @@ class Resolver {
            int64_t alignment);
   Result<Resolution> Run();
 
+  // ---- For providers ----
+  // kOutOfRange names `what`.
+  Result<int64_t> Eval(const fb::Span& program, std::string_view what) const;
+  // Of what an argument names: where it will be (kNull: absent), its dtype, its bytes.
+  Pointer PointerOf(const fb::Arg& arg) const;
+  DType DTypeOf(const fb::Arg& arg) const;
+  int64_t BytesOf(const fb::Arg& arg) const;
+  double FloatOf(const fb::Arg& arg) const { return problem_.attributes[arg.index()].number; }
+  int64_t alignment() const { return context_.alignment; }  // of every address
+  // out.args, out.constants, out.tensor_maps: each argument as a kernel would get it.
+  Status AddArgs(const fb::Step& step, ResolvedStep& out) const;
+  // out.workspace, out.bytes: a part of the workspace, behind regions and all other steps' parts.
+  void AddWorkspace(int64_t bytes, ResolvedStep& out);
+
  private:
   using Spans = flatbuffers::Vector<const fb::Span*>;
 
-  Result<int64_t> Eval(const fb::Span& program, std::string_view text) const;
   // Sizes, extents and counts: an absent program keeps the default, a negative value is an error.
   Status EvalSize(const fb::Span* program, std::string_view what, int64_t& out) const;
   Status EvalExtent(const Spans* programs, const char* what, Extent& out) const;
 
   Status LayOutWorkspace();
   Status AddStep(const fb::Step& step, uint32_t number);
-  Status FillKernel(const fb::Step& step, uint32_t number, ResolvedStep& out) const;
-  Status FillExecutionPlan(const fb::Step& step, uint32_t number, ResolvedStep& out);
-  Status FillTransfer(const fb::Step& step, ResolvedStep& out) const;
-  Status FillProduct(const fb::Step& step, uint32_t number, ResolvedStep& out) const;
-  DType DTypeOf(const fb::Arg& arg) const;
-  Pointer PointerOf(const fb::Arg& arg) const;
+  // Whether the step does anything.
+  Result<bool> Fill(const fb::Step& step, const fb::Kernel& row, ResolvedStep& out);
+  Result<bool> FillKernel(const fb::Step& step, const fb::Kernel& row, ResolvedStep& out) const;
+  Result<bool> FillTransfer(const fb::Step& step, ResolvedStep& out) const;
   Pointer TensorPointer(uint32_t tensor) const;
 
   // resolve_arguments.cc
-  Status AddArgs(const fb::Step& step, ResolvedStep& out) const;
   Status AddArg(const fb::Arg& arg, ResolvedStep& out) const;
   int64_t ElementsOf(const fb::Arg& arg) const;
-  int64_t BytesOf(const fb::Arg& arg) const;
   Status AddPointer(const fb::Arg& arg, ResolvedStep& out) const;
   Status AddScalar(const fb::Arg& arg, ResolvedStep& out) const;
   Status AddArray(const fb::Arg& arg, ResolvedStep& out) const;

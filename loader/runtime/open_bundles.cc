@@ -11,6 +11,7 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/runtime.h"
+#include "loader/open/index.h"
 
 namespace kbundle {
 namespace {
@@ -37,8 +38,8 @@ bool HasOp(const Bundle& bundle, std::string_view op) { return bundle.FindOp(op)
 
 // The first op that both have; null: none.
 const fb::Op* SharedOp(const Bundle& a, const Bundle& b) {
-  if (a.index().ops() == nullptr) return nullptr;
-  for (const fb::Op* op : *a.index().ops()) {
+  if (IndexOf(a).ops() == nullptr) return nullptr;
+  for (const fb::Op* op : *IndexOf(a).ops()) {
     if (HasOp(b, op->name()->string_view())) return op;
   }
   return nullptr;

@@ -1,3 +1,5 @@
+// Sixteen shards, so that threads that ask for different plans seldom meet. Forgotten plans leave
+// their keys until a shard has doubled, so that trimming costs O(1) a plan.
 #include "loader/runtime/plan_cache.h"
 
 #include <algorithm>

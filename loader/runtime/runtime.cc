@@ -7,7 +7,6 @@
 #include <atomic>
 #include <bit>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "kbundle/driver_api.h"
@@ -19,10 +18,10 @@
 #include "loader/host/plan_host.h"
 #include "loader/plan/addresses.h"
 #include "loader/plan/choose.h"
-#include "loader/provider/cublaslt/cublaslt_handles.h"
-#include "loader/provider/cudnn/cudnn_plan.h"
+#include "loader/provider/provider.h"
 #include "loader/runtime/choice_log.h"
 #include "loader/runtime/plan_cache.h"
+#include "loader/support/once_map.h"
 
 namespace kbundle {
 namespace {
@@ -55,39 +54,15 @@ std::string_view TextOf(const Sha256Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// The GPUs seen so far: their attributes never change.
-class CudaDevices {
- public:
-  Result<const CudaDevice*> Current(const DriverApi& driver) {
-    CUdevice ordinal = 0;
-    KB_RETURN_IF_ERROR(
-        driver.Check(driver.CtxGetDevice(&ordinal), "finding the current context's device"));
-    {
-      std::lock_guard lock(mutex_);
-      auto found = devices_.find(ordinal);
-      if (found != devices_.end()) return static_cast<const CudaDevice*>(&found->second);
-    }
-    KB_ASSIGN_OR_RETURN(CudaDevice device, QueryDevice(driver, ordinal));
-    std::lock_guard lock(mutex_);
-    auto placed = devices_.try_emplace(ordinal, std::move(device)).first;
-    return static_cast<const CudaDevice*>(&placed->second);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<CUdevice, CudaDevice> devices_;  // node-based: addresses stay
-};
-
 }  // namespace
 
 struct Runtime::Rep {
   const DriverApi* given_driver = nullptr;
   PlanCache plans;
   HostObjects host_objects;
-  CudaDevices cuda_devices;
+  OnceMap<CUdevice, const CudaDevice> cuda_devices;  // seen so far; their attributes never change
   CodeCache code;
-  CudnnPlans execution_plans;
-  std::unique_ptr<CublasLtHandles> cublaslt;
+  std::map<const Provider*, std::shared_ptr<CudaSteps>> own_steps;  // filled once
   ChoiceLog choices;
   std::atomic<uint64_t> plans_made{0}, plans_shared{0};
 
@@ -100,23 +75,39 @@ struct Runtime::Rep {
     KB_ASSIGN_OR_RETURN(const DriverApi* driver, Driver());
     return CurrentContext(*driver);
   }
+  Result<std::shared_ptr<const CudaDevice>> CurrentGpu(const DriverApi& driver);
   Result<std::shared_ptr<const Plan>> Make(const Bundle& bundle, const Problem& problem,
                                            const Place& place, const PlanOptions& options);
 };
+
+Result<std::shared_ptr<const CudaDevice>> Runtime::Rep::CurrentGpu(const DriverApi& driver) {
+  CUdevice ordinal = 0;
+  KB_RETURN_IF_ERROR(
+      driver.Check(driver.CtxGetDevice(&ordinal), "finding the current context's device"));
+  return cuda_devices.GetOrMake(ordinal, [&]() -> Result<std::shared_ptr<const CudaDevice>> {
+    KB_ASSIGN_OR_RETURN(CudaDevice device, QueryDevice(driver, ordinal));
+    return std::make_shared<const CudaDevice>(std::move(device));
+  });
+}
 
 Result<std::shared_ptr<const Plan>> Runtime::Rep::Make(const Bundle& bundle, const Problem& problem,
                                                        const Place& place,
                                                        const PlanOptions& options) {
   Device device;
+  std::shared_ptr<const CudaDevice> gpu;
+  const CudaStepsOf steps_of = [this](const Provider& provider) -> Result<CudaSteps*> {
+    const auto found = own_steps.find(&provider);
+    if (found != own_steps.end() && found->second != nullptr) return found->second.get();
+    return Internal(fmt::format("provider {} has no steps of its own for GPUs", provider.name()));
+  };
   std::unique_ptr<PlanBuilder> builder;
   if (place.driver == nullptr) {
     device = HostDevice();
     builder = NewHostPlanBuilder(bundle, host_objects);
   } else {
-    KB_ASSIGN_OR_RETURN(const CudaDevice* gpu, cuda_devices.Current(*place.driver));
+    KB_ASSIGN_OR_RETURN(gpu, CurrentGpu(*place.driver));
     device = gpu->device;
-    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, execution_plans,
-                                 *cublaslt);
+    builder = NewCudaPlanBuilder(*place.driver, *gpu, place.context, bundle, code, steps_of);
   }
   KB_ASSIGN_OR_RETURN(ChosenPlan chosen, ChoosePlan(bundle, problem, device, options,
                                                     Policy::Global().snapshot(), *builder));
@@ -137,10 +128,9 @@ Runtime& Runtime::Global() {
   return runtime;
 }
 
-Runtime::Runtime(const DriverApi* driver, const CublasLtApi* cublaslt)
-    : rep_(std::make_unique<Rep>()) {
+Runtime::Runtime(const DriverApi* driver) : rep_(std::make_unique<Rep>()) {
   rep_->given_driver = driver;
-  rep_->cublaslt = std::make_unique<CublasLtHandles>(cublaslt);
+  for (const Provider* provider : Providers()) rep_->own_steps[provider] = provider->NewCudaSteps();
 }
 
 Runtime::~Runtime() = default;
@@ -148,7 +138,7 @@ Runtime::~Runtime() = default;
 Result<Device> Runtime::CurrentDevice(Device::Kind kind) {
   if (kind == Device::Kind::kHost) return HostDevice();
   KB_ASSIGN_OR_RETURN(Place place, rep_->CurrentPlace(kind));
-  KB_ASSIGN_OR_RETURN(const CudaDevice* gpu, rep_->cuda_devices.Current(*place.driver));
+  KB_ASSIGN_OR_RETURN(const std::shared_ptr<const CudaDevice> gpu, rep_->CurrentGpu(*place.driver));
   return gpu->device;
 }
 
@@ -203,7 +193,9 @@ void Runtime::Trim() {
 
 void Runtime::UnloadDeviceCode() {
   Trim();
-  rep_->execution_plans.DropUnused();
+  for (const auto& [provider, steps] : rep_->own_steps) {
+    if (steps != nullptr) steps->DropUnused();
+  }
   rep_->code.DropUnused();
 }
 

@@ -1,3 +1,5 @@
+// Whether one variant is legal: policy, target, then its `when` rules. Asked thousands of times
+// without allocating, and once more with sentences when somebody wants to know why.
 #include "loader/select/candidates.h"
 
 #include <fmt/format.h>
@@ -5,6 +7,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "loader/open/index.h"
+#include "loader/provider/provider.h"
 #include "loader/support/absent.h"
 
 namespace kbundle {
@@ -59,7 +63,7 @@ std::vector<uint32_t> CandidateCheck::MeantBy(std::string_view id) const {
   if (id.substr(0, id.find('/')) != problem_.op_name) return {};
   Result<std::vector<uint32_t>> found = bundle_.FindVariants(id);
   if (!found.ok()) return {};  // a variant of another bundle
-  const fb::Index& index = bundle_.index();
+  const fb::Index& index = IndexOf(bundle_);
   std::erase_if(*found, [&](uint32_t variant) {
     const fb::Variant& row = *index.variants()->Get(variant);
     const auto kind = static_cast<TargetKind>(index.targets()->Get(row.target())->kind());
@@ -85,7 +89,7 @@ bool CandidateCheck::PolicyAllows(uint32_t variant, const RankedTarget& target, 
     reason = "portable code is not allowed by policy";
   } else if (target.portable && options_.policy.strict) {
     reason = "strict: the driver would compile portable code";
-  } else if (options_.policy.strict && !RanOnDevice(*bundle_.index().variants()->Get(variant))) {
+  } else if (options_.policy.strict && !RanOnDevice(*IndexOf(bundle_).variants()->Get(variant))) {
     reason = "strict: conformance never ran it on this device";
   }
   if (reason == nullptr) return true;
@@ -96,7 +100,7 @@ bool CandidateCheck::PolicyAllows(uint32_t variant, const RankedTarget& target, 
 }
 
 bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
-  const fb::Index& index = bundle_.index();
+  const fb::Index& index = IndexOf(bundle_);
   const uint32_t steps = index.templates()->Get(variant.template_index())->steps()->size();
   for (uint32_t i = 0; i < steps; ++i) {
     const uint32_t blob = index.kernels()->Get(variant.kernels() + i)->blob();
@@ -120,7 +124,7 @@ bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
 }
 
 std::string CandidateCheck::WhyLetsFailed(uint32_t variant, const EvalContext& context) const {
-  const fb::Index& index = bundle_.index();
+  const fb::Index& index = IndexOf(bundle_);
   const auto* lets =
       index.templates()->Get(index.variants()->Get(variant)->template_index())->lets();
   for (uint32_t i = 0; i < Count(lets); ++i) {
@@ -131,26 +135,28 @@ std::string CandidateCheck::WhyLetsFailed(uint32_t variant, const EvalContext& c
   return "";
 }
 
-// Of an execution plan, which is for one problem: the rule `VALUE == tunable`, where a list of all
+// Of code that is for one problem: the rule `VALUE == tunable`, where a list of all
 // values of both problems would hide the one that differs. "" of other rules.
 std::string CandidateCheck::WhyAnotherProblem(uint32_t variant, const fb::Rule& rule,
                                               const EvalContext& context) const {
-  const fb::Index& index = bundle_.index();
+  const fb::Index& index = IndexOf(bundle_);
   const fb::Template& row =
       *index.templates()->Get(index.variants()->Get(variant)->template_index());
   const fb::Span& program = *rule.program();
-  if (row.provider() != static_cast<uint8_t>(Provider::kCudnn) || program.count() != 3) return "";
+  const Provider& provider = ProviderOf(index, row);
+  if (!provider.ForOneProblem() || program.count() != 3) return "";
   const uint32_t word = index.code()->Get(program.first() + 1);
   if (static_cast<Opcode>(word & 0xff) != Opcode::kTunable) return "";
   const Slot asked = RunProgram(context, fb::Span(program.first(), 1));
   if (!asked.ok()) return "";
-  return fmt::format("its execution plan is for another problem: {0} is {1}, the plan's {2}",
+  const std::string_view name = provider.OwnStepName();
+  return fmt::format("its {} is for another problem: {} is {}, the {}'s {}", name,
                      View(row.tunables()->Get(word >> 8)), asked.value,
-                     context.tunables[word >> 8]);
+                     name.substr(name.rfind(' ') + 1), context.tunables[word >> 8]);
 }
 
 bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result) {
-  const fb::Index& index = bundle_.index();
+  const fb::Index& index = IndexOf(bundle_);
   const fb::Template& row =
       *index.templates()->Get(index.variants()->Get(variant)->template_index());
   const auto* rules = row.when();

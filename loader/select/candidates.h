@@ -26,12 +26,6 @@ std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& devi
 // Of an op for one target and these dtypes, in manifest order; none where the bundle has no code.
 VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types);
 
-// The head of Select's list that a plan on such a device may come to be of: up to the first variant
-// that needs no library of the process to agree. Forced ones do not end it, for a wish may be taken
-// back after the workspace was reserved. Empty where nothing is legal.
-std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& problem,
-                                      const Device& device, const SelectOptions& options);
-
 struct Legality {
   bool legal = true;
   bool by_policy = false;  // only a wish stands against it
@@ -46,6 +40,12 @@ class CandidateCheck {
 
   // `explain`: fill the reason, which costs allocations.
   Legality Check(uint32_t variant, const RankedTarget& target, bool explain);
+
+  // `when` alone: no target, no policy.
+  bool WhenHolds(uint32_t variant) {
+    Legality ignored;
+    return WhenHolds(variant, false, &ignored);
+  }
 
   // What a policy's id means for this problem and kind of device; empty when something else.
   std::vector<uint32_t> MeantBy(std::string_view id) const;

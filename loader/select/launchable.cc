@@ -1,3 +1,5 @@
+// A rule cannot say everything: an argument may not fit its type for sizes that nobody thought of.
+// Such variants are passed over here, as a plan does.
 #include "loader/select/launchable.h"
 
 #include <fmt/format.h>

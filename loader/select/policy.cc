@@ -1,3 +1,4 @@
+// Wishes of the process, kept in the order in which they are to be tried.
 #include <algorithm>
 #include <atomic>
 #include <mutex>

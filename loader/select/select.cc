@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "kbundle/tuned.h"
+#include "loader/open/index.h"
+#include "loader/provider/provider.h"
 #include "loader/select/candidates.h"
 #include "loader/select/launchable.h"
 #include "loader/support/absent.h"
@@ -25,7 +27,7 @@ struct Rejected {
     ++variants;
     by_policy |= legality.by_policy;
     if (reasons.size() > kShown) return;
-    const fb::Index& index = bundle.index();
+    const fb::Index& index = IndexOf(bundle);
     const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
     std::string reason = fmt::format("{}: {}", row.name()->string_view(), legality.reason);
     if (std::find(reasons.begin(), reasons.end(), reason) != reasons.end()) return;
@@ -58,7 +60,7 @@ std::string TypesText(const fb::Op& op, uint64_t types) {
 
 // The dtypes that the fitting targets have code for.
 std::string TypesOf(const Bundle& bundle, uint32_t op, const std::vector<RankedTarget>& targets) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   std::vector<uint64_t> found;
   for (uint32_t i = 0; i < Count(index.entries()); ++i) {
     const fb::Entry& entry = *index.entries()->Get(i);
@@ -71,7 +73,7 @@ std::string TypesOf(const Bundle& bundle, uint32_t op, const std::vector<RankedT
   }
   std::string text;
   for (uint64_t types : found) {
-    text += fmt::format("{}{}", text.empty() ? "" : "; ", TypesText(bundle.op(op), types));
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", TypesText(OpOf(bundle, op), types));
   }
   return text;
 }
@@ -94,16 +96,16 @@ Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& 
     return NotFound(
         fmt::format("{}: it has code for {}, not for {}; convert the operands or add "
                     "the dtype to the op",
-                    asked, types, TypesText(bundle.op(problem.op), problem.types)));
+                    asked, types, TypesText(OpOf(bundle, problem.op), problem.types)));
   }
   return NotFound(
       fmt::format("{}: it has code for {}, none of which runs on {}; build with "
                   "--targets for this device",
-                  asked, TargetsOf(bundle.index(), problem.op), device.ToString()));
+                  asked, TargetsOf(IndexOf(bundle), problem.op), device.ToString()));
 }
 
 // How much of the order somebody will look at.
-enum class Wanted { kFirst, kReachable, kAll };
+enum class Wanted { kFirst, kAll };
 
 // Puts the legal variants in order, each once, as far as they are asked for. Borrows everything.
 class Order {
@@ -111,7 +113,7 @@ class Order {
   Order(const Bundle& bundle, const Problem& problem, const Device& device,
         const SelectOptions& options, Wanted wanted)
       : bundle_(bundle),
-        index_(bundle.index()),
+        index_(IndexOf(bundle)),
         problem_(problem),
         device_(device),
         options_(options),
@@ -166,19 +168,10 @@ class Order {
   }
 
  private:
-  bool Done() const {
-    if (order_.empty() || wanted_ == Wanted::kAll) return false;
-    return wanted_ == Wanted::kFirst ||
-           (order_.back().choice != Choice::kForced && !LastMayNotLoad());
-  }
+  bool Done() const { return !order_.empty() && wanted_ == Wanted::kFirst; }
 
   // That a library is missing, is another version or disagrees shows only when a plan is made.
-  bool LastMayNotLoad() const {
-    const fb::Variant& last = *index_.variants()->Get(order_.back().variant);
-    const auto provider =
-        static_cast<Provider>(index_.templates()->Get(last.template_index())->provider());
-    return provider == Provider::kCudnn || provider == Provider::kCublasLt;
-  }
+  bool LastMayNotLoad() const { return !ProviderOf(index_, order_.back().variant).needs().empty(); }
 
   // In manifest order.
   VariantRange VariantsOn(const RankedTarget& target) const {
@@ -291,16 +284,9 @@ Result<Selected> SelectFirst(const Bundle& bundle, const Problem& problem, const
   return order.front();
 }
 
-std::vector<Selected> SelectReachable(const Bundle& bundle, const Problem& problem,
-                                      const Device& device, const SelectOptions& options) {
-  Order order(bundle, problem, device, options, Wanted::kReachable);
-  static_cast<void>(order.AddForced());  // a wish that is not legal here may be taken back
-  return order.Finish();
-}
-
 std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const Device& device,
                              const SelectOptions& options) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const Result<Launchable> selected = SelectLaunchable(bundle, problem, device, options);
   const std::vector<RankedTarget> targets = RankTargets(index, device);
   CandidateCheck check(bundle, problem, device, options);
@@ -335,8 +321,8 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
     std::string reason;
     if (row.types() != problem.types) {
       reason =
-          fmt::format("it is for {}, this is {}", TypesText(bundle.op(problem.op), row.types()),
-                      TypesText(bundle.op(problem.op), problem.types));
+          fmt::format("it is for {}, this is {}", TypesText(OpOf(bundle, problem.op), row.types()),
+                      TypesText(OpOf(bundle, problem.op), problem.types));
     } else if (target == targets.end()) {
       reason = fmt::format("{} cannot run on {}", name.name()->string_view(), device.ToString());
     } else {

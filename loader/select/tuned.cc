@@ -1,3 +1,5 @@
+// Which tuned problem is near? What must be equal is hashed into one number, so a binary search
+// finds the rows; among them the distance of the coordinates decides.
 #include "kbundle/tuned.h"
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/key.h"
+#include "loader/open/index.h"
 #include "loader/support/absent.h"
 
 namespace kbundle {
@@ -90,7 +93,7 @@ std::pair<uint32_t, uint32_t> RowsOf(const fb::Index& index, uint32_t op, uint16
 }  // namespace
 
 uint64_t TunedMatch(const Bundle& bundle, const Problem& problem) {
-  const fb::Op& op = bundle.op(problem.op);
+  const fb::Op& op = OpOf(bundle, problem.op);
   MatchHash hash;
   hash.Add(problem.types);
   for (const TensorSpec& operand : problem.operands) {
@@ -110,7 +113,7 @@ uint64_t TunedMatch(const Bundle& bundle, const Problem& problem) {
 }
 
 std::optional<double> TunedCoordinate(const Bundle& bundle, const Problem& problem, uint32_t i) {
-  const int64_t value = ValueOf(bundle.op(problem.op), problem, i);
+  const int64_t value = ValueOf(OpOf(bundle, problem.op), problem, i);
   if (value <= 0) return std::nullopt;
   constexpr double kSteps = 1ull << 40;
   return std::nearbyint(std::log2(static_cast<double>(value)) * kSteps) / kSteps;
@@ -118,10 +121,10 @@ std::optional<double> TunedCoordinate(const Bundle& bundle, const Problem& probl
 
 std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& problem,
                                           uint16_t target, const Device& device) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   std::vector<NearestTuned> rows;
   std::vector<double> wanted;
-  for (uint32_t i = 0; i < Count(bundle.op(problem.op).coordinates()); ++i) {
+  for (uint32_t i = 0; i < Count(OpOf(bundle, problem.op).coordinates()); ++i) {
     const auto coordinate = TunedCoordinate(bundle, problem, i);
     if (!coordinate) return rows;
     wanted.push_back(*coordinate);
@@ -147,11 +150,11 @@ std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& p
 
 NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,
                        const Device& device) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   NearestTuned nearest;
   if (Count(index.tuned()) == 0) return nearest;
   std::array<double, kMaxSymbols> wanted;
-  const uint32_t count = Count(bundle.op(problem.op).coordinates());
+  const uint32_t count = Count(OpOf(bundle, problem.op).coordinates());
   for (uint32_t i = 0; i < count; ++i) {
     const auto coordinate = TunedCoordinate(bundle, problem, i);
     if (!coordinate) return nearest;

@@ -1,3 +1,4 @@
+// The writer keeps one bit of state: whether a comma is due.
 #include "kbundle/json.h"
 
 #include <array>

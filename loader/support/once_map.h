@@ -1,7 +1,8 @@
 // What is loaded once and shared: look up, load outside the lock, publish whole.
 //
 // Of two threads that load the same at the same time, the first to finish wins and the other's copy
-// is dropped. Values are held until DropUnused finds that nobody else holds them.
+// is dropped. Values are held until DropUnused finds that nobody else holds them. Plans are the one
+// thing that is not kept here: they die with their last user (runtime/plan_cache.h).
 #ifndef KBUNDLE_LOADER_ONCE_MAP_H_
 #define KBUNDLE_LOADER_ONCE_MAP_H_
 

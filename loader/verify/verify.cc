@@ -1,3 +1,5 @@
+// The order matters: what a check uses has been checked before it. What may be shared by many rows
+// costs steps, so that a small file cannot ask for a long check.
 #include "loader/verify/verify.h"
 
 #include <cstring>
@@ -7,6 +9,7 @@
 #include "kbundle/key.h"
 #include "kbundle/target.h"
 #include "kbundle/utf8.h"
+#include "loader/provider/provider.h"
 
 namespace kbundle {
 namespace {
@@ -141,6 +144,22 @@ Status VerifyOps(const fb::Index& index) {
   if (next_template == Count(index.templates())) return Status();
   return DataLoss(
       fmt::format("{} of {} templates belong to an op", next_template, Count(index.templates())));
+}
+
+// Before the templates, which name them by number.
+Status CheckProviders(const fb::Index& index) {
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.providers()), kMaxProviders, "providers"));
+  for (uint32_t i = 0; i < Count(index.providers()); ++i) {
+    KB_VERIFY(CheckName(index.providers()->Get(i), "name"), "provider {}", i);
+    const std::string_view name = index.providers()->Get(i)->string_view();
+    if (i > 0 && index.providers()->Get(i - 1)->string_view() >= name) {
+      return DataLoss(fmt::format("provider '{}' is not sorted or not unique", name));
+    }
+    if (FindProvider(name) != nullptr) continue;
+    return Unimplemented(fmt::format(
+        "it has code of provider '{}', which this reader does not know: upgrade kbundle", name));
+  }
+  return Status();
 }
 
 Status VerifyDevices(const fb::Index& index) {
@@ -289,6 +308,7 @@ Status VerifyIndex(const fb::Index& index, const Header& header) {
   KB_RETURN_IF_ERROR(VerifyNames(index));
   KB_RETURN_IF_ERROR(VerifyTargets(index));
   KB_RETURN_IF_ERROR(VerifyBlobs(index, header));
+  KB_RETURN_IF_ERROR(CheckProviders(index));
   KB_RETURN_IF_ERROR(VerifyOps(index));
   if (HasOffsets(index) && (header.required_features & kFeatureOffsets) == 0) {
     return DataLoss("offsets of pointers without their feature bit");

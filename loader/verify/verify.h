@@ -46,12 +46,6 @@ struct ProgramScope {
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
                      bool* uses_sm_count = nullptr);
 
-// Whether a step may write there: false for an operand that no result is written over.
-bool Writable(const fb::Op& op, const fb::Arg& pointer);
-
-// A product step's product; null is an error.
-Status VerifyProduct(const ProgramScope& scope, const fb::Product* product);
-
 // Takes `steps` from what checking this index may cost; kResourceExhausted when that is used up.
 // Outside of VerifyIndex there is no end to it.
 Status Spend(uint64_t steps);

@@ -202,29 +202,37 @@ Status CheckCoordinate(const fb::Op& op, uint32_t number) {
   return type == AttributeType::kInt ? Status() : DataLoss("its attribute is no int");
 }
 
-Status CheckScoreMod(const fb::ScoreMod& mod) {
-  KB_RETURN_IF_ERROR(CheckText(mod.text(), "text"));
-  KB_RETURN_IF_ERROR(CheckCount(Count(mod.scalars()), kMaxAttributeElements, "scalars"));
-  KB_RETURN_IF_ERROR(CheckCount(Count(mod.tensors()), kMaxOperands, "tensors"));
-  std::set<std::string_view> names;
-  for (uint32_t i = 0; i < Count(mod.scalars()); ++i) {
-    KB_RETURN_IF_ERROR(CheckUnique(&names, mod.scalars()->Get(i), "scalar"));
+Status CheckExpression(const fb::Op& op, const fb::Expression& one) {
+  KB_RETURN_IF_ERROR(CheckIndex(one.attribute(), Count(op.attributes()), "attribute"));
+  const auto* choices = op.attributes()->Get(one.attribute())->choices();
+  bool chosen = false;
+  KB_RETURN_IF_ERROR(Spend(Count(choices)));
+  for (uint32_t i = 0; i < Count(choices); ++i) {
+    chosen |= View(choices->Get(i)) == View(one.name());
   }
-  for (uint32_t i = 0; i < Count(mod.tensors()); ++i) {
-    const fb::ScoreTensor& tensor = *mod.tensors()->Get(i);
+  if (!chosen) return DataLoss("its attribute has no such choice");
+  KB_RETURN_IF_ERROR(CheckText(one.text(), "text"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(one.scalars()), kMaxAttributeElements, "scalars"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(one.tensors()), kMaxOperands, "tensors"));
+  std::set<std::string_view> names;
+  for (uint32_t i = 0; i < Count(one.scalars()); ++i) {
+    KB_RETURN_IF_ERROR(CheckUnique(&names, one.scalars()->Get(i), "scalar"));
+  }
+  for (uint32_t i = 0; i < Count(one.tensors()); ++i) {
+    const fb::ExpressionTensor& tensor = *one.tensors()->Get(i);
     KB_RETURN_IF_ERROR(CheckUnique(&names, tensor.name(), "tensor"));
     KB_RETURN_IF_ERROR(CheckText(tensor.dims(), "dims"));
   }
   return Status();
 }
 
-Status CheckScoreMods(const fb::Op& op) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(op.score_mods()), kMaxSymbols, "score modifiers"));
+Status CheckExpressions(const fb::Op& op) {
+  KB_RETURN_IF_ERROR(CheckCount(Count(op.expressions()), kMaxSymbols, "expressions"));
   std::set<std::string_view> names;
-  for (uint32_t i = 0; i < Count(op.score_mods()); ++i) {
-    const fb::ScoreMod& mod = *op.score_mods()->Get(i);
-    KB_RETURN_IF_ERROR(CheckUnique(&names, mod.name(), "score modifier"));
-    KB_VERIFY(CheckScoreMod(mod), "score modifier '{}'", mod.name()->string_view());
+  for (uint32_t i = 0; i < Count(op.expressions()); ++i) {
+    const fb::Expression& one = *op.expressions()->Get(i);
+    KB_RETURN_IF_ERROR(CheckUnique(&names, one.name(), "expression"));
+    KB_VERIFY(CheckExpression(op, one), "expression '{}'", one.name()->string_view());
   }
   return Status();
 }
@@ -232,7 +240,7 @@ Status CheckScoreMods(const fb::Op& op) {
 Status CheckRest(const ProgramScope& scope) {
   const fb::Op& op = scope.op;
   KB_RETURN_IF_ERROR(CheckRules(scope, op.require(), "require"));
-  KB_RETURN_IF_ERROR(CheckScoreMods(op));
+  KB_RETURN_IF_ERROR(CheckExpressions(op));
   KB_RETURN_IF_ERROR(CheckCount(Count(op.coordinates()), kMaxSymbols, "coordinates"));
   for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
     KB_VERIFY(CheckCoordinate(op, op.coordinates()->Get(i)), "coordinate {}", i);

@@ -1,8 +1,10 @@
 // The struct vectors: variants, entries, kernels, blobs. What is many must be quick: 10,000
 // variants are part of an open that takes 3 ms.
 #include <tuple>
+#include <vector>
 
 #include "kbundle/key.h"
+#include "loader/provider/provider.h"
 #include "loader/verify/verify.h"
 
 namespace kbundle {
@@ -34,8 +36,7 @@ Status CheckBlob(const fb::Index& index, uint32_t number) {
 }
 
 fb::BlobFormat FormatFor(TargetKind kind, StepKind step) {
-  if (step == StepKind::kExecutionPlan) return fb::BlobFormat::ExecutionPlan;
-  if (step == StepKind::kProduct) return fb::BlobFormat::MatmulAlgorithm;
+  if (step == StepKind::kOwn) return fb::BlobFormat::Own;
   switch (kind) {
     case TargetKind::kCuda:
       return fb::BlobFormat::Cubin;
@@ -46,42 +47,30 @@ fb::BlobFormat FormatFor(TargetKind kind, StepKind step) {
   }
 }
 
-constexpr uint32_t kWarp = 32, kMaxThreads = 1024;  // of a block
-
-// Where the compiler decides the launch, the row says it; else the step's programs do.
-Status CheckLaunch(const fb::Kernel& row, Provider provider) {
-  if (provider != Provider::kTriton) {
-    if (row.threads() == 0 && row.dynamic_shared() == 0) return Status();
-    return DataLoss("threads and dynamic shared memory are for triton kernels");
+Status CheckNoCode(const fb::Kernel& row) {
+  if (row.blob() != kNone) {
+    return DataLoss(fmt::format("blob {} for a step without code", row.blob()));
   }
-  if (row.threads() > 0 && row.threads() <= kMaxThreads && row.threads() % kWarp == 0) {
-    return Status();
-  }
-  return DataLoss(fmt::format("{} threads, allowed are multiples of {} up to {}", row.threads(),
-                              kWarp, kMaxThreads));
+  if (row.threads() == 0 && row.dynamic_shared() == 0) return Status();
+  return DataLoss(fmt::format("{} threads and {} bytes of shared memory for a step without code",
+                              row.threads(), row.dynamic_shared()));
 }
 
 Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
-                      TargetKind target, Provider provider) {
+                      TargetKind target, const Provider& provider) {
   const auto kind = static_cast<StepKind>(step.kind());
-  if (row.workspace() != 0 && kind != StepKind::kExecutionPlan) {
-    return DataLoss("a workspace of its own is for execution plans");
+  if (row.workspace() != 0 && kind != StepKind::kOwn) {
+    return DataLoss("a workspace of its own is for a provider's own steps");
   }
-  if (row.workspace() > kMaxPlanWorkspace) {
+  if (row.workspace() > kMaxStepWorkspace) {
     return ResourceExhausted(
-        fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxPlanWorkspace));
+        fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxStepWorkspace));
   }
-  if (kind == StepKind::kMemset || kind == StepKind::kCopy) {
-    if (row.blob() != kNone) {
-      return DataLoss(fmt::format("blob {} for a step without code", row.blob()));
-    }
-    if (row.threads() == 0 && row.dynamic_shared() == 0) return Status();
-    return DataLoss(fmt::format("{} threads and {} bytes of shared memory for a step without code",
-                                row.threads(), row.dynamic_shared()));
-  }
+  if (kind == StepKind::kMemset || kind == StepKind::kCopy) return CheckNoCode(row);
   KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
   KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
-  KB_RETURN_IF_ERROR(CheckLaunch(row, provider));
+  KB_RETURN_IF_ERROR(kind == StepKind::kOwn ? provider.VerifyOwnRow(row)
+                                            : provider.VerifyKernelRow(row));
   const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(row.blob())->format());
   return format == FormatFor(target, kind)
              ? Status()
@@ -89,7 +78,9 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
                                     static_cast<uint32_t>(format)));
 }
 
-Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
+// providers: by their numbers in the index.
+Status CheckVariant(const fb::Index& index, const std::vector<const Provider*>& providers,
+                    const fb::Variant& variant) {
   KB_RETURN_IF_ERROR(CheckIndex(variant.op(), Count(index.ops()), "op"));
   KB_RETURN_IF_ERROR(CheckIndex(variant.target(), Count(index.targets()), "target"));
   KB_RETURN_IF_ERROR(CheckIndex(variant.template_index(), Count(index.templates()), "template"));
@@ -99,12 +90,9 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
     return DataLoss(fmt::format("its template belongs to op {}, not {}", row.op(), variant.op()));
   }
   const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
-  const bool host = row.provider() == static_cast<int>(Provider::kHost);
-  const bool exact = row.provider() == static_cast<int>(Provider::kTriton) ||
-                     row.provider() == static_cast<int>(Provider::kCudnn) ||
-                     row.provider() == static_cast<int>(Provider::kCublasLt);
-  if ((kind == TargetKind::kHost) != host || (kind == TargetKind::kCudaPortable && exact)) {
-    return DataLoss(fmt::format("provider {} cannot make code for target '{}'", row.provider(),
+  const Provider& provider = *providers[row.provider()];
+  if (!provider.MakesCodeFor(kind)) {
+    return DataLoss(fmt::format("provider {} cannot make code for target '{}'", provider.name(),
                                 index.targets()->Get(variant.target())->name()->string_view()));
   }
   if (uint64_t{variant.tunables()} + Count(row.tunables()) > Count(index.constants())) {
@@ -118,7 +106,7 @@ Status CheckVariant(const fb::Index& index, const fb::Variant& variant) {
   }
   for (uint32_t i = 0; i < steps; ++i) {
     KB_VERIFY(CheckKernelRow(index, *index.kernels()->Get(variant.kernels() + i),
-                             *row.steps()->Get(i), kind, static_cast<Provider>(row.provider())),
+                             *row.steps()->Get(i), kind, provider),
               "step {}", i);
   }
   return Status();
@@ -188,8 +176,12 @@ Status VerifyBlobs(const fb::Index& index, const Header& header) {
 
 Status VerifyVariants(const fb::Index& index) {
   KB_RETURN_IF_ERROR(CheckCount(Count(index.variants()), kMaxVariants, "variants"));
+  std::vector<const Provider*> providers;  // looked up once, for variants are many
+  for (uint32_t i = 0; i < Count(index.providers()); ++i) {
+    providers.push_back(FindProvider(index.providers()->Get(i)->string_view()));
+  }
   for (uint32_t i = 0; i < Count(index.variants()); ++i) {
-    KB_VERIFY(CheckVariant(index, *index.variants()->Get(i)), "variant {}", i);
+    KB_VERIFY(CheckVariant(index, providers, *index.variants()->Get(i)), "variant {}", i);
   }
   return Status();
 }

@@ -11,6 +11,7 @@
 #include "ffi/call_frame.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/kbundle_c.h"
+#include "loader/open/index.h"
 #include "support/files.h"
 #include "support/run_sample.h"
 
@@ -25,7 +26,7 @@ constexpr auto kExecute = XLA_FFI_ExecutionStage_EXECUTE;
 std::string InterfaceOf(const Bundle& bundle, const std::string& op) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx",
-                static_cast<unsigned long long>(bundle.op(*bundle.FindOp(op)).interface_hash()));
+                static_cast<unsigned long long>(OpOf(bundle, *bundle.FindOp(op)).interface_hash()));
   return text;
 }
 

@@ -8,6 +8,7 @@
 
 #include "ffi/call_frame.h"
 #include "kbundle/kbundle_c.h"
+#include "loader/open/index.h"
 #include "support/allocations.h"
 #include "support/files.h"
 #include "support/run_sample.h"
@@ -125,7 +126,7 @@ TEST_F(OutOfMemory, IsAnErrorOfEveryStageOfXla) {
   char interface[17];
   std::snprintf(interface, sizeof interface, "%016llx",
                 static_cast<unsigned long long>(
-                    (*bundle)->op(*(*bundle)->FindOp("host.scale")).interface_hash()));
+                    OpOf(**bundle, *(*bundle)->FindOp("host.scale")).interface_hash()));
   site.attributes = {{"bundle", std::string("out of memory in XLA")},
                      {"op", std::string("host.scale")},
                      {"interface", std::string(interface)},

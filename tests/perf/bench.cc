@@ -17,6 +17,7 @@
 #include "builder/support/temporary_folder.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/json.h"
+#include "loader/open/index.h"
 #include "perf/cases.h"
 #include "perf/gpu.h"
 #include "perf/host.h"
@@ -108,9 +109,9 @@ Result<double> ResidentInChild(const std::string& path) {
 // Problems spread over the ops and types of the synthetic bundle, every shape another.
 Result<std::vector<Problem>> ManyProblems(const Bundle& bundle) {
   std::vector<Problem> problems;
-  const uint32_t ops = bundle.index().ops()->size();
+  const uint32_t ops = IndexOf(bundle).ops()->size();
   for (uint32_t i = 0; i < kSelections; ++i) {
-    const fb::Op& op = bundle.op(i % ops);
+    const fb::Op& op = OpOf(bundle, i % ops);
     const auto& dtypes = *op.types()->Get(0)->dtypes();
     ProblemSpec spec;
     spec.operands.resize(1);
@@ -175,13 +176,13 @@ int Bench(const BenchOptions& options, const Terminal& terminal) {
   if (!written.ok()) return terminal.Fail(written);
 
   BenchRounds measured;
-  const uint64_t variants = bundle->index().variants() ? bundle->index().variants()->size() : 0;
+  const uint64_t variants = IndexOf(*bundle).variants() ? IndexOf(*bundle).variants()->size() : 0;
   measured.Add(BenchRow("open and verify, this bundle", "us", Grouped(variants) + " variants"),
                [&file] { return OpenOnce(file); });
   const Status synthetic = AddSynthetic(measured, many);
   if (!synthetic.ok()) return terminal.Fail(synthetic);
-  const uint64_t index_bytes = bundle->index().blobs() && bundle->index().blobs()->size() > 0
-                                   ? bundle->index().blobs()->Get(0)->offset()
+  const uint64_t index_bytes = IndexOf(*bundle).blobs() && IndexOf(*bundle).blobs()->size() > 0
+                                   ? IndexOf(*bundle).blobs()->Get(0)->offset()
                                    : bundle->file_size();
   measured.Add(
       BenchRow("resident before the first load", "bytes",

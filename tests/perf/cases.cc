@@ -8,6 +8,7 @@
 #include "builder/cli/terminal.h"
 #include "builder/problem/listed.h"
 #include "kbundle/bundle_generated.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -39,7 +40,7 @@ int64_t BytesOf(const Problem& problem) {
 bool HasOneStep(const Bundle& bundle, const Problem& problem, const Device& device) {
   const auto chosen = SelectFirst(bundle, problem, device);
   if (!chosen.ok()) return false;
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   const fb::Variant& variant = *index.variants()->Get(chosen->variant);
   return index.templates()->Get(variant.template_index())->steps()->size() == 1;
 }
@@ -53,7 +54,7 @@ std::string BenchObject::ToString() const {
 }
 
 std::optional<BenchObject> FindObject(const Bundle& bundle, bool delta, const Device* device) {
-  const fb::Index& index = bundle.index();
+  const fb::Index& index = IndexOf(bundle);
   std::optional<BenchObject> best;
   const auto distance = [](uint64_t bytes) {
     return bytes > kBenchObjectBytes ? bytes - kBenchObjectBytes : kBenchObjectBytes - bytes;
@@ -79,9 +80,9 @@ std::optional<BenchObject> FindObject(const Bundle& bundle, bool delta, const De
 Result<Problem> FindSmallProblem(const Bundle& bundle, const Device& device,
                                  const std::function<bool(const Problem&)>& accept) {
   std::optional<Problem> best;
-  const auto* ops = bundle.index().ops();
+  const auto* ops = IndexOf(bundle).ops();
   for (uint32_t op = 0; ops && op < ops->size(); ++op) {
-    const std::string_view name = bundle.op(op).name()->string_view();
+    const std::string_view name = OpOf(bundle, op).name()->string_view();
     for (const ProblemSpec& listed : ListedSpecs(bundle, op)) {
       for (int64_t most : kSmallDims) {
         auto problem = bundle.MakeProblem(name, Cut(listed, most));
@@ -108,7 +109,7 @@ HostTensors::HostTensors(const Bundle& bundle, const Problem& problem, int64_t w
   for (const TensorSpec& operand : problem.operands) {
     operands_.push_back(operand.present ? Take(operand.size_bytes()) : nullptr);
   }
-  const auto* results = bundle.op(problem.op).results();
+  const auto* results = OpOf(bundle, problem.op).results();
   for (size_t i = 0; i < problem.results.size(); ++i) {
     const int alias = results->Get(static_cast<uint32_t>(i))->alias();
     const TensorSpec& result = problem.results[i];

@@ -387,7 +387,7 @@ def test_score_modifiers(score_mod):
 
 
 def test_every_modifier_of_the_bundle_is_tested(kernels):
-    described = kernels.op("attention.sdpa_forward").score_mods
+    described = kernels.op("attention.sdpa_forward").expressions
     assert [mod["name"] for mod in described] == list(FORMULAS)
     for mod in described:
         assert {*mod["scalars"], *(tensor["name"] for tensor in mod["tensors"])} == set(FORMULAS[mod["name"]][1])

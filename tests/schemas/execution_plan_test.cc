@@ -1,11 +1,11 @@
 // Promise: an execution plan's blob comes back as it was written, and bytes that are cut, changed or
 // too many are refused without a crash, or mean something that keeps the blob's own rules.
-#include "kbundle/execution_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
+
+#include "kbundle/provider/cudnn.h"
 
 namespace kbundle {
 namespace {

@@ -1,17 +1,12 @@
 #include "support/bundle_maker.h"
 
-#include <zstd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <map>
 
 #include "kbundle/key.h"
-#include "kbundle/sha256.h"
 #include "kbundle/target.h"
-#include "support/files.h"
 
 namespace kbundle::testing {
 namespace {
@@ -63,24 +58,12 @@ const std::map<std::string_view, Opcode>& Operators() {
   return table;
 }
 
-[[noreturn]] void Refuse(const std::string& what) {
+}  // namespace
+
+void RefuseToMake(const std::string& what) {
   std::fprintf(stderr, "BundleMaker: %s\n", what.c_str());
   std::abort();
 }
-
-std::string Compress(const std::vector<uint8_t>& bytes, const std::vector<uint8_t>& base) {
-  ZSTD_CCtx* context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, 12);
-  if (!base.empty()) ZSTD_CCtx_refPrefix(context, base.data(), base.size());
-  std::string out(ZSTD_compressBound(bytes.size()), '\0');
-  const size_t size = ZSTD_compress2(context, out.data(), out.size(), bytes.data(), bytes.size());
-  ZSTD_freeCCtx(context);
-  if (ZSTD_isError(size)) Refuse(ZSTD_getErrorName(size));
-  out.resize(size);
-  return out;
-}
-
-}  // namespace
 
 BundleMaker::BundleMaker() { index.name = "test"; }
 
@@ -145,7 +128,7 @@ uint32_t BundleMaker::Word(const fb::OpT& op, const fb::TemplateT* row, std::str
         return Encode(Opcode::kLet, static_cast<uint32_t>(i));
     }
   }
-  Refuse("unknown word '" + std::string(token) + "'");
+  RefuseToMake("unknown word '" + std::string(token) + "'");
 }
 
 fb::Span BundleMaker::Program(const fb::OpT& op, const fb::TemplateT* row,
@@ -188,7 +171,7 @@ fb::TensorT& BundleMaker::AddTensor(fb::OpT& op, bool operand, const std::string
   tensor->text = type + "[" + shape + "]";
   const auto dtype = ParseDType(type);
   const int param = NumberOf(op.types, type);
-  if (!dtype && param < 0) Refuse("unknown type " + type);
+  if (!dtype && param < 0) RefuseToMake("unknown type " + type);
   tensor->type =
       std::make_unique<fb::TypeRef>(static_cast<int8_t>(dtype ? -1 : param),
                                     static_cast<uint8_t>(dtype.value_or(DType::kInvalid)));
@@ -228,16 +211,24 @@ fb::AttributeT& BundleMaker::AddAttribute(fb::OpT& op, const std::string& name,
   return *op.attributes.back();
 }
 
-fb::TemplateT& BundleMaker::AddTemplate(const std::string& name, Provider provider,
+uint8_t BundleMaker::ProviderNumber(const std::string& name) {
+  const auto place = std::lower_bound(index.providers.begin(), index.providers.end(), name);
+  const auto number = static_cast<uint8_t>(place - index.providers.begin());
+  if (place != index.providers.end() && *place == name) return number;
+  index.providers.insert(place, name);  // sorted, so those behind it move
+  for (const auto& row : index.templates) row->provider += row->provider >= number ? 1 : 0;
+  return number;
+}
+
+fb::TemplateT& BundleMaker::AddTemplate(const std::string& name, const std::string& provider,
                                         std::vector<std::string> tunables) {
   auto row = std::make_unique<fb::TemplateT>();
   row->op = static_cast<uint32_t>(index.ops.size()) - 1;
   row->name = name;
-  row->provider = static_cast<uint8_t>(provider);
-  const bool cuda = provider == Provider::kCuda, host = provider == Provider::kHost;
-  const bool cudnn = provider == Provider::kCudnn, cublaslt = provider == Provider::kCublasLt;
-  row->source = cudnn || cublaslt ? "" : name + (cuda ? ".cu" : host ? "_host.cc" : ".py");
-  row->compiler = cuda ? "nvrtc" : host ? "c++" : cudnn ? "cudnn" : cublaslt ? "" : "triton";
+  row->provider = ProviderNumber(provider);
+  const bool cuda = provider == "cuda", host = provider == "host", triton = provider == "triton";
+  row->source = cuda ? name + ".cu" : host ? name + "_host.cc" : triton ? name + ".py" : "";
+  row->compiler = cuda ? "nvrtc" : host ? "c++" : triton ? "triton" : "";
   row->tunables = std::move(tunables);
   index.templates.push_back(std::move(row));
   ++index.ops.back()->template_count;
@@ -249,18 +240,20 @@ fb::StepT& BundleMaker::AddKernelStep(fb::TemplateT& row, const std::string& ker
   step->kind = static_cast<uint8_t>(StepKind::kKernel);
   step->kernel = kernel;
   const fb::OpT& op = *index.ops[row.op];
-  if (row.provider == static_cast<uint8_t>(Provider::kCuda) ||
-      row.provider == static_cast<uint8_t>(Provider::kCublasLt)) {
-    step->grid.push_back(Program(op, &row, "1"));
-    step->block.push_back(Program(op, &row, "128"));
-  } else if (row.provider == static_cast<uint8_t>(Provider::kTriton)) {
-    step->grid.push_back(Program(op, &row, "1"));
-  } else if (row.provider == static_cast<uint8_t>(Provider::kCudnn)) {
-    step->kind = static_cast<uint8_t>(StepKind::kExecutionPlan);
-  } else {
+  const std::string& provider = index.providers[row.provider];
+  if (provider == "host") {
     step->range = std::make_unique<fb::Span>(Program(op, &row, "1"));
+  } else {
+    step->grid.push_back(Program(op, &row, "1"));
+    if (provider != "triton") step->block.push_back(Program(op, &row, "128"));
   }
   row.steps.push_back(std::move(step));
+  return *row.steps.back();
+}
+
+fb::StepT& BundleMaker::AddOwnStep(fb::TemplateT& row) {
+  row.steps.push_back(std::make_unique<fb::StepT>());
+  row.steps.back()->kind = static_cast<uint8_t>(StepKind::kOwn);
   return *row.steps.back();
 }
 
@@ -287,7 +280,7 @@ void BundleMaker::AddArg(fb::TemplateT& row, fb::StepT& step, const std::string&
                                     : ArgKind::kRegion;
     arg->kind = static_cast<uint8_t>(kind);
     arg->index = static_cast<uint16_t>(std::max({operand, result, region}));
-    if (operand < 0 && result < 0 && region < 0) Refuse("unknown argument " + text);
+    if (operand < 0 && result < 0 && region < 0) RefuseToMake("unknown argument " + text);
   } else {
     std::string ctype = text.substr(0, open);
     if (const size_t bracket = ctype.find('['); bracket != std::string::npos) {
@@ -312,7 +305,7 @@ void BundleMaker::AddArg(fb::TemplateT& row, fb::StepT& step, const std::string&
 uint16_t BundleMaker::AddTarget(const std::string& name) {
   if (const int i = NumberOf(index.targets, name); i >= 0) return static_cast<uint16_t>(i);
   const Result<Target> parsed = Target::Parse(name);
-  if (!parsed.ok()) Refuse(parsed.status().ToString());
+  if (!parsed.ok()) RefuseToMake(parsed.status().ToString());
   auto target = std::make_unique<fb::TargetT>();
   target->name = name;
   target->kind = static_cast<uint8_t>(parsed->kind);
@@ -336,14 +329,14 @@ void BundleMaker::AddVariant(const fb::TemplateT& row, const std::string& target
   const auto values = static_cast<uint32_t>(index.constants.size());
   index.constants.insert(index.constants.end(), tunables.begin(), tunables.end());
   const auto kernels = static_cast<uint32_t>(index.kernels.size());
-  const bool triton = row.provider == static_cast<uint8_t>(Provider::kTriton);
-  const bool planned = row.provider == static_cast<uint8_t>(Provider::kCudnn);
+  const std::string& provider = index.providers[row.provider];
   for (size_t i = 0; i < blobs.size(); ++i) {
     const bool code = blobs[i] != kNoBlob;
-    const bool decided = code && triton;
+    const bool decided = code && provider == "triton";
+    const bool own = row.steps[i]->kind == static_cast<uint8_t>(StepKind::kOwn);
     index.kernels.emplace_back(blobs[i], code ? Symbol(symbols[i]) : 0, code ? 32 : 0, 0, 0,
                                decided ? kTritonShared : 0, decided ? kTritonThreads : 0,
-                               planned ? kPlanWorkspace : 0);
+                               own && provider == "cudnn" ? kPlanWorkspace : 0);
   }
   const auto rank = static_cast<uint32_t>(index.variants.size());  // order of adding
   index.variants.emplace_back(PackTypes(types), row.op, number, rank, values, kernels,
@@ -357,126 +350,6 @@ void BundleMaker::AddRanOn(uint32_t blob, const std::string& device) {
     index.devices.push_back(device);
   }
   index.ran_on.emplace_back(blob, static_cast<uint32_t>(place));
-}
-
-void BundleMaker::SortRows(fb::IndexT& out) const {
-  const auto key = [](const fb::Variant& v) { return EntryKey{v.op(), v.target(), v.types()}; };
-  std::sort(out.variants.begin(), out.variants.end(), [&](const auto& a, const auto& b) {
-    return std::pair(key(a), a.rank()) < std::pair(key(b), b.rank());
-  });
-  std::sort(out.ran_on.begin(), out.ran_on.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.blob(), a.device()) < std::pair(b.blob(), b.device());
-  });
-  out.entries.clear();
-  for (uint32_t i = 0; i < out.variants.size();) {
-    uint32_t end = i + 1;
-    while (end < out.variants.size() && key(out.variants[end]) == key(out.variants[i])) ++end;
-    const fb::Variant& v = out.variants[i];
-    out.entries.emplace_back(v.types(), v.op(), v.target(), uint16_t{0}, i, end - i);
-    i = end;
-  }
-}
-
-namespace {
-
-std::string PackIndex(const fb::IndexT& index) {
-  flatbuffers::FlatBufferBuilder builder;
-  builder.Finish(fb::Index::Pack(builder, &index), kIndexIdentifier);
-  return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
-}
-
-uint64_t AlignUp(uint64_t value) {
-  return (value + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
-}
-
-// Offsets of stored frames behind an index of that size.
-void PlaceBlobs(uint64_t index_size, const std::vector<std::string>& frames, fb::IndexT* index) {
-  uint64_t end = sizeof(Header) + index_size;
-  for (size_t i = 0; i < std::min(frames.size(), index->blobs.size()); ++i) {
-    fb::Blob& row = index->blobs[i];
-    row = fb::Blob(AlignUp(end), static_cast<uint32_t>(frames[i].size()), row.size(), row.xxh3(),
-                   row.sha256(), row.base(), row.format());
-    end = row.offset() + frames[i].size();
-  }
-}
-
-}  // namespace
-
-std::string BundleMaker::Bytes() {
-  std::vector<std::string> frames;
-  index.blobs.clear();
-  bool deltas = false;
-  for (uint32_t i = 0; i < blobs_.size(); ++i) {
-    const MadeBlob& blob = blobs_[i];
-    const bool delta = blob.base != kNoBlob;
-    frames.push_back(
-        Compress(blob.bytes, delta ? blobs_[blob.base].bytes : std::vector<uint8_t>()));
-    if (change_frame) change_frame(frames.back(), i);
-    const Sha256Digest digest = Sha256Of(blob.bytes.data(), blob.bytes.size());
-    index.blobs.emplace_back(0, 0, static_cast<uint32_t>(blob.bytes.size()),
-                             Xxh3(blob.bytes.data(), blob.bytes.size()),
-                             fb::Sha256(flatbuffers::span<const uint8_t, 32>(digest)), blob.base,
-                             static_cast<uint32_t>(blob.format));
-    deltas |= delta;
-  }
-  // Work on a copy: sorting and lies are for the file only.
-  flatbuffers::FlatBufferBuilder copier;
-  copier.Finish(fb::Index::Pack(copier, &index));
-  fb::IndexT out;
-  fb::GetIndex(copier.GetBufferPointer())->UnPackTo(&out);
-  SortRows(out);
-  PlaceBlobs(PackIndex(out).size(), frames, &out);  // struct vectors: the size does not change
-  const size_t sound_size = PackIndex(out).size();
-  if (change_index) change_index(out);
-  std::string packed = PackIndex(out);
-  if (packed.size() != sound_size) {
-    PlaceBlobs(packed.size(), frames, &out);  // the lie is not about where blobs are
-    packed = PackIndex(out);
-  }
-  if (change_index_bytes) change_index_bytes(packed);
-
-  std::string bytes(sizeof(Header), '\0');
-  bytes += packed;
-  for (const std::string& frame : frames) {
-    bytes.resize(AlignUp(bytes.size()));
-    bytes += frame;
-  }
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.format_major = kFormatMajor;
-  header.format_minor = kFormatMinor;
-  header.header_size = sizeof(Header);
-  header.required_features = deltas ? kFeatureDeltaFrames : 0;
-  if (has_offsets_) header.required_features |= kFeatureOffsets;
-  header.file_size = bytes.size();
-  header.index_offset = sizeof(Header);
-  header.index_size = packed.size();
-  if (change_header) change_header(header);
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  Rehash(&bytes);
-  return bytes;
-}
-
-std::shared_ptr<const Bundle> BundleMaker::Open(const std::string& path) {
-  WriteFile(path, Bytes());
-  auto bundle = Bundle::Open(path);
-  if (!bundle.ok()) Refuse(bundle.status().ToString());
-  return *bundle;
-}
-
-void Rehash(std::string* bytes) {
-  Header header;
-  std::memcpy(&header, bytes->data(), sizeof(header));
-  if (header.index_offset <= bytes->size() &&
-      header.index_size <= bytes->size() - header.index_offset) {
-    const char* index = bytes->data() + header.index_offset;
-    header.index_xxh3 = Xxh3(index, header.index_size);
-    const Sha256Digest digest = Sha256Of(index, header.index_size);
-    std::memcpy(header.index_sha256, digest.data(), digest.size());
-  }
-  header.header_xxh3 = 0;
-  header.header_xxh3 = Xxh3(&header, sizeof(header));
-  std::memcpy(bytes->data(), &header, sizeof(header));
 }
 
 }  // namespace kbundle::testing

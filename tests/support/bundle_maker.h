@@ -52,12 +52,13 @@ class BundleMaker {
   fb::AttributeT& AddAttribute(fb::OpT& op, const std::string& name, AttributeType type);
 
   // A template of the op added last.
-  fb::TemplateT& AddTemplate(const std::string& name, Provider provider,
+  fb::TemplateT& AddTemplate(const std::string& name, const std::string& provider,
                              std::vector<std::string> tunables = {});
-  // A kernel step with the given programs; cuda: grid and block 1 unless set later. Triton kernels
-  // have kTritonThreads and kTritonShared in their rows. Of provider cudnn an execution plan, whose
-  // row has kPlanWorkspace.
+  // A kernel step; on GPUs with a grid of 1 and a block of 128 unless set later. Triton kernels have
+  // kTritonThreads and kTritonShared in their rows.
   fb::StepT& AddKernelStep(fb::TemplateT& row, const std::string& kernel);
+  // A step that only the template's provider knows. The rows of provider cudnn's have kPlanWorkspace.
+  fb::StepT& AddOwnStep(fb::TemplateT& row);
   // "x" operand, "y" result, "ws:partial" region, "i64(rows)", "i32(K 2 *)" (postfix),
   // "f32(scale)", "x at K 2 *": that element of x.
   void AddArg(fb::TemplateT& row, fb::StepT& step, const std::string& text);
@@ -88,6 +89,7 @@ class BundleMaker {
     fb::BlobFormat format;
     uint32_t base;
   };
+  uint8_t ProviderNumber(const std::string& name);
   uint32_t Word(const fb::OpT& op, const fb::TemplateT* row, std::string_view token);
   fb::TensorT& AddTensor(fb::OpT& op, bool operand, const std::string& name,
                          const std::string& type, const std::string& shape);
@@ -96,6 +98,9 @@ class BundleMaker {
   std::vector<MadeBlob> blobs_;
   bool has_offsets_ = false;
 };
+
+// Ends the test: what it asks of a maker cannot be.
+[[noreturn]] void RefuseToMake(const std::string& what);
 
 // Recomputes index and header hashes of bundle bytes, so that a change gets past them.
 void Rehash(std::string* bytes);

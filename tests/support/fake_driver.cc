@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 
 #include "kbundle/key.h"
+#include "support/fake_image.h"
 
 namespace kbundle::testing {
 namespace {
@@ -13,49 +13,7 @@ FakeDriver* g_fake = nullptr;
 thread_local uint64_t t_context = 1;
 thread_local CUstreamCaptureMode t_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-// magic, size of the whole image, then one line a kernel: symbol threads shared count sizes...
-constexpr char kImageMagic[8] = {'F', 'A', 'K', 'E', 'C', 'U', 'B', 'N'};
-constexpr size_t kImageHeader = sizeof(kImageMagic) + sizeof(uint32_t);
-
-std::vector<FakeKernel> ParseImage(const char* image, uint32_t size) {
-  std::istringstream text(std::string(image + kImageHeader, size - kImageHeader));
-  std::vector<FakeKernel> kernels;
-  size_t count = 0;
-  text >> count;
-  for (size_t i = 0; i < count; ++i) {
-    FakeKernel kernel;
-    size_t parameters = 0;
-    text >> kernel.symbol >> kernel.max_threads >> kernel.static_shared >> parameters;
-    kernel.parameter_sizes.resize(parameters);
-    for (uint32_t& bytes : kernel.parameter_sizes) text >> bytes;
-    kernels.push_back(kernel);
-  }
-  return kernels;
-}
-
 }  // namespace
-
-std::vector<uint8_t> FakeImage(const std::vector<FakeKernel>& kernels, size_t size, uint32_t seed) {
-  std::ostringstream text;
-  text << kernels.size() << '\n';
-  for (const FakeKernel& kernel : kernels) {
-    text << kernel.symbol << ' ' << kernel.max_threads << ' ' << kernel.static_shared << ' '
-         << kernel.parameter_sizes.size();
-    for (uint32_t bytes : kernel.parameter_sizes) text << ' ' << bytes;
-    text << '\n';
-  }
-  std::string body = text.str();
-  while (kImageHeader + body.size() < size) {
-    seed = seed * 1664525 + 1013904223;
-    body.push_back(static_cast<char>(seed >> 24));
-  }
-  const auto total = static_cast<uint32_t>(kImageHeader + body.size());
-  std::vector<uint8_t> image(total);
-  std::memcpy(image.data(), kImageMagic, sizeof(kImageMagic));
-  std::memcpy(image.data() + sizeof(kImageMagic), &total, sizeof(total));
-  std::memcpy(image.data() + kImageHeader, body.data(), body.size());
-  return image;
-}
 
 struct FakeDriver::Library {
   std::map<uint64_t, std::vector<std::unique_ptr<Kernel>>> contexts;
@@ -126,14 +84,13 @@ struct FakeCalls {
     const CUresult entered = g_fake->EnterUnsafe("LibraryLoadData");
     if (entered != CUDA_SUCCESS) return entered;
     const char* image = static_cast<const char*>(code);
-    uint32_t size = 0;
-    const bool known = std::memcmp(image, kImageMagic, sizeof(kImageMagic)) == 0;
-    if (known) std::memcpy(&size, image + sizeof(kImageMagic), sizeof(size));
+    const uint32_t size = FakeImageSize(image);
+    const bool known = size != 0;
     std::lock_guard lock(g_fake->mutex_);
     g_fake->image_hashes_.push_back(known ? Xxh3(image, size) : 0);
     if (!known) return CUDA_ERROR_INVALID_IMAGE;
     auto& made = g_fake->libraries_.emplace_back(std::make_unique<Library>());
-    made->kernels = ParseImage(image, size);
+    made->kernels = ParseFakeImage(image);
     *library = reinterpret_cast<CUlibrary>(made.get());
     return CUDA_SUCCESS;
   }

@@ -15,21 +15,11 @@
 #include <vector>
 
 #include "kbundle/driver_api.h"
+#include "support/fake_image.h"
 
 namespace kbundle::testing {
 
 inline constexpr Device::Kind kHost = Device::Kind::kHost, kCuda = Device::Kind::kCuda;
-
-struct FakeKernel {
-  std::string symbol;
-  std::vector<uint32_t> parameter_sizes;
-  int max_threads = 1024;
-  int static_shared = 0;
-};
-
-// Bytes that the fake driver takes for a cubin. `size`: at least this many, filled from `seed`.
-std::vector<uint8_t> FakeImage(const std::vector<FakeKernel>& kernels, size_t size = 0,
-                               uint32_t seed = 1);
 
 // One at a time; thread-safe. Everything it handed out stays valid until it is destroyed.
 class FakeDriver {

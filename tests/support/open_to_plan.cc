@@ -9,6 +9,7 @@
 
 #include "kbundle/describe.h"
 #include "kbundle/sha256.h"
+#include "loader/open/index.h"
 #include "loader/resolve/resolve.h"
 #include "support/bundle_maker.h"
 #include "support/run_sample.h"
@@ -48,7 +49,7 @@ ProblemSpec SpecOf(const fb::Op& op, bool optional) {
 }
 
 void UseVariants(const Bundle& bundle, const Problem& problem, const Device& device) {
-  const auto* variants = bundle.index().variants();
+  const auto* variants = IndexOf(bundle).variants();
   constexpr uint32_t kMost = 24;
   for (uint32_t i = 0; variants != nullptr && i < std::min(variants->size(), kMost); ++i) {
     if (variants->Get(i)->op() != problem.op || variants->Get(i)->types() != problem.types)
@@ -143,12 +144,12 @@ bool OpenToPlan::Run(const std::string& bytes) {
   const auto bundle = Bundle::Open(FileOf(bytes));
   if (!bundle.ok()) return false;
   (void)DescribeJson(**bundle, "", true).ok();
-  const auto* ops = (*bundle)->index().ops();
+  const auto* ops = IndexOf(**bundle).ops();
   for (uint32_t i = 0; ops != nullptr && i < std::min(ops->size(), 8u); ++i) {
     (void)DescribeJson(**bundle, ops->Get(i)->name()->str(), true).ok();
     UseOp(*bundle, *ops->Get(i), runtime_);
   }
-  const auto* blobs = (*bundle)->index().blobs();
+  const auto* blobs = IndexOf(**bundle).blobs();
   for (uint32_t i = 0; blobs != nullptr && i < std::min(blobs->size(), 4u); ++i) {
     (void)(*bundle)->ReadBlob(i).ok();
   }

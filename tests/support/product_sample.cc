@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "kbundle/provider/cublaslt.h"
+
 namespace kbundle::testing {
 namespace {
 
@@ -23,33 +25,31 @@ class ProductStep {
  public:
   ProductStep(BundleMaker& maker, fb::TemplateT& row)
       : maker_(maker), row_(row), step_(std::make_unique<fb::StepT>()) {
-    step_->kind = static_cast<uint8_t>(StepKind::kProduct);
-    step_->product = std::make_unique<fb::ProductT>();
-    for (int i = 0; i < static_cast<int>(Tensor::kCount); ++i) {
-      step_->product->tensors.push_back(std::make_unique<fb::ArgT>());
+    step_->kind = static_cast<uint8_t>(StepKind::kOwn);
+    for (uint32_t i = 0; i < kProductArgs; ++i) {
+      step_->args.push_back(std::make_unique<fb::ArgT>());
     }
-    step_->product->numbers.resize(static_cast<size_t>(Number::kCount));
-    step_->product->conditions.resize(static_cast<size_t>(Condition::kCount));
+    step_->programs.resize(kProductPrograms);
   }
   ~ProductStep() { row_.steps.push_back(std::move(step_)); }
 
   void Set(Tensor tensor, const std::string& text) {
     fb::StepT scratch;
     maker_.AddArg(row_, scratch, text);
-    step_->product->tensors[static_cast<size_t>(tensor)] = std::move(scratch.args[0]);
+    step_->args[static_cast<size_t>(tensor)] = std::move(scratch.args[0]);
   }
   void Set(Number number, const std::string& postfix) {
-    step_->product->numbers[static_cast<size_t>(number)] = Program(postfix);
+    step_->programs[static_cast<size_t>(number)] = Program(postfix);
   }
   void Set(Condition condition, const std::string& postfix) {
-    step_->product->conditions[static_cast<size_t>(condition)] = Program(postfix);
+    step_->programs[kProductNumbers + static_cast<size_t>(condition)] = Program(postfix);
   }
   void Scale(const std::string& alpha, const std::string& beta) {
     fb::StepT scratch;
     maker_.AddArg(row_, scratch, alpha);
     maker_.AddArg(row_, scratch, beta);
-    step_->product->alpha = std::move(scratch.args[0]);
-    step_->product->beta = std::move(scratch.args[1]);
+    step_->args[kProductAlpha] = std::move(scratch.args[0]);
+    step_->args[kProductBeta] = std::move(scratch.args[1]);
   }
 
  private:
@@ -141,7 +141,7 @@ void FillWithAux(BundleMaker& maker, fb::TemplateT& row) {
     step.when = maker.Rule(op, &row, read ? "aux_in.present" : "aux_in.present !");
     fb::StepT scratch;
     maker.AddArg(row, scratch, aux);
-    step.product->tensors[static_cast<size_t>(Tensor::kAux)] = std::move(scratch.args[0]);
+    step.args[static_cast<size_t>(Tensor::kAux)] = std::move(scratch.args[0]);
   }
 }
 
@@ -152,7 +152,7 @@ void AddScaled(BundleMaker& maker, const SampleAlgorithm& algorithm) {
   maker.AddOperand(op, "a_scale", "f32", "(1)");
   maker.AddOperand(op, "b_scale", "f32", "(1)");
   maker.AddResult(op, "d", "bf16", "M N");
-  fb::TemplateT& row = maker.AddTemplate("fp8", Provider::kCublasLt);
+  fb::TemplateT& row = maker.AddTemplate("fp8", "cublaslt");
   {
     ProductStep step(maker, row);
     step.Set(Tensor::kA, "a");
@@ -166,7 +166,7 @@ void AddScaled(BundleMaker& maker, const SampleAlgorithm& algorithm) {
     step.Set(Condition::kTransposeB, "1");
     step.Set(Condition::kFastAccumulation, "1");
   }
-  const uint32_t blob = maker.AddBlob(algorithm.Blob(), fb::BlobFormat::MatmulAlgorithm);
+  const uint32_t blob = maker.AddBlob(algorithm.Blob(), fb::BlobFormat::Own);
   maker.AddVariant(row, kProductTarget, {}, {}, {blob}, {"algorithm"});
 }
 
@@ -176,7 +176,7 @@ void AddThenKernel(BundleMaker& maker, const SampleAlgorithm& algorithm) {
   maker.AddOperand(op, "a", "bf16", "M K");
   maker.AddOperand(op, "b", "bf16", "K N");
   maker.AddResult(op, "d", "bf16", "M N");
-  fb::TemplateT& row = maker.AddTemplate("then_kernel", Provider::kCublasLt);
+  fb::TemplateT& row = maker.AddTemplate("then_kernel", "cublaslt");
   {
     ProductStep step(maker, row);
     step.Set(Tensor::kA, "a");
@@ -187,7 +187,7 @@ void AddThenKernel(BundleMaker& maker, const SampleAlgorithm& algorithm) {
     step.Set(Number::kK, "K");
   }
   maker.AddArg(row, maker.AddKernelStep(row, "behind"), "d");
-  const uint32_t blob = maker.AddBlob(algorithm.Blob(), fb::BlobFormat::MatmulAlgorithm);
+  const uint32_t blob = maker.AddBlob(algorithm.Blob(), fb::BlobFormat::Own);
   const uint32_t code = maker.AddBlob(FakeImage({{"behind", {8}}}), fb::BlobFormat::Cubin);
   maker.AddVariant(row, kProductTarget, {}, {}, {blob, code}, {"algorithm", "behind"});
 }
@@ -214,7 +214,10 @@ StandinCublasLt::StandinCublasLt(const std::string& path) {
   state_ = state();
   *state_ = Standin{};
   state_->version = 130100;
+  CublasLtApi::Replace(&api_);
 }
+
+StandinCublasLt::~StandinCublasLt() { CublasLtApi::Replace(nullptr); }
 
 std::vector<uint8_t> SampleAlgorithm::Blob() const {
   StandinAlgorithm algorithm{};
@@ -238,12 +241,12 @@ BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms) {
   BundleMaker maker;
   maker.index.name = "product";
   AddMultiply(maker);
-  fb::TemplateT& row = maker.AddTemplate("lt", Provider::kCublasLt, {"ID"});
+  fb::TemplateT& row = maker.AddTemplate("lt", "cublaslt", {"ID"});
   AddRegion(maker, row);
   FillWithAux(maker, row);
   std::vector<uint32_t> blobs;
   for (const SampleAlgorithm& algorithm : algorithms) {
-    blobs.push_back(maker.AddBlob(algorithm.Blob(), fb::BlobFormat::MatmulAlgorithm));
+    blobs.push_back(maker.AddBlob(algorithm.Blob(), fb::BlobFormat::Own));
   }
   for (const DType type : {DType::kBF16, DType::kF32, DType::kF64}) {
     for (size_t i = 0; i < blobs.size(); ++i) {

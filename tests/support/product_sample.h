@@ -13,11 +13,13 @@
 
 namespace kbundle::testing {
 
-// The table of the stand-in at `path`. One library a process, so one state: Reset it first.
+// While it lives, the process's cuBLASLt is the stand-in at `path`. One at a time.
 class StandinCublasLt {
  public:
   explicit StandinCublasLt(const std::string& path);
-  const CublasLtApi* api() const { return &api_; }
+  ~StandinCublasLt();
+  StandinCublasLt(const StandinCublasLt&) = delete;
+  StandinCublasLt& operator=(const StandinCublasLt&) = delete;
   Standin& state() const { return *state_; }
 
  private:

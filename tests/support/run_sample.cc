@@ -46,7 +46,7 @@ uint32_t AddImage(BundleMaker& maker, const std::string& symbol, std::vector<uin
 
 void AddInPlace(BundleMaker& maker) {
   AddUnaryOp(maker, "run.inplace", true);
-  fb::TemplateT& row = maker.AddTemplate("only", Provider::kCuda);
+  fb::TemplateT& row = maker.AddTemplate("only", "cuda");
   AddRowKernel(maker, row, "inplace");
   maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "inplace", {8, 8, 8, 4})},
                    {"inplace"});
@@ -55,7 +55,7 @@ void AddInPlace(BundleMaker& maker) {
 // Addresses inside tensors: y from its element `rows`, x from K - 1, one region from its third.
 void AddInside(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.inside");
-  fb::TemplateT& row = maker.AddTemplate("only", Provider::kCuda);
+  fb::TemplateT& row = maker.AddTemplate("only", "cuda");
   auto region = std::make_unique<fb::RegionT>();
   region->name = "partial";
   region->type = std::make_unique<fb::TypeRef>(-1, static_cast<uint8_t>(DType::kF32));
@@ -72,7 +72,7 @@ void AddInside(BundleMaker& maker) {
 void AddMixed(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.mixed");
   for (const std::string name : {"vec", "odd", "any"}) {
-    fb::TemplateT& row = maker.AddTemplate(name, Provider::kCuda);
+    fb::TemplateT& row = maker.AddTemplate(name, "cuda");
     if (name == "vec") {
       row.when.push_back(maker.Rule(op, &row, "x.align 16 % 0 ==", "align(x) % 16 == 0"));
     }
@@ -98,7 +98,7 @@ void AddScale(BundleMaker& maker) {
   AddFloat(maker, op, "scale");
   uint32_t base = kNoBlob;
   for (const std::string name : {"vec", "any"}) {
-    fb::TemplateT& row = maker.AddTemplate(name, Provider::kCuda);
+    fb::TemplateT& row = maker.AddTemplate(name, "cuda");
     if (name == "vec") {
       row.when.push_back(
           maker.Rule(op, &row, "x.align y.align min 16 % 0 ==", "align(x, y) % 16 == 0"));
@@ -118,7 +118,7 @@ void AddScale(BundleMaker& maker) {
 void AddSteps(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.steps");
   for (const std::string name : {"roomy", "thrifty"}) {
-    fb::TemplateT& row = maker.AddTemplate(name, Provider::kCuda);
+    fb::TemplateT& row = maker.AddTemplate(name, "cuda");
     auto region = std::make_unique<fb::RegionT>();
     region->name = "partial";
     region->type = std::make_unique<fb::TypeRef>(int8_t{-1}, static_cast<uint8_t>(DType::kF32));
@@ -147,7 +147,7 @@ void AddSteps(BundleMaker& maker) {
 
 void AddTiles(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.tiles");
-  fb::TemplateT& row = maker.AddTemplate("tma", Provider::kCuda);
+  fb::TemplateT& row = maker.AddTemplate("tma", "cuda");
   fb::StepT& step = maker.AddKernelStep(row, "tma");
   step.grid = {maker.Program(op, &row, "rows 16 *")};
   step.cluster = {maker.Program(op, &row, "16")};
@@ -167,11 +167,11 @@ void AddTiles(BundleMaker& maker) {
 
 void AddWide(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.wide");
-  fb::TemplateT& tall = maker.AddTemplate("tall", Provider::kCuda);
+  fb::TemplateT& tall = maker.AddTemplate("tall", "cuda");
   AddRowKernel(maker, tall, "tall").grid = {maker.Program(op, &tall, "1"),
                                             maker.Program(op, &tall, "rows")};
   maker.AddVariant(tall, kRunTarget, {}, {}, {AddImage(maker, "tall", {8, 8, 8, 4})}, {"tall"});
-  fb::TemplateT& flat = maker.AddTemplate("flat", Provider::kCuda);
+  fb::TemplateT& flat = maker.AddTemplate("flat", "cuda");
   AddRowKernel(maker, flat, "flat");
   maker.AddVariant(flat, kRunTarget, {}, {}, {AddImage(maker, "flat", {8, 8, 8, 4})}, {"flat"});
 }
@@ -187,7 +187,7 @@ KB_HOST_KERNEL(scale_f32, Scale);
 // As the builder packs it: no programs for block and shared memory, two null scratch pointers last.
 void AddTriton(BundleMaker& maker) {
   AddUnaryOp(maker, "run.triton");
-  fb::TemplateT& row = maker.AddTemplate("only", Provider::kTriton);
+  fb::TemplateT& row = maker.AddTemplate("only", "triton");
   const fb::OpT& op = *maker.index.ops.back();
   fb::StepT& step = maker.AddKernelStep(row, "triton");
   step.grid = {maker.Program(op, &row, "rows")};
@@ -220,7 +220,7 @@ BundleMaker HostMaker(std::vector<uint8_t> code) {
   fb::OpT& fill = maker.AddOp("host.fill");
   maker.AddOperand(fill, "like", "u8", "K");
   maker.AddResult(fill, "y", "u8", "K");
-  fb::TemplateT& filler = maker.AddTemplate("memset", Provider::kHost);
+  fb::TemplateT& filler = maker.AddTemplate("memset", "host");
   auto memset = std::make_unique<fb::StepT>();
   memset->kind = static_cast<uint8_t>(StepKind::kMemset);
   memset->target = PointerTo(ArgKind::kResult);
@@ -231,7 +231,7 @@ BundleMaker HostMaker(std::vector<uint8_t> code) {
 
   fb::OpT& scale = AddUnaryOp(maker, "host.scale");
   AddFloat(maker, scale, "scale");
-  fb::TemplateT& row = maker.AddTemplate("simd", Provider::kHost);
+  fb::TemplateT& row = maker.AddTemplate("simd", "host");
   fb::StepT& step = maker.AddKernelStep(row, "scale_f32");
   *step.range = maker.Program(scale, &row, "rows");
   step.grain = std::make_unique<fb::Span>(maker.Program(scale, &row, "2"));

@@ -1,7 +1,7 @@
 // The bundles that most tests use.
 #include <algorithm>
 
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
 #include "support/bundle_maker.h"
 #include "support/fake_driver.h"
 
@@ -35,7 +35,7 @@ void AddScaleInterface(BundleMaker& maker) {
 void FillScaleStep(BundleMaker& maker, fb::TemplateT& row, const std::string& kernel) {
   const fb::OpT& op = *maker.index.ops[row.op];
   fb::StepT& step = maker.AddKernelStep(row, kernel);
-  if (row.provider == static_cast<uint8_t>(Provider::kCuda)) {
+  if (maker.index.providers[row.provider] == "cuda") {
     step.grid = {maker.Program(op, &row, "rows 1 max")};
   } else {
     *step.range = maker.Program(op, &row, "rows");
@@ -45,15 +45,15 @@ void FillScaleStep(BundleMaker& maker, fb::TemplateT& row, const std::string& ke
 }
 
 void AddScaleVariants(BundleMaker& maker, size_t code_bytes) {
-  fb::TemplateT& vec = maker.AddTemplate("vec", Provider::kCuda, {"VEC"});
+  fb::TemplateT& vec = maker.AddTemplate("vec", "cuda", {"VEC"});
   const fb::OpT& op = *maker.index.ops.back();
   vec.when.push_back(maker.Rule(op, &vec, "K VEC % 0 ==", "K % VEC == 0"));
   vec.when.push_back(maker.Rule(
       op, &vec, "x.align y.align min VEC T.size * % 0 ==", "align(x, y) % (VEC * sizeof(T)) == 0"));
   FillScaleStep(maker, vec, "scale_vec<{T}, {VEC}>");
-  fb::TemplateT& any = maker.AddTemplate("any", Provider::kCuda);
+  fb::TemplateT& any = maker.AddTemplate("any", "cuda");
   FillScaleStep(maker, any, "scale_any<{T}>");
-  fb::TemplateT& simd = maker.AddTemplate("simd", Provider::kHost);
+  fb::TemplateT& simd = maker.AddTemplate("simd", "host");
   FillScaleStep(maker, simd, "scale_{T}");
 
   uint32_t seed = 1;
@@ -91,7 +91,7 @@ void AddSum(BundleMaker& maker, size_t code_bytes) {
   fb::AttributeT& weights = maker.AddAttribute(op, "weights", AttributeType::kIntArray);
   weights.max_len = 4;
   weights.has_default = true;
-  fb::TemplateT& row = maker.AddTemplate("two_steps", Provider::kCuda);
+  fb::TemplateT& row = maker.AddTemplate("two_steps", "cuda");
   row.lets.push_back(maker.Rule(op, &row, "K 1024 min", "PARTS"));
   auto region = std::make_unique<fb::RegionT>();
   region->name = "partial";
@@ -150,13 +150,12 @@ BundleMaker PlansMaker() {
   scale.has_default = true;
   scale.floats = {1.0};
   op.coordinates = {0, 1};
-  fb::TemplateT& planned =
-      maker.AddTemplate("planned", Provider::kCudnn, {"ROWS", "COLS", "CUDNN"});
+  fb::TemplateT& planned = maker.AddTemplate("planned", "cudnn", {"ROWS", "COLS", "CUDNN"});
   planned.when.push_back(maker.Rule(op, &planned, "rows ROWS ==", "ROWS as planned"));
   planned.when.push_back(maker.Rule(op, &planned, "K COLS ==", "COLS as planned"));
-  fb::StepT& plan = maker.AddKernelStep(planned, "graph");
+  fb::StepT& plan = maker.AddOwnStep(planned);
   for (const char* arg : {"x", "y", "f32(scale)"}) maker.AddArg(planned, plan, arg);
-  fb::TemplateT& own = maker.AddTemplate("own", Provider::kCuda);
+  fb::TemplateT& own = maker.AddTemplate("own", "cuda");
   auto region = std::make_unique<fb::RegionT>();
   region->name = "scratch";
   region->type = std::make_unique<fb::TypeRef>(int8_t{-1}, static_cast<uint8_t>(DType::kU8));
@@ -173,7 +172,7 @@ BundleMaker PlansMaker() {
   blob.plan = "{\"driverVer\":1}";
   const std::string bytes = Serialize(blob);
   const uint32_t code = maker.AddBlob(FakeImage({{"own", {8, 8, 4, 8}}}), fb::BlobFormat::Cubin);
-  const uint32_t made = maker.AddBlob({bytes.begin(), bytes.end()}, fb::BlobFormat::ExecutionPlan);
+  const uint32_t made = maker.AddBlob({bytes.begin(), bytes.end()}, fb::BlobFormat::Own);
   maker.AddVariant(planned, "sm_90a", {}, {4, 8, 90000}, {made}, {"engine 6"});
   maker.AddVariant(own, "sm_90a", {}, {}, {code}, {"own"});
   return maker;
@@ -195,7 +194,7 @@ BundleMaker LargeMaker(uint32_t variants) {
     maker.AddOperand(op, "x", "T", "rows.. K");
     maker.AddOperand(op, "z", "U", "K").optional = true;
     maker.AddResult(op, "y", "T", "rows.. K");
-    fb::TemplateT& row = maker.AddTemplate("vec", Provider::kCuda, {"VEC", "THREADS"});
+    fb::TemplateT& row = maker.AddTemplate("vec", "cuda", {"VEC", "THREADS"});
     row.when.push_back(maker.Rule(op, &row, "K VEC % 0 ==", "K % VEC == 0"));
     row.when.push_back(maker.Rule(op, &row, "x.align y.align min VEC T.size * % 0 ==",
                                   "align(x, y) % (VEC * sizeof(T)) == 0"));

@@ -27,6 +27,7 @@
 #include "kbundle/product_descriptors.h"
 #include "kbundle/runtime.h"
 #include "kbundle/select.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -188,7 +189,7 @@ class Lister {
   }
 
   Status ListProblem(const Work::OpRef& op, const Problem& problem, uint32_t variant) {
-    const fb::Index& index = outline_->index();
+    const fb::Index& index = IndexOf(*outline_);
     const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
     const std::string name = row.name()->str();
     const auto without = [&](const std::string& why) {
@@ -238,7 +239,7 @@ class Lister {
   Result<ListedAlgorithm> Describe(const Problem& problem, const LtHeuristicResult& found) const {
     ListedAlgorithm listed;
     listed.op = problem.op_name;
-    const fb::Op& op = outline_->op(problem.op);
+    const fb::Op& op = OpOf(*outline_, problem.op);
     for (uint32_t i = 0; op.types() != nullptr && i < op.types()->size(); ++i) {
       listed.types.emplace_back(Name(TypeAt(problem.types, static_cast<int>(i))));
     }

@@ -5,6 +5,7 @@
 
 #include "builder/provider/cublaslt/product.h"
 #include "fmt/format.h"
+#include "kbundle/provider/cublaslt.h"
 
 namespace kbundle::builder {
 namespace {
@@ -121,7 +122,7 @@ void ReadProduct(StepTable& table) {
   Fields& fields = table.fields;
   const Context& context = table.context;
   Step& step = table.step;
-  step.kind = StepKind::kProduct;
+  step.kind = StepKind::kOwn;
   auto read = std::make_shared<Product>();
   Product& product = *read;
   step.own = std::move(read);

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "kbundle/key.h"
+#include "kbundle/provider/cublaslt.h"
 
 namespace kbundle::builder {
 namespace {

@@ -52,7 +52,6 @@ class AlgorithmDecoder : public Compiler {
 class CublasLt : public Provider {
  public:
   std::string_view name() const override { return "cublaslt"; }
-  uint8_t number() const override { return static_cast<uint8_t>(kbundle::Provider::kCublasLt); }
   bool MakesCodeFor(const Target& target) const override {
     return target.kind == TargetKind::kCuda;
   }
@@ -95,7 +94,7 @@ class CublasLt : public Provider {
 
   std::string KernelName(const Op& op, const Template& variant, const Template::Point& point,
                          const Step& step) const override {
-    if (step.kind == StepKind::kProduct) return kAlgorithmKernel;
+    if (step.kind == StepKind::kOwn) return kAlgorithmKernel;
     return CudaKernelName(op, variant, point, step.kernel);
   }
 
@@ -123,21 +122,24 @@ class CublasLt : public Provider {
   }
 
   void WriteStep(const Step& step, IndexWriter* writer, fb::StepT* row) const override {
-    if (step.kind != StepKind::kProduct) return;
+    if (step.kind != StepKind::kOwn) return;
     const Product& product = ProductOf(step);
-    auto made = std::make_unique<fb::ProductT>();
-    for (const std::optional<Arg>& tensor : product.tensors) {
-      made->tensors.push_back(tensor ? writer->ArgOf(*tensor) : std::make_unique<fb::ArgT>());
+    // Places as in kbundle/provider/cublaslt.h.
+    const auto add = [&](const std::optional<Arg>& arg) {
+      row->args.push_back(arg ? writer->ArgOf(*arg) : std::make_unique<fb::ArgT>());
+    };
+    for (const std::optional<Arg>& tensor : product.tensors) add(tensor);
+    add(product.alpha);
+    add(product.beta);
+    row->programs = writer->SpansOf(product.numbers);
+    for (const Program& condition : product.conditions) {
+      row->programs.push_back(writer->Intern(condition));
     }
-    made->numbers = writer->SpansOf(product.numbers);
-    made->conditions = writer->SpansOf(product.conditions);
-    if (product.alpha) made->alpha = writer->ArgOf(*product.alpha);
-    if (product.beta) made->beta = writer->ArgOf(*product.beta);
-    row->product = std::move(made);
   }
 
+  int own_step_number() const override { return 5; }
   void AddToFingerprint(const Step& step, FingerprintText* text) const override {
-    if (step.kind != StepKind::kProduct) return;
+    if (step.kind != StepKind::kOwn) return;
     const Product& product = ProductOf(step);
     for (const std::optional<Arg>& tensor : product.tensors) text->Add(tensor.value_or(Arg()));
     text->Add(product.numbers);

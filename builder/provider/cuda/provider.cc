@@ -26,7 +26,6 @@ void AddMacros(const Op& op, const Template& variant, const Template::Point& poi
 class Cuda : public Provider {
  public:
   std::string_view name() const override { return "cuda"; }
-  uint8_t number() const override { return static_cast<uint8_t>(kbundle::Provider::kCuda); }
   bool MakesCodeFor(const Target& target) const override {
     return target.kind != TargetKind::kHost;
   }

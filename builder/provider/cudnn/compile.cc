@@ -9,7 +9,7 @@
 
 #include "builder/provider/cudnn/graph.h"
 #include "builder/support/diagnostic.h"
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
 
 namespace kbundle::builder {
 namespace {

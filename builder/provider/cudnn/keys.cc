@@ -9,7 +9,7 @@
 #include "builder/provider/cudnn/graph.h"
 #include "builder/provider/cudnn/manifest.h"
 #include "builder/provider/cudnn/profile.h"
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
 #include "kbundle/target.h"
 
 namespace kbundle::builder {
@@ -75,7 +75,7 @@ void ReadPlanKeys(VariantTable& table) {
   }
   keys->plans = table.fields.TakeInteger("plans", 1, 1, kMaxPlans);
   keys->max_workspace =
-      table.fields.TakeInteger("max_workspace", kMaxPlanWorkspace, 0, kMaxPlanWorkspace);
+      table.fields.TakeInteger("max_workspace", kMaxStepWorkspace, 0, kMaxStepWorkspace);
   table.fields.Require("cudnn", Kind::kArray);
   for (const Node* version : table.fields.TakeTexts("cudnn")) {
     ReadVersion(table, *version, keys.get());

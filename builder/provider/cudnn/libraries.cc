@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
 
 namespace kbundle::builder {
 namespace {

@@ -18,7 +18,7 @@ class GraphReader {
   GraphReader(const Context& context, Step& step) : context_(context), step_(step) {}
 
   void Read(Fields& fields) {
-    step_.kind = StepKind::kExecutionPlan;
+    step_.kind = StepKind::kOwn;
     auto graph = std::make_shared<GraphNode>();
     graph_ = graph.get();
     step_.own = std::move(graph);

@@ -13,7 +13,7 @@
 #include "builder/provider/cudnn/manifest.h"
 #include "builder/provider/cudnn/points.h"
 #include "builder/provider/cudnn/request.h"
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
 
 namespace kbundle::builder {
 namespace {
@@ -56,7 +56,6 @@ class CudnnPlanning : public Compiler {
 class Cudnn : public Provider {
  public:
   std::string_view name() const override { return "cudnn"; }
-  uint8_t number() const override { return static_cast<uint8_t>(kbundle::Provider::kCudnn); }
   bool MakesCodeFor(const Target& target) const override {
     return target.kind == TargetKind::kCuda;
   }
@@ -76,7 +75,7 @@ class Cudnn : public Provider {
 
   std::string KernelName(const Op& op, const Template& variant, const Template::Point& point,
                          const Step& step) const override {
-    if (step.kind == StepKind::kExecutionPlan) return step.kernel;
+    if (step.kind == StepKind::kOwn) return step.kernel;
     return CudaKernelName(op, variant, point, step.kernel);
   }
 
@@ -103,6 +102,7 @@ class Cudnn : public Provider {
     return Status();
   }
 
+  int own_step_number() const override { return 4; }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<CudnnPlanning>());
   }

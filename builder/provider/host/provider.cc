@@ -80,7 +80,6 @@ class HostCompiler : public Compiler {
 class Host : public Provider {
  public:
   std::string_view name() const override { return "host"; }
-  uint8_t number() const override { return static_cast<uint8_t>(kbundle::Provider::kHost); }
   bool MakesCodeFor(const Target& target) const override {
     return target.kind == TargetKind::kHost;
   }

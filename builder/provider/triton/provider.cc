@@ -86,7 +86,6 @@ class TritonCompiler : public Compiler {
 class Triton : public Provider {
  public:
   std::string_view name() const override { return "triton"; }
-  uint8_t number() const override { return static_cast<uint8_t>(kbundle::Provider::kTriton); }
   bool MakesCodeFor(const Target& target) const override { return TritonMakes(target); }
   std::string TargetsInWords() const override {
     return "Triton makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like";

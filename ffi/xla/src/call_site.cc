@@ -7,6 +7,7 @@
 #include "frame.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/open_bundles.h"
+#include "loader/open/index.h"
 
 namespace kbundle {
 namespace {
@@ -119,7 +120,7 @@ Status CallSite::Resolve() {
   auto op = bundle_->FindOp(op_name_);
   if (!op.ok()) return std::move(op).status().Annotate("resolving a program's call");
   op_ = *op;
-  const std::string expected = Hex(bundle_->op(op_).interface_hash());
+  const std::string expected = Hex(OpOf(*bundle_, op_).interface_hash());
   if (interface_ == expected) return Status();
   return FailedPrecondition(
       "resolving " + ToString() + ": the program was made for interface " + interface_ +
@@ -129,7 +130,7 @@ Status CallSite::Resolve() {
 }
 
 Status CallSite::MapTensors() {
-  const fb::Op& op = bundle_->op(op_);
+  const fb::Op& op = OpOf(*bundle_, op_);
   operand_count_ = op.operands() == nullptr ? 0 : static_cast<int>(op.operands()->size());
   result_count_ = op.results() == nullptr ? 0 : static_cast<int>(op.results()->size());
   const auto beyond = [](uint64_t bits, int count) { return count < 64 && (bits >> count) != 0; };

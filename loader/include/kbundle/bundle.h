@@ -7,11 +7,8 @@
 #ifndef KBUNDLE_BUNDLE_H_
 #define KBUNDLE_BUNDLE_H_
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,14 +19,6 @@
 #include "kbundle/target.h"
 
 namespace kbundle {
-
-namespace fb {
-struct Index;
-struct Op;
-struct Template;
-struct Variant;
-struct Step;
-}  // namespace fb
 
 class Bundle {
  public:
@@ -45,11 +34,9 @@ class Bundle {
   std::string content_id() const;
   const Sha256Digest& digest() const;
   uint64_t file_size() const;
-  const fb::Index& index() const;
 
   // kNotFound names the nearest op names.
   Result<uint32_t> FindOp(std::string_view op_name) const;
-  const fb::Op& op(uint32_t index) const;
 
   // Checks the request against the op's interface: operand count, dtypes, ranks, shape relations,
   // attributes, `require`; infers result shapes. kInvalidArgument says which and why.
@@ -70,8 +57,11 @@ class Bundle {
   // Every byte of the file: header, index, padding zero, all blobs.
   Status VerifyAll() const;
 
- private:
+  // For those of this tree who read the index row by row (loader/open/index.h).
   struct Rep;
+  const Rep& rep() const { return *rep_; }
+
+ private:
   explicit Bundle(std::unique_ptr<Rep> rep);
   static Status ReadHeader(Rep* rep);
   static Status ReadIndex(Rep* rep);
@@ -89,34 +79,6 @@ class Bundle::BaseCache {
  private:
   std::unique_ptr<Rep> rep_;
 };
-
-// Evaluates a program of the index for a problem and a variant. Errors carry `text`.
-struct EvalContext {
-  const Bundle* bundle = nullptr;
-  const Problem* problem = nullptr;
-  std::span<const int64_t> tunables = {};
-  std::span<const int64_t> lets = {};
-  uint32_t let_errors = 0;  // bit i: lets[i] could not be computed; a program that uses it errs
-  int64_t alignment = 16;   // bytes that every tensor's address is known to be a multiple of;
-                            // align(x) is never below the element size
-  int64_t sm_count = 1;
-};
-// The lets of a variant's template, in order. A let that errs spoils only the programs that use it.
-struct LetValues {
-  std::array<int64_t, kMaxLets> values;  // the first `count` are set
-  uint32_t count = 0;
-  uint32_t errors = 0;
-  std::span<const int64_t> view() const { return {values.data(), count}; }
-};
-static_assert(kMaxLets <= 32, "LetValues::errors has a bit for each");
-// Of the variant's own tunables; alignment and sm_count are the context's.
-LetValues EvaluateLets(const EvalContext& context, uint32_t variant);
-// The variant's tunable values, in the order of Template.tunables.
-std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant);
-
-// first, count: range of Index.code. kOutOfRange names `text` and the values of the op's symbols.
-Result<int64_t> Evaluate(const EvalContext& context, uint32_t first, uint32_t count,
-                         std::string_view text);
 
 }  // namespace kbundle
 

@@ -146,6 +146,8 @@ struct CublasLtApi {
   // any thread. kUnavailable: there is none, and what to install; kFailedPrecondition: which
   // function it lacks.
   static Result<const CublasLtApi*> Get();
+  // For tests: what Get answers from now on, borrowed; null: the process's library again.
+  static void Replace(const CublasLtApi* api);
 
   // OK, or "doing: CUBLAS_STATUS_X (15): text".
   Status Check(int status, const std::string& doing) const;

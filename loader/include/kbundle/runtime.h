@@ -25,7 +25,6 @@
 namespace kbundle {
 
 struct DriverApi;
-struct CublasLtApi;
 
 // Counters since the process began. Of each content, chosen has at most 4096 problems by name; what
 // further ones chose is counted by variant, as the problem "(further problems)"; it is of the 64
@@ -43,9 +42,8 @@ struct RuntimeStats {
 class Runtime {
  public:
   static Runtime& Global();
-  // For tests: `driver` replaces libcuda, `cublaslt` libcublasLt; both outlive the Runtime and its
-  // plans.
-  explicit Runtime(const DriverApi* driver = nullptr, const CublasLtApi* cublaslt = nullptr);
+  // For tests: `driver` replaces libcuda; it outlives the Runtime and its plans.
+  explicit Runtime(const DriverApi* driver = nullptr);
   ~Runtime();
 
   // The current CUDA context's device, or the CPU.

@@ -87,8 +87,8 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
 // Workspace bytes of the variant for this problem (regions summed, each aligned to 256).
 Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uint32_t variant,
                                int64_t alignment);
-// What a caller must provide so that the first of Select's list fits on every device of this kind,
-// and those behind it up to the first that needs no library: maximum over devices and alignments.
+// What a caller must provide so that whatever is chosen fits, on every device of this kind, under
+// every policy and promise of alignment: the most that a legal variant takes. Pure.
 Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem, Device::Kind kind);
 
 }  // namespace kbundle

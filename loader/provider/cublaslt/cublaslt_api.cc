@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <mutex>
+#include <memory>
+#include <utility>
 
 #include "loader/provider/cublaslt/cublaslt_symbols.h"
+#include "loader/support/once_map.h"
 
 namespace kbundle {
 namespace {
@@ -26,17 +28,19 @@ Status Find(const SymbolLookup& lookup, const char* name, Function* member) {
                   name));
 }
 
-Result<const CublasLtApi*> Load() {
+Result<std::shared_ptr<const CublasLtApi>> Load() {
   const auto open = [](const char* soname, bool loaded_only) {
     return dlopen(soname, RTLD_NOW | (loaded_only ? RTLD_NOLOAD : RTLD_LOCAL));
   };
   KB_ASSIGN_OR_RETURN(void* library, OpenCublasLt(open, [] { return dlerror(); }));
-  static CublasLtApi api;
+  auto api = std::make_shared<CublasLtApi>();
   KB_RETURN_IF_ERROR(
-      FillCublasLtApi([library](const char* name) { return dlsym(library, name); }, api));
-  api.library = library;
-  return static_cast<const CublasLtApi*>(&api);
+      FillCublasLtApi([library](const char* name) { return dlsym(library, name); }, *api));
+  api->library = library;
+  return std::shared_ptr<const CublasLtApi>(std::move(api));
 }
+
+std::atomic<const CublasLtApi*> replacement{nullptr};
 
 // What the caller can do about it decides the code.
 StatusCode CodeOf(int status) {
@@ -80,16 +84,14 @@ Status FillCublasLtApi(const SymbolLookup& lookup, CublasLtApi& api) {
   return Find(lookup, "cublasLtMatmul", &api.Multiply);
 }
 
+void CublasLtApi::Replace(const CublasLtApi* api) { replacement.store(api); }
+
 // That there is none is no answer for ever: a framework may bring the library later.
 Result<const CublasLtApi*> CublasLtApi::Get() {
-  static std::atomic<const CublasLtApi*> found{nullptr};
-  static std::mutex mutex;
-  if (const CublasLtApi* api = found.load(std::memory_order_acquire)) return api;
-  const std::lock_guard lock(mutex);
-  if (const CublasLtApi* api = found.load(std::memory_order_acquire)) return api;
-  KB_ASSIGN_OR_RETURN(const CublasLtApi* api, Load());
-  found.store(api, std::memory_order_release);
-  return api;
+  if (const CublasLtApi* api = replacement.load(std::memory_order_acquire)) return api;
+  static OnceMap<int, const CublasLtApi>& found = *new OnceMap<int, const CublasLtApi>;
+  KB_ASSIGN_OR_RETURN(const std::shared_ptr<const CublasLtApi> api, found.GetOrMake(0, &Load));
+  return api.get();
 }
 
 Status CublasLtApi::Check(int status, const std::string& doing) const {

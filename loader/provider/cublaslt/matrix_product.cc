@@ -1,3 +1,5 @@
+// The algebra is in the header. cuBLASLt's check of an algorithm is trusted for all but alignment,
+// which it leaves out; what it refuses is an answer about this problem, so another variant may do.
 #include "loader/provider/cublaslt/matrix_product.h"
 
 #include <fmt/format.h>
@@ -8,14 +10,13 @@
 #include <optional>
 #include <utility>
 
+#include "kbundle/provider/cublaslt.h"
 #include "loader/plan/addresses.h"
 
 namespace kbundle {
 namespace {
 
 using Matrix = ResolvedProduct::Matrix;
-
-bool Present(const Pointer& pointer) { return pointer.from != Pointer::From::kNull; }
 
 Result<int> DataType(DType dtype, const char* what) {
   switch (dtype) {
@@ -311,8 +312,8 @@ Result<std::vector<ProductDescriptors>> DescribeProducts(const CublasLtApi& lt,
                       Resolve(bundle, problem, device, variant, kVectorAlignment));
   std::vector<ProductDescriptors> result;
   for (const ResolvedStep& step : resolution.steps) {
-    if (!step.product) continue;
-    KB_ASSIGN_OR_RETURN(const ProductDescriptors descriptors, Describe(lt, *step.product));
+    if (step.own == nullptr) continue;
+    KB_ASSIGN_OR_RETURN(const ProductDescriptors descriptors, Describe(lt, ProductStep::Of(step)));
     result.push_back(descriptors);
   }
   return result;

@@ -30,9 +30,8 @@
 #include <vector>
 
 #include "kbundle/cublaslt_api.h"
-#include "kbundle/format.h"
 #include "kbundle/product_descriptors.h"
-#include "loader/resolve/resolve.h"
+#include "loader/provider/cublaslt/resolve_product.h"
 
 namespace kbundle {
 

@@ -1,12 +1,15 @@
+// libcudnn is found, never linked: the process's own wins, since its parts must be of one release.
 #include "loader/provider/cudnn/cudnn_api.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
 
-#include <mutex>
+#include <memory>
+#include <utility>
 
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
+#include "loader/support/once_map.h"
 
 namespace kbundle {
 namespace {
@@ -64,16 +67,15 @@ Status Fill(void* library, CudnnApi& api) {
 }  // namespace
 
 Result<const CudnnApi*> CudnnApi::Get() {
-  static std::mutex& mutex = *new std::mutex;
-  static CudnnApi& api = *new CudnnApi;
-  static bool found = false;
-  std::lock_guard lock(mutex);
-  if (!found) {
+  static OnceMap<int, const CudnnApi>& found = *new OnceMap<int, const CudnnApi>;
+  const auto find = []() -> Result<std::shared_ptr<const CudnnApi>> {
     KB_ASSIGN_OR_RETURN(void* library, OpenLibrary());
-    KB_RETURN_IF_ERROR(Fill(library, api));
-    found = true;
-  }
-  return static_cast<const CudnnApi*>(&api);
+    auto api = std::make_shared<CudnnApi>();
+    KB_RETURN_IF_ERROR(Fill(library, *api));
+    return std::shared_ptr<const CudnnApi>(std::move(api));
+  };
+  KB_ASSIGN_OR_RETURN(const std::shared_ptr<const CudnnApi> api, found.GetOrMake(0, find));
+  return api.get();
 }
 
 Status CudnnApi::Check(int status, const std::string& doing) const {

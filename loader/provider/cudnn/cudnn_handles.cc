@@ -1,3 +1,4 @@
+// A handle is made outside of captures, for making one allocates.
 #include "loader/provider/cudnn/cudnn_handles.h"
 
 #include <fmt/format.h>

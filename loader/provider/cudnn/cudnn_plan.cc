@@ -1,3 +1,6 @@
+// An execution plan is JSON text: the live driver's version is put into it, cuDNN finalizes it,
+// its kernels are loaded by a capture that is thrown away. Afterwards a launch gives it addresses
+// and runs it.
 #include "loader/provider/cudnn/cudnn_plan.h"
 
 #include <fmt/format.h>
@@ -211,26 +214,31 @@ Status CudnnPlan::Pack(Finalized& finalized, const int64_t* uids, void* const* a
 
 // ---- Cache and step ----------------------------------------------------------------------------
 
-Result<std::shared_ptr<const CudnnPlan>> CudnnPlans::Load(const DriverApi& driver, uint64_t context,
-                                                          const CudaDevice& device,
-                                                          const Bundle& bundle, uint32_t blob,
-                                                          Bundle::BaseCache* bases) {
+Result<std::shared_ptr<const CudnnPlan>> CudnnPlans::Load(const CudaPlace& place, uint32_t blob) {
   const auto load = [&]() -> Result<std::shared_ptr<Loaded>> {
     KB_ASSIGN_OR_RETURN(const CudnnApi* cudnn, CudnnApi::Get());
     const auto make_handles = [&]() -> Result<std::shared_ptr<CudnnHandles>> {
-      return std::make_shared<CudnnHandles>(driver, *cudnn);
+      return std::make_shared<CudnnHandles>(place.driver, *cudnn);
     };
     auto loaded = std::make_shared<Loaded>();
-    KB_ASSIGN_OR_RETURN(loaded->handles, handles_.GetOrMake(context, make_handles));
-    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, bundle.ReadBlob(blob, bases));
+    KB_ASSIGN_OR_RETURN(loaded->handles, handles_.GetOrMake(place.context, make_handles));
+    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes,
+                        place.bundle.ReadBlob(blob, &place.bases));
     KB_ASSIGN_OR_RETURN(ExecutionPlanBlob parsed, ParseExecutionPlan(bytes));
-    KB_ASSIGN_OR_RETURN(loaded->plan,
-                        CudnnPlan::Load(driver, *loaded->handles, device, std::move(parsed)));
+    KB_ASSIGN_OR_RETURN(loaded->plan, CudnnPlan::Load(place.driver, *loaded->handles, place.device,
+                                                      std::move(parsed)));
     return loaded;
   };
   KB_ASSIGN_OR_RETURN(const std::shared_ptr<Loaded> loaded,
-                      plans_.GetOrMake({context, bundle.BlobDigest(blob)}, load));
+                      plans_.GetOrMake({place.context, place.bundle.BlobDigest(blob)}, load));
   return std::shared_ptr<const CudnnPlan>(loaded, loaded->plan.get());
+}
+
+Result<std::unique_ptr<const CudaStep>> CudnnPlans::Make(const CudaPlace& place,
+                                                         const ResolvedStep& step) {
+  KB_ASSIGN_OR_RETURN(std::shared_ptr<const CudnnPlan> plan, Load(place, step.blob));
+  KB_ASSIGN_OR_RETURN(CudnnLaunch launch, CudnnLaunch::Make(std::move(plan), step));
+  return std::unique_ptr<const CudaStep>(std::make_unique<CudnnLaunch>(std::move(launch)));
 }
 
 Result<CudnnLaunch> CudnnLaunch::Make(std::shared_ptr<const CudnnPlan> plan,

@@ -26,9 +26,10 @@
 
 #include "kbundle/bundle.h"
 #include "kbundle/driver_api.h"
-#include "kbundle/execution_plan.h"
 #include "kbundle/launch.h"
+#include "kbundle/provider/cudnn.h"
 #include "loader/cuda/cuda_device.h"
+#include "loader/cuda/cuda_steps.h"
 #include "loader/provider/cudnn/cudnn_api.h"
 #include "loader/provider/cudnn/cudnn_handles.h"
 #include "loader/resolve/resolve.h"
@@ -88,16 +89,16 @@ class CudnnPlan {
 };
 
 // Plans by (context, SHA-256 of the blob), each loaded once, as CodeCache does for code.
-// Thread-safe.
-class CudnnPlans {
+class CudnnPlans final : public CudaSteps {
  public:
-  Result<std::shared_ptr<const CudnnPlan>> Load(const DriverApi& driver, uint64_t context,
-                                                const CudaDevice& device, const Bundle& bundle,
-                                                uint32_t blob, Bundle::BaseCache* bases);
-  // Lets go of the plans that nobody uses; handles stay.
-  void DropUnused() { plans_.DropUnused(); }
+  Result<std::unique_ptr<const CudaStep>> Make(const CudaPlace& place,
+                                               const ResolvedStep& step) override;
+  // Handles stay.
+  void DropUnused() override { plans_.DropUnused(); }
 
  private:
+  Result<std::shared_ptr<const CudnnPlan>> Load(const CudaPlace& place, uint32_t blob);
+
   struct Loaded {
     std::shared_ptr<CudnnHandles> handles;  // outlive the plan
     std::shared_ptr<CudnnPlan> plan;
@@ -109,13 +110,13 @@ class CudnnPlans {
 };
 
 // One step: which address or number of a launch each uid gets.
-class CudnnLaunch {
+class CudnnLaunch final : public CudaStep {
  public:
   CudnnLaunch() = default;
   // kDataLoss: the plan wants a uid that the step does not give.
   static Result<CudnnLaunch> Make(std::shared_ptr<const CudnnPlan> plan, const ResolvedStep& step);
 
-  Status Enqueue(CUstream stream, const LaunchArgs& args) const;
+  Status Enqueue(CUstream stream, const LaunchArgs& args) const override;
 
  private:
   // Where the address of a uid comes from: element `index` of one of a launch's four tables of

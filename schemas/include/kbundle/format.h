@@ -62,25 +62,19 @@ inline constexpr uint32_t kMaxTunables = 32;
 inline constexpr uint32_t kMaxLets = 32;
 inline constexpr uint32_t kMaxRegions = 16;
 inline constexpr uint32_t kMaxSteps = 16;
-inline constexpr uint32_t kMaxArgs = 64;            // of one step
+inline constexpr uint32_t kMaxArgs = 64;            // of one step; programs of an own step
 inline constexpr uint32_t kMaxArgBytes = 4096;      // of one kernel launch
 inline constexpr uint32_t kMaxProgramLength = 256;  // instructions
 inline constexpr uint32_t kMaxStackDepth = 32;
 inline constexpr int kZstdWindowLogMax = 27;  // bounds the decoder's memory
 inline constexpr uint64_t kBlobAlignment = 64;
 inline constexpr uint64_t kWorkspaceAlignment = 256;               // of every region
-inline constexpr uint64_t kMaxPlanWorkspace = (1ull << 32) - 256;  // of one execution plan
+inline constexpr uint64_t kMaxStepWorkspace = (1ull << 32) - 256;  // of a provider's own step
 
 // What a target is (Target.kind in bundle.fbs). Values are stored: never renumber.
 enum class TargetKind : uint8_t { kCuda = 1, kCudaPortable = 2, kHost = 3 };
-enum class Provider : uint8_t { kCuda = 1, kHost = 2, kTriton = 3, kCudnn = 4, kCublasLt = 5 };
-enum class StepKind : uint8_t {
-  kKernel = 1,
-  kMemset = 2,
-  kCopy = 3,
-  kExecutionPlan = 4,
-  kProduct = 5
-};
+// kOwn: what only the variant's provider can read, resolve and enqueue (kbundle/provider/).
+enum class StepKind : uint8_t { kKernel = 1, kMemset = 2, kCopy = 3, kOwn = 4 };
 enum class AttributeType : uint8_t {
   kBool = 1,
   kInt = 2,
@@ -92,8 +86,8 @@ enum class AttributeType : uint8_t {
 };
 enum class VmapRule : uint8_t { kLoop = 0, kLeading = 1, kNone = 2 };
 
-// One argument of a kernel or execution plan. A pointer's program, where it has one, is an offset
-// in elements of its tensor.
+// One argument of a kernel or of a provider's own step. A pointer's program, where it has one, is
+// an offset in elements of its tensor.
 enum class ArgKind : uint8_t {
   kOperand = 1,    // pointer; index = operand
   kResult = 2,     // pointer; index = result
@@ -102,68 +96,6 @@ enum class ArgKind : uint8_t {
   kFloat = 5,      // index = float attribute, as ctype kF32 or kF64; count > 0: element of an array
   kArray = 6,      // index = array attribute, ctype[count] by value, zero padded
   kTensorMap = 7,  // index into Step.tensor_maps
-};
-
-// A blob of format MatmulAlgorithm: one configured algorithm of cuBLASLt, good for every problem
-// that cuBLASLt's own check of it accepts.
-struct StoredAlgorithm {
-  uint64_t cublas_version;  // cublasLtGetVersion(): another version cannot read the algorithm
-  uint64_t algorithm[8];    // cublasLtMatmulAlgo_t
-  int32_t config[9];  // what cuBLASLt reads out of it, by cublasLtMatmulAlgoConfigAttributes_t
-  int32_t reserved;   // zero
-};
-static_assert(sizeof(StoredAlgorithm) == 112);
-
-// What a product step names, in the order in which it stores it.
-enum class ProductTensor : uint8_t {
-  kD = 0,
-  kA,
-  kB,
-  kC,
-  kBias,
-  kBiasGradient,
-  kAux,  // the one that is present, of up to four
-  kAux2,
-  kAux3,
-  kAux4,
-  kAScale,
-  kBScale,
-  kCScale,
-  kDScale,
-  kDAmax,
-  kWorkspace,
-  kCount
-};
-enum class ProductNumber : uint8_t {
-  kM = 0,
-  kN,
-  kK,
-  kBatch,
-  kLeadingA,
-  kLeadingB,
-  kLeadingC,
-  kLeadingD,
-  kLeadingAux,
-  kStrideA,  // from one product of the batch to the next
-  kStrideB,
-  kStrideC,
-  kStrideD,
-  kStrideAux,
-  kStrideBias,
-  kCount
-};
-enum class ProductCondition : uint8_t {
-  kTransposeA = 0,
-  kTransposeB,
-  kRelu,
-  kGelu,
-  kReluGradient,
-  kGeluGradient,
-  kBiasGradientOfA,
-  kBiasGradientOfB,
-  kTf32,
-  kFastAccumulation,
-  kCount
 };
 
 // Instructions of the expression language. One uint32 each: opcode in the low 8 bits, operand in

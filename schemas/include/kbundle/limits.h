@@ -8,6 +8,7 @@
 namespace kbundle {
 
 inline constexpr uint64_t kMaxTargets = 256;
+inline constexpr uint64_t kMaxProviders = 64;
 inline constexpr uint64_t kMaxTemplates = 1ull << 16;
 inline constexpr uint64_t kMaxDevices = 4096;     // that ran code, and that records are of: each
 inline constexpr uint64_t kMaxProvenance = 4096;  // rows

@@ -81,7 +81,8 @@ class Writer {
          Code(step.grain), Code(step.bytes));
     for (const Arg& arg : step.args) Line("arg {}", ArgText(arg));
     Line("target {} source {}", ArgText(step.target), ArgText(step.source));
-    if (step.kind == StepKind::kExecutionPlan) WriteGraph(*GraphNodeOf(step));
+    const bool plan = step.kind == StepKind::kOwn && variant_->provider->name() == "cudnn";
+    if (plan) WriteGraph(*GraphNodeOf(step));
   }
 
   void WriteGraph(const GraphNode& graph) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "builder/library.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -81,7 +82,7 @@ TEST_F(BuildTest, StoresRegistersOfEveryCudaKernel) {
   ASSERT_TRUE(bundle.ok());
   const auto rows = (*bundle)->FindVariants("tiny.scale/grid[T=f32,UNROLL=1]@sm_90a");
   ASSERT_TRUE(rows.ok());
-  const fb::Index& index = (*bundle)->index();
+  const fb::Index& index = IndexOf(**bundle);
   const auto* kernel = index.kernels()->Get(index.variants()->Get((*rows)[0])->kernels());
   EXPECT_GT(kernel->registers(), 0u);
   EXPECT_EQ(kernel->spill_bytes(), 0u);
@@ -173,7 +174,7 @@ TEST_F(BuildTest, HoldsNoPathOfThisMachine) {
   const auto bundle = Bundle::Open(options_.output);
   ASSERT_TRUE(bundle.ok());
   bool seen = false;
-  for (uint32_t i = 0; i < (*bundle)->index().blobs()->size(); ++i) {
+  for (uint32_t i = 0; i < IndexOf(**bundle).blobs()->size(); ++i) {
     const auto bytes = (*bundle)->ReadBlob(i);
     ASSERT_TRUE(bytes.ok());
     const std::string text(bytes->begin(), bytes->end());
@@ -467,7 +468,7 @@ TEST_F(BuildTest, EmbedsWhereConformanceRanTheSameCode) {
   {
     const auto bundle = Bundle::Open(options_.output);
     ASSERT_TRUE(bundle.ok());
-    for (uint8_t byte : *(*bundle)->index().blobs()->Get(0)->sha256().bytes()) {
+    for (uint8_t byte : *IndexOf(**bundle).blobs()->Get(0)->sha256().bytes()) {
       char text[3];
       snprintf(text, sizeof text, "%02x", byte);
       digest += text;
@@ -480,9 +481,9 @@ TEST_F(BuildTest, EmbedsWhereConformanceRanTheSameCode) {
   MustRun();
   const auto bundle = Bundle::Open(options_.output);
   ASSERT_TRUE(bundle.ok());
-  ASSERT_EQ((*bundle)->index().devices()->size(), 1u);
-  EXPECT_EQ((*bundle)->index().devices()->Get(0)->string_view(), "NVIDIA H200");
-  EXPECT_EQ((*bundle)->index().ran_on()->Get(0)->blob(), 0u);
+  ASSERT_EQ(IndexOf(**bundle).devices()->size(), 1u);
+  EXPECT_EQ(IndexOf(**bundle).devices()->Get(0)->string_view(), "NVIDIA H200");
+  EXPECT_EQ(IndexOf(**bundle).ran_on()->Get(0)->blob(), 0u);
 
   WriteText(folder_ / "lib/ran_on.jsonl", "{\"device\": 7}\n");
   const auto report = Run();

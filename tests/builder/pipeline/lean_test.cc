@@ -16,6 +16,7 @@
 #include "builder/pack/pack.h"
 #include "builder/random_problems.h"
 #include "kbundle/select.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
@@ -112,10 +113,10 @@ class LeanTest : public ::testing::Test {
   }
 
   static bool IsOfLibrary(const Bundle& bundle, uint32_t variant) {
-    const fb::Index& index = bundle.index();
+    const fb::Index& index = IndexOf(bundle);
     const uint32_t row = index.variants()->Get(variant)->template_index();
-    const auto provider = static_cast<kbundle::Provider>(index.templates()->Get(row)->provider());
-    return provider == kbundle::Provider::kCudnn || provider == kbundle::Provider::kCublasLt;
+    const auto* name = index.providers()->Get(index.templates()->Get(row)->provider());
+    return name->str() == "cudnn" || name->str() == "cublaslt";
   }
 
   static std::string First(const Bundle& bundle, const Result<Selected>& selected) {
@@ -184,8 +185,8 @@ TEST_F(LeanTest, ChoosesAsTheWholeBundle) {
   }
   std::printf(
       "%zu problems of %zu ops, %zu choices on %zu devices: %u variants and %u choose alike\n",
-      wanted, ops.size(), chosen_, Devices().size(), whole_->index().variants()->size(),
-      lean_->index().variants()->size());
+      wanted, ops.size(), chosen_, Devices().size(), IndexOf(*whole_).variants()->size(),
+      IndexOf(*lean_).variants()->size());
 }
 
 }  // namespace

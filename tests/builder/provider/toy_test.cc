@@ -62,7 +62,7 @@ class FormulaCompiler : public Compiler {
 class Toy : public Provider {
  public:
   std::string_view name() const override { return "toy"; }
-  uint8_t number() const override { return FindProvider("host")->number(); }
+  std::string_view bundle_name() const override { return "host"; }
   bool MakesCodeFor(const Target& target) const override {
     return target.kind == TargetKind::kHost;
   }

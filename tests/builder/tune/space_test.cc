@@ -52,7 +52,7 @@ TEST_F(Space, PacksWhatCompilesAndSaysWhyTheRestHasNoCode) {
   ASSERT_TRUE(path.ok()) << path.status().message();
   const auto bundle = Bundle::Open(*path);
   ASSERT_TRUE(bundle.ok());
-  EXPECT_EQ((*bundle)->index().variants()->size(), 1u);
+  EXPECT_EQ(IndexOf(**bundle).variants()->size(), 1u);
   EXPECT_EQ(space->FailureOf(good), "");
   EXPECT_NE(space->FingerprintOf(good), "");
   EXPECT_EQ(space->DigestsOf(good).size(), 1u);

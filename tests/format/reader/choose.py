@@ -8,7 +8,7 @@ from format.reader.container import xxh3
 from format.reader.problem import Scope
 
 PORTABLE, HOST = 2, 3  # TargetKind
-LIBRARIES = (4, 5)     # Provider: cudnn, cublaslt
+LIBRARIES = ("cudnn", "cublaslt")
 
 
 def fit(target, kind, major, minor):
@@ -111,7 +111,8 @@ class Chooser:
         return self.first_legal(self.variants_of(target) if distance > 0 and default_won else [row.winner])
 
     def may_not_load(self, variant):
-        return self.index.templates[self.index.variants[variant].template_index].provider in LIBRARIES
+        template = self.index.templates[self.index.variants[variant].template_index]
+        return self.index.providers[template.provider] in LIBRARIES
 
     def tuned_order(self, targets):
         taken = []

@@ -5,9 +5,10 @@ import struct
 
 from format.reader import product, program
 
-KERNEL, MEMSET, COPY, PLAN, PRODUCT = 1, 2, 3, 4, 5            # StepKind
+KERNEL, MEMSET, COPY, OWN = 1, 2, 3, 4                         # StepKind
 OPERAND, RESULT, REGION, INTEGER, FLOAT, ARRAY, MAP = range(1, 8)  # ArgKind
-KINDS = {KERNEL: "kernel", MEMSET: "memset", COPY: "copy", PLAN: "execution plan", PRODUCT: "product"}
+KINDS = {KERNEL: "kernel", MEMSET: "memset", COPY: "copy"}
+OWN_KINDS = {"cudnn": "execution plan", "cublaslt": "product"}
 WIDTHS = {"bool": (0, 1), "i32": (-2**31, 2**31 - 1), "u32": (0, 2**32 - 1), "i64": (-2**63, 2**63 - 1), "u64": (0, 2**64 - 1)}
 
 
@@ -69,16 +70,17 @@ class Launch:
         if step.when is not None and program.present(step.when.program) and self.value(step.when.program) == 0:
             return None
         row = self.index.kernels[self.row.kernels + number]
-        head = {"step": number + 1, "kind": KINDS[step.kind]}
+        provider = self.index.providers[self.template.provider]
+        head = {"step": number + 1, "kind": OWN_KINDS[provider] if step.kind == OWN else KINDS[step.kind]}
         if step.kind == KERNEL:
             return self.kernel(head, step, row)
-        if step.kind == PLAN:
+        if step.kind == OWN and provider == "cudnn":
             own = {"kernel": self.index.symbols[row.symbol], "blob": row.blob, "workspace": {"workspace": self.bytes},
                    "bytes": rounded_up(row.workspace, 256)}
             self.bytes += own["bytes"]
             return head | own | {"args": [self.argument(step, arg) for arg in step.args]}
-        if step.kind == PRODUCT:
-            found = product.resolve(self, step.product)
+        if step.kind == OWN:
+            found = product.resolve(self, step)
             return None if 0 in found["mnk"][:2] or found["batch"] == 0 else head | {"blob": row.blob} | found
         return self.transfer(head, step)
 

@@ -1,4 +1,4 @@
-"""FORMAT.md, section 6a: a matrix product in numbers."""
+"""FORMAT.md, section 13.5: a matrix product in numbers."""
 
 from format.reader import program
 
@@ -9,10 +9,12 @@ RELU, BIAS, RELU_GRADIENT, BIAS_GRADIENT, GELU, GELU_GRADIENT, AUX, GRADIENT_OF_
 class Product:
     def __init__(self, launch, stored):
         self.launch, self.stored, numbers = launch, stored, launch.reader.numbers
-        self.tensors = dict(zip(numbers.names("ProductTensor"), stored.tensors))
-        self.numbers = dict(zip(numbers.names("ProductNumber"), stored.numbers))
+        tensors, amounts = numbers.names("ProductTensor"), numbers.names("ProductNumber")
+        args, programs = list(stored.args), list(stored.programs)
+        self.tensors, self.numbers = dict(zip(tensors, args)), dict(zip(amounts, programs))
+        self.alpha, self.beta = args[len(tensors):]
         self.holds = {name: program.present(span) and launch.value(span) != 0
-                      for name, span in zip(numbers.names("ProductCondition"), stored.conditions)}
+                      for name, span in zip(numbers.names("ProductCondition"), programs[len(amounts):])}
 
     def number(self, name, default):
         return self.launch.size(self.numbers[name], default)
@@ -39,7 +41,7 @@ class Product:
         return bits or 1
 
     def scalar(self, arg, default):
-        if arg is None:
+        if arg.kind == 0:
             return default
         return float(self.launch.problem.attributes[arg.index] if arg.kind == 5 else self.launch.value(arg.program))
 
@@ -59,6 +61,6 @@ def resolve(launch, stored):
     out["bias"] = p.shown(bias, 0, p.number("kStrideBias", 0))
     out["epilogue"] = p.epilogue(aux, p.at("kBias"), p.at("kBiasGradient"))
     workspace = p.tensors["kWorkspace"]
-    out |= {"tf32": p.holds["kTf32"], "alpha": p.scalar(stored.alpha, 1.0), "beta": p.scalar(stored.beta, 0.0),
+    out |= {"tf32": p.holds["kTf32"], "alpha": p.scalar(p.alpha, 1.0), "beta": p.scalar(p.beta, 0.0),
             "workspace": p.at("kWorkspace"), "bytes": launch.sizes[workspace.index] if workspace.kind else 0}
     return {key: value for key, value in out.items() if value is not None or key == "workspace"}

@@ -1,7 +1,10 @@
 // Promise: programs compute exactly, errors are values that carry the text, and && || ?: look only
 // at the side that decides.
+#include "loader/bind/eval.h"
+
 #include <gtest/gtest.h>
 
+#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -26,7 +29,7 @@ class EvalTest : public ::testing::Test {
     maker.AddResult(op, "y", "T", "rows.. K");
     maker.AddAttribute(op, "n", AttributeType::kInt);
     maker.AddAttribute(op, "list", AttributeType::kIntArray).max_len = 4;
-    fb::TemplateT& row = maker.AddTemplate("v", Provider::kHost, {"VEC"});
+    fb::TemplateT& row = maker.AddTemplate("v", "host", {"VEC"});
     row.lets.push_back(maker.Rule(op, &row, "K n /", "PER"));
     row.lets.push_back(maker.Rule(op, &row, "let:PER 1 +", "MORE"));
     maker.AddKernelStep(row, "f");
@@ -45,12 +48,12 @@ class EvalTest : public ::testing::Test {
     context.problem = &*problem;
     context.alignment = alignment;
     context.sm_count = 132;
-    const auto variant = static_cast<uint32_t>(bundle->index().variants()->size() - 1);
+    const auto variant = static_cast<uint32_t>(IndexOf(*bundle).variants()->size() - 1);
     context.tunables = Tunables(*bundle, variant);
     const LetValues lets = EvaluateLets(context, variant);
     context.lets = lets.view();
     context.let_errors = lets.errors;
-    const auto& templates = *bundle->index().templates();
+    const auto& templates = *IndexOf(*bundle).templates();
     const fb::Rule& rule = *templates.Get(templates.size() - 1)->when()->Get(0);
     return Evaluate(context, rule.program()->first(), rule.program()->count(),
                     rule.text()->string_view());

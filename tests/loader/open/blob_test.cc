@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -21,10 +22,10 @@ using testing::WriteFile;
 TEST(ReadBlob, GivesBasesAndDeltasAsTheyWerePacked) {
   TempDir dir;
   const auto bundle = SampleMaker(2000).Open(dir / "x.kb");
-  EXPECT_EQ(bundle->index().blobs()->Get(0)->base(), testing::kNoBlob);
-  EXPECT_EQ(bundle->index().blobs()->Get(1)->base(), 0u);
-  EXPECT_LT(bundle->index().blobs()->Get(1)->stored_size() * 4,
-            bundle->index().blobs()->Get(0)->stored_size());
+  EXPECT_EQ(IndexOf(*bundle).blobs()->Get(0)->base(), testing::kNoBlob);
+  EXPECT_EQ(IndexOf(*bundle).blobs()->Get(1)->base(), 0u);
+  EXPECT_LT(IndexOf(*bundle).blobs()->Get(1)->stored_size() * 4,
+            IndexOf(*bundle).blobs()->Get(0)->stored_size());
   EXPECT_EQ(*bundle->ReadBlob(0), FakeCode(2000, 1, 1));
   Bundle::BaseCache bases;
   for (int round = 0; round < 2; ++round) {
@@ -64,7 +65,7 @@ TEST(ReadBlob, GivesAnErrorValueWhenTheFileIsRewrittenWhileOpen) {
   TempDir dir;
   const auto bundle = SampleMaker(2000).Open(dir / "x.kb");
   WriteFile(dir / "x.kb", SampleMaker(1900).Bytes());  // in place, another layout
-  for (uint32_t i = 0; i < bundle->index().blobs()->size(); ++i) {
+  for (uint32_t i = 0; i < IndexOf(*bundle).blobs()->size(); ++i) {
     EXPECT_EQ(bundle->ReadBlob(i).status().code(), StatusCode::kDataLoss) << i;
   }
   EXPECT_EQ(bundle->VerifyAll().code(), StatusCode::kDataLoss);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -21,7 +22,7 @@ using Blobs = std::vector<std::vector<uint8_t>>;
 
 Blobs ReadAll(const Bundle& bundle) {
   Blobs blobs;
-  for (uint32_t i = 0; i < bundle.index().blobs()->size(); ++i) {
+  for (uint32_t i = 0; i < IndexOf(bundle).blobs()->size(); ++i) {
     auto bytes = bundle.ReadBlob(i);
     KB_CHECK(bytes.ok());
     blobs.push_back(std::move(*bytes));

@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "kbundle/execution_plan.h"
 #include "kbundle/limits.h"
+#include "kbundle/provider/cudnn.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -35,7 +35,7 @@ const std::map<std::string, uint64_t> kConstants = {
     {"kMaxSymbols", kMaxSymbols},
     {"kMaxRules", kMaxRules},
     {"kMaxTunables", kMaxTunables},
-    {"kMaxPlanWorkspace", kMaxPlanWorkspace},
+    {"kMaxStepWorkspace", kMaxStepWorkspace},
     {"kMaxTuned", kMaxTuned},
     {"kMaxLets", kMaxLets},
     {"kMaxRegions", kMaxRegions},
@@ -45,6 +45,7 @@ const std::map<std::string, uint64_t> kConstants = {
     {"kMaxProgramLength", kMaxProgramLength},
     {"kMaxStackDepth", kMaxStackDepth},
     {"kMaxTargets", kMaxTargets},
+    {"kMaxProviders", kMaxProviders},
     {"kMaxTemplates", kMaxTemplates},
     {"kMaxDevices", kMaxDevices},
     {"kMaxProvenance", kMaxProvenance},
@@ -117,7 +118,7 @@ BundleMaker ExampleMaker() {
   maker.index.name = "mini";
   fb::OpT& op = maker.AddOp("mini.fill");
   maker.AddResult(op, "y", "f32", "(4)");
-  fb::TemplateT& row = maker.AddTemplate("plain", Provider::kHost);
+  fb::TemplateT& row = maker.AddTemplate("plain", "host");
   maker.AddArg(row, maker.AddKernelStep(row, "fill"), "y");
   std::vector<uint8_t> code(32);
   for (size_t i = 0; i < code.size(); ++i) code[i] = static_cast<uint8_t>(i);

@@ -7,6 +7,7 @@
 
 #include "kbundle/key.h"
 #include "kbundle/select.h"
+#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -119,7 +120,7 @@ TEST(BundleOpen, NeverCrashesOnAnIndexDamagedBehindItsHash) {
         continue;
       }
       ++opened;
-      for (uint32_t i = 0; i < std::min(3u, (*bundle)->index().blobs()->size()); ++i) {
+      for (uint32_t i = 0; i < std::min(3u, IndexOf(**bundle).blobs()->size()); ++i) {
         (void)(*bundle)->ReadBlob(i).ok();
       }
       const auto problem = (*bundle)->MakeProblem("demo.scale", testing::MakeSpec({"f32[4,8]"}));

@@ -55,8 +55,6 @@ TEST_F(ExecutionPlanChoice, TheWorkspaceSufficesForWhatFollowsAPlanToo) {
   EXPECT_EQ(*largest, 800000);
   const Result<Selected> chosen = SelectFirst(*bundle_, planned_, Hopper(), {});
   EXPECT_EQ(WorkspaceBytes(*bundle_, planned_, chosen->variant, 16).value(), 5120);
-  ASSERT_TRUE(Policy::Global().Deny(*bundle_, "plans.one/own").ok());
-  EXPECT_EQ(MaxWorkspaceBytes(*bundle_, planned_, Device::Kind::kCuda).value(), 5120);
 }
 
 TEST_F(ExecutionPlanChoice, WithoutItsLibraryTheNextVariantRuns) {

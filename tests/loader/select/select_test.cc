@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -215,7 +216,7 @@ TEST_F(SelectTest, StrictTakesWhatRanOnAnyDeviceWhenATargetIsAskedAboutAndNotAMa
 }
 
 TEST_F(SelectTest, VariantIdsLeadBackToTheirVariants) {
-  for (uint32_t i = 0; i < bundle_->index().variants()->size(); ++i) {
+  for (uint32_t i = 0; i < IndexOf(*bundle_).variants()->size(); ++i) {
     const auto found = bundle_->FindVariants(bundle_->VariantId(i));
     ASSERT_TRUE(found.ok()) << bundle_->VariantId(i);
     EXPECT_EQ(*found, std::vector<uint32_t>{i});

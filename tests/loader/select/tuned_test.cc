@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "kbundle/select.h"
+#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 #include "support/room.h"
@@ -55,7 +56,7 @@ class TunedTest : public ::testing::Test {
         const uint32_t winner = plain->FindVariants("demo.scale/" + row->winner + "@sm_90a")->at(0);
         const auto number = static_cast<uint32_t>(index.tuned.size());
         index.tuned.emplace_back(match, problem.op, winner, number, 2 * number,
-                                 plain->index().variants()->Get(winner)->target(), 0,
+                                 IndexOf(*plain).variants()->Get(winner)->target(), 0,
                                  row->device == "GPU B");
         for (int symbol : {0, 1}) {
           index.coordinates.push_back(std::log2(static_cast<double>(problem.symbols[symbol])));

@@ -43,7 +43,8 @@ fb::Blob MovedBlob(const fb::Blob& b, uint64_t offset) {
 
 // As the builder writes such a template; its kernel rows are left as they are.
 void BecomeTriton(fb::IndexT& index) {
-  index.templates[0]->provider = static_cast<uint8_t>(Provider::kTriton);
+  index.providers.push_back("triton");
+  index.templates[0]->provider = 2;
   for (auto& step : index.templates[0]->steps) {
     step->block.clear();
     step->shared.reset();
@@ -163,7 +164,30 @@ const Lie kLies[] = {
      "sm_count is only for grids"},
     {"NoSteps", [](auto& i) { i.templates[0]->steps.clear(); }, "without steps"},
     {"UnknownStepKind", [](auto& i) { i.templates[0]->steps[0]->kind = 9; }, "unknown step kind 9"},
-    {"UnknownProvider", [](auto& i) { i.templates[0]->provider = 9; }, "unknown provider 9"},
+    {"ProviderThatDoesNotExist", [](auto& i) { i.templates[0]->provider = 9; },
+     "provider 9 does not exist, there are 2"},
+    {"ProviderThatThisReaderDoesNotKnow", [](auto& i) { i.providers[1] = "warped"; },
+     "code of provider 'warped', which this reader does not know", StatusCode::kUnimplemented},
+    {"ProvidersNotSorted", [](auto& i) { std::swap(i.providers[0], i.providers[1]); },
+     "not sorted or not unique"},
+    {"OwnStepOfAProviderThatHasNone",
+     [](auto& i) {
+       fb::StepT& step = *i.templates[0]->steps[0];
+       step.kind = static_cast<uint8_t>(StepKind::kOwn);
+       step.grid.clear();
+       step.block.clear();
+     },
+     "provider cuda has no steps of its own"},
+    {"ProgramsOfAKernel",
+     [](auto& i) { i.templates[0]->steps[0]->programs = i.templates[0]->steps[0]->grid; },
+     "programs without a place are for own steps"},
+    {"ExpressionOfAChoiceThatIsNone",
+     [](auto& i) {
+       i.ops[0]->expressions.push_back(std::make_unique<fb::ExpressionT>());
+       i.ops[0]->expressions[0]->attribute = 1;
+       i.ops[0]->expressions[0]->name = "twisted";
+     },
+     "its attribute has no such choice"},
     {"FourGridDims",
      [](auto& i) {
        auto& grid = i.templates[0]->steps[0]->grid;
@@ -219,14 +243,18 @@ const Lie kLies[] = {
      "blob 1000 does not exist"},
     {"ThreadsWhereTheManifestSaysThem",
      [](auto& i) { i.kernels[0] = fb::Kernel(0, 0, 0, 0, 0, 0, 128, 0); },
-     "threads and dynamic shared memory are for triton kernels"},
+     "threads and dynamic shared memory beside the code"},
     {"TritonWithoutThreads",
      [](auto& i) {
        BecomeTriton(i);
        i.kernels[i.variants[0].kernels()] = fb::Kernel(0, 0, 0, 0, 0, 0, 0, 0);
      },
      "0 threads, allowed are multiples of 32"},
-    {"TritonWithABlock", [](auto& i) { i.templates[0]->provider = 3; },
+    {"TritonWithABlock",
+     [](auto& i) {
+       i.providers.push_back("triton");
+       i.templates[0]->provider = 2;
+     },
      "a triton step has a grid and none of block"},
     {"CubinForTheCpu",
      [](auto& i) {
@@ -299,27 +327,29 @@ fb::Kernel PlanRow(const fb::Kernel& k, uint32_t blob, uint32_t workspace) {
 
 const Lie kPlanLies[] = {
     {"KernelOfCudnnWithoutAGrid",
-     [](auto& i) { i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel); },
+     [](auto& i) {
+       i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel);
+       i.templates[0]->steps[0]->kernel = "ours";
+     },
      "block has 0 dims, allowed 1 to 3"},
     {"KernelOfCudnnInAnExecutionPlan",
      [](auto& i) {
        i.templates[0]->steps[0]->kind = static_cast<uint8_t>(StepKind::kKernel);
+       i.templates[0]->steps[0]->kernel = "ours";
        i.templates[0]->steps[0]->grid = i.templates[1]->steps[0]->grid;
        i.templates[0]->steps[0]->block = i.templates[1]->steps[0]->block;
        i.kernels[0] = PlanRow(i.kernels[0], 1, 0);
      },
      "blob 1 of format 4 for this target"},
-    {"ExecutionPlanOfAnotherProvider",
-     [](auto& i) {
-       i.templates[1]->steps[0]->kind = static_cast<uint8_t>(StepKind::kExecutionPlan);
-     },
-     "execution plans are for the provider cudnn"},
+    {"ExecutionPlanWithPrograms",
+     [](auto& i) { i.templates[0]->steps[0]->programs = i.templates[1]->steps[0]->grid; },
+     "an execution plan has arguments, no programs"},
     {"CodeForAnExecutionPlan", [](auto& i) { i.kernels[0] = PlanRow(i.kernels[0], 0, 5000); },
      "blob 0 of format 1 for this target"},
     {"ExecutionPlanForAKernel", [](auto& i) { i.kernels[1] = PlanRow(i.kernels[1], 1, 0); },
      "blob 1 of format 4 for this target"},
     {"WorkspaceOfAKernel", [](auto& i) { i.kernels[1] = PlanRow(i.kernels[1], 0, 256); },
-     "a workspace of its own is for execution plans"},
+     "a workspace of its own is for a provider's own steps"},
     {"WorkspaceOverTheCap", [](auto& i) { i.kernels[0] = PlanRow(i.kernels[0], 1, 0xffffff01u); },
      "4294967041 bytes of workspace, at most 4294967040", StatusCode::kResourceExhausted},
     {"ArrayForAnExecutionPlan",
@@ -331,7 +361,7 @@ const Lie kPlanLies[] = {
      "argument 2 of kind 6, which no execution plan takes"},
     {"GridOfAnExecutionPlan",
      [](auto& i) { i.templates[0]->steps[0]->grid = i.templates[1]->steps[0]->grid; },
-     "an execution plan has arguments and nothing that kernels have"},
+     "an own step has arguments, programs and nothing that kernels and copies have"},
     {"ExecutionPlanForTheCpu",
      [](auto& i) {
        i.targets[0]->name = "x86-64-v2";
@@ -340,7 +370,7 @@ const Lie kPlanLies[] = {
        i.targets[0]->minor = 0;
        i.targets[0]->feature = 0;
      },
-     "provider 4 cannot make code for target 'x86-64-v2'"},
+     "provider cudnn cannot make code for target 'x86-64-v2'"},
     {"UnknownBlobFormat",
      [](auto& i) {
        fb::Blob& b = i.blobs[1];

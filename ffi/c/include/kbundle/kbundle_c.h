@@ -111,8 +111,9 @@ KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
  *   "results":[{"name","shape","alias": operand index or -1,"conditional","ellipsis"}],
  *    ("ellipsis": {"name": "rows" of `rows..`,"axis": terms before it}, or null)
  *   "attributes":[{"name","type","default","choices","max_len"}],
- *   "score_mods":[{"name","text","scalars":[..],"tensors":[{"name","dims":"hq"}]}] (only of ops
- *    that take them: what score_scalars and score_tensor0, 1 hold, in order),
+ *   "expressions":[{"attribute","name": a choice of it,"text","scalars":[..],
+ *    "tensors":[{"name","dims":"hq"}]}] (only of ops that have any: what a choice computes, and
+ *    what the numbers and tensors that it is given are called, in order),
  *   "tolerances":[{"result","dtype","ulps","relative"}],
  *   "problems":[{"text","operands":[{"present","dtype","dims"}],"attributes":{}}],
  *   "variants":[{"id","target","template","provider","rank","ran_on":[..],"registers","blob",
@@ -124,12 +125,13 @@ KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, 
                                        char** json);
 
 /* What a framework needs when it traces a call. JSON: {"interface":"16 hex",
- *  "results":[{"present","dtype","dims"}],"workspace_bytes": for the device kind, maximum over the
- *  bundle's reachable targets,"empty": true when nothing need be computed} */
+ *  "results":[{"present","dtype","dims"}],"workspace_bytes": the most that a variant takes which
+ *  may be legal on a device of this kind,"empty": true when nothing need be computed} */
 KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                              int32_t kind, char** json);
 
-/* JSON: {"problem","target","chosen": id or null,"choice","workspace_bytes",
+/* JSON: {"problem","target","chosen": id or null,"choice","workspace_bytes","needs": which library
+ *    a process must bring for it, or null,
  *  "tuned": null, or of the tuned problem that decided {"problem","device","winner","default",
  *    "verdict","reason","times":[{"id","us":[q25,median,q75],"versus_default":[ratio,band],
  *    "dropped","failed"}]},
@@ -154,8 +156,8 @@ KB_EXPORT kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb
 KB_EXPORT kb_error* kb_policy_force(const kb_bundle* bundle, const char* variant_id);
 KB_EXPORT kb_error* kb_policy_deny(const kb_bundle* bundle, const char* variant_id);
 KB_EXPORT void kb_policy_clear(void);
-/* Grows with every change of the policy: what kb_infer said before it is old then, for the
- * workspace depends on which variants may be chosen. */
+/* Grows with every change of the policy: plans that were made before it may be of variants that
+ * would not be chosen now. */
 KB_EXPORT uint64_t kb_policy_generation(void);
 KB_EXPORT void kb_policy_strict(int32_t strict);
 KB_EXPORT void kb_policy_allow_portable(int32_t allow);

@@ -11,6 +11,7 @@
 #include "builder/provider/cublaslt/algorithm_file.h"
 #include "builder/provider/cublaslt/points.h"
 #include "builder/tune/space.h"
+#include "kbundle/provider/cublaslt.h"
 #include "support/files.h"
 
 namespace kbundle::builder {

@@ -1,4 +1,4 @@
-#include "kbundle/execution_plan.h"
+#include "kbundle/provider/cudnn.h"
 
 #include <algorithm>
 

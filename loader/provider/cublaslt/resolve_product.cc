@@ -1,4 +1,6 @@
-#include "loader/resolve/resolve_product.h"
+// A manifest says which tensors may be there and when what holds; a problem decides. What cuBLASLt
+// has no epilogue for is refused here by name, before a descriptor is made.
+#include "loader/provider/cublaslt/resolve_product.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +8,7 @@
 #include <limits>
 
 #include "kbundle/cublaslt_api.h"
-#include "kbundle/format.h"
+#include "kbundle/provider/cublaslt.h"
 
 namespace kbundle {
 namespace {
@@ -15,12 +17,10 @@ using Matrix = ResolvedProduct::Matrix;
 
 constexpr int64_t kMaskRow = 128;  // a row of relu's bit mask is a multiple of so many bits
 
-bool Present(const Pointer& pointer) { return pointer.from != Pointer::From::kNull; }
-
 class ProductResolver {
  public:
-  ProductResolver(const fb::Product& product, const ProductScope& scope)
-      : product_(product), scope_(scope) {}
+  ProductResolver(const fb::Step& step, const Resolver& resolver)
+      : step_(step), resolver_(resolver) {}
 
   Result<ResolvedProduct> Run() {
     KB_RETURN_IF_ERROR(ReadConditions());
@@ -36,52 +36,54 @@ class ProductResolver {
     KB_RETURN_IF_ERROR(ReadAux());
     KB_RETURN_IF_ERROR(ReadEpilogue());
     KB_RETURN_IF_ERROR(ReadLayouts());
-    KB_RETURN_IF_ERROR(Scalar(product_.alpha(), "alpha", 1, &out_.alpha));
-    KB_RETURN_IF_ERROR(Scalar(product_.beta(), "beta", 0, &out_.beta));
+    KB_RETURN_IF_ERROR(Scalar(kProductAlpha, "alpha", 1, &out_.alpha));
+    KB_RETURN_IF_ERROR(Scalar(kProductBeta, "beta", 0, &out_.beta));
+    out_.alignment = resolver_.alignment();
     return out_;
   }
 
  private:
   const fb::Arg& Arg(ProductTensor tensor) const {
-    return *product_.tensors()->Get(static_cast<uint32_t>(tensor));
+    return *step_.args()->Get(static_cast<uint32_t>(tensor));
   }
-  Pointer At(ProductTensor tensor) const { return scope_.pointer(Arg(tensor)); }
+  Pointer At(ProductTensor tensor) const { return resolver_.PointerOf(Arg(tensor)); }
   bool Is(ProductCondition condition) const { return is_[static_cast<size_t>(condition)]; }
 
   Status ReadConditions() {
     for (uint32_t i = 0; i < is_.size(); ++i) {
-      const fb::Span& program = *product_.conditions()->Get(i);
+      const fb::Span& program = *step_.programs()->Get(kProductNumbers + i);
       if (program.count() == 0) continue;
-      KB_ASSIGN_OR_RETURN(const int64_t value, scope_.evaluate(program, "a condition"));
+      KB_ASSIGN_OR_RETURN(const int64_t value, resolver_.Eval(program, "a condition"));
       is_[i] = value != 0;
     }
     return Status();
   }
 
   Status Number(ProductNumber number, const char* what, int64_t otherwise, int64_t* out) const {
-    const fb::Span& program = *product_.numbers()->Get(static_cast<uint32_t>(number));
+    const fb::Span& program = *step_.programs()->Get(static_cast<uint32_t>(number));
     *out = otherwise;
     if (program.count() == 0) return Status();
-    KB_ASSIGN_OR_RETURN(*out, scope_.evaluate(program, what));
+    KB_ASSIGN_OR_RETURN(*out, resolver_.Eval(program, what));
     if (*out >= 0) return Status();
     return OutOfRange(fmt::format("{} is {}, which is negative", what, *out));
   }
 
-  Status Scalar(const fb::Arg* arg, const char* what, double otherwise, double* out) const {
+  Status Scalar(uint32_t place, const char* what, double otherwise, double* out) const {
+    const fb::Arg& arg = *step_.args()->Get(place);
     *out = otherwise;
-    if (arg == nullptr) return Status();
-    if (static_cast<ArgKind>(arg->kind()) == ArgKind::kFloat) {
-      *out = scope_.attribute(arg->index());
+    if (arg.kind() == 0) return Status();
+    if (static_cast<ArgKind>(arg.kind()) == ArgKind::kFloat) {
+      *out = resolver_.FloatOf(arg);
       return Status();
     }
-    KB_ASSIGN_OR_RETURN(const int64_t value, scope_.evaluate(*arg->program(), what));
+    KB_ASSIGN_OR_RETURN(const int64_t value, resolver_.Eval(*arg.program(), what));
     *out = static_cast<double>(value);
     return Status();
   }
 
   void ReadTensors() {
     const auto matrix = [this](ProductTensor tensor) {
-      return Matrix{At(tensor), scope_.dtype(Arg(tensor)), 0, 0};
+      return Matrix{At(tensor), resolver_.DTypeOf(Arg(tensor)), 0, 0};
     };
     out_.a = matrix(ProductTensor::kA);
     out_.b = matrix(ProductTensor::kB);
@@ -95,7 +97,7 @@ class ProductResolver {
     out_.d_amax = At(ProductTensor::kDAmax);
     out_.workspace = At(ProductTensor::kWorkspace);
     if (Present(out_.workspace)) {
-      out_.workspace_bytes = scope_.region_bytes(Arg(ProductTensor::kWorkspace).index());
+      out_.workspace_bytes = resolver_.BytesOf(Arg(ProductTensor::kWorkspace));
     }
   }
 
@@ -105,7 +107,7 @@ class ProductResolver {
       const Pointer at = At(tensor);
       if (!Present(at)) continue;
       if (Present(out_.aux.at)) return NoEpilogue("two aux tensors");
-      out_.aux = {at, scope_.dtype(Arg(tensor)), 0, 0};
+      out_.aux = {at, resolver_.DTypeOf(Arg(tensor)), 0, 0};
     }
     return Status();
   }
@@ -149,7 +151,7 @@ class ProductResolver {
     *bits |= of_a   ? kLtEpilogueBiasGradientB
              : of_b ? kLtEpilogueBiasGradientA
                     : kLtEpilogueBiasGradient;
-    out_.bias = {gradient, scope_.dtype(Arg(ProductTensor::kBiasGradient)), 0, 0};
+    out_.bias = {gradient, resolver_.DTypeOf(Arg(ProductTensor::kBiasGradient)), 0, 0};
     return Status();
   }
 
@@ -191,16 +193,16 @@ class ProductResolver {
     return Number(stride, fmt::format("stride_{}", what).c_str(), dense, &matrix->batch_stride);
   }
 
-  const fb::Product& product_;
-  const ProductScope& scope_;
+  const fb::Step& step_;
+  const Resolver& resolver_;
   ResolvedProduct out_;
-  std::array<bool, static_cast<size_t>(ProductCondition::kCount)> is_{};
+  std::array<bool, kProductConditions> is_{};
 };
 
 }  // namespace
 
-Result<ResolvedProduct> ResolveProduct(const fb::Product& product, const ProductScope& scope) {
-  return ProductResolver(product, scope).Run();
+Result<ResolvedProduct> ResolveProduct(const fb::Step& step, const Resolver& resolver) {
+  return ProductResolver(step, resolver).Run();
 }
 
 }  // namespace kbundle

@@ -1,7 +1,8 @@
-// An execution plan of cuDNN as a blob of a bundle: what cuDNN needs to have it again, and what
-// must hold where it runs. FORMAT.md describes the bytes.
-#ifndef KBUNDLE_EXECUTION_PLAN_H_
-#define KBUNDLE_EXECUTION_PLAN_H_
+// The provider cudnn in a bundle: its own steps are execution plans, whose argument i is the tensor
+// or scalar with uid i + 1. The blob is what cuDNN needs to have the plan again, and what must hold
+// where it runs; FORMAT.md describes the bytes.
+#ifndef KBUNDLE_PROVIDER_CUDNN_H_
+#define KBUNDLE_PROVIDER_CUDNN_H_
 
 #include <cstdint>
 #include <span>
@@ -54,4 +55,4 @@ Result<ExecutionPlanBlob> ParseExecutionPlan(std::span<const uint8_t> bytes);
 
 }  // namespace kbundle
 
-#endif  // KBUNDLE_EXECUTION_PLAN_H_
+#endif  // KBUNDLE_PROVIDER_CUDNN_H_
