@@ -3,6 +3,7 @@
 #include "builder/tune/space.h"
 
 #include "builder/library.h"
+#include "loader/open/index.h"
 
 namespace kbundle::builder {
 namespace {
