@@ -3,7 +3,7 @@
 import os
 import time
 
-from command import HOST_TARGETS, Command
+from cli.command import HOST_TARGETS, Command
 
 
 def of(person, command, tmp_path):
