@@ -64,9 +64,9 @@ void PrintStatus(const Terminal& terminal, const std::string& folder, const File
 Json StatusJson(const std::string& folder, const Files& files) {
   Json kinds = Json::object();
   for (const StoredFile& file : files) {
-    Json& kind = kinds[file.kind];
-    kind["entries"] = kind.value("entries", 0) + 1;
-    kind["bytes"] = kind.value("bytes", uint64_t{0}) + file.bytes;
+    Json& kind = *kinds.emplace(file.kind, Json{{"entries", 0}, {"bytes", 0}}).first;
+    kind["entries"] = kind["entries"].get<uint64_t>() + 1;
+    kind["bytes"] = kind["bytes"].get<uint64_t>() + file.bytes;
   }
   return {{"folder", folder},
           {"entries", files.size()},
