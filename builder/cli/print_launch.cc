@@ -32,6 +32,11 @@ std::string Extent(const Json& numbers) {
 std::string Argument(const Json& arg) {
   const std::string text = arg["text"].get<std::string>();
   if (arg.contains("at")) return fmt::format("{} = {}", text, Place(arg["at"]));
+  if (arg.contains("fields")) {
+    std::vector<std::string> fields;
+    for (const Json& field : arg["fields"]) fields.push_back(Argument(field));
+    return fmt::format("{} = {{{}}}", text, fmt::join(fields, ", "));
+  }
   if (!arg.contains("tensor_map")) return fmt::format("{} = {}", text, arg["value"].dump());
   return fmt::format("{} = tensor map of {}: {}, boxes of {}", text, Place(arg["tensor_map"]),
                      Extent(arg["dims"]), Extent(arg["box"]));

@@ -79,6 +79,7 @@ class ArgumentCheck {
         break;
       case ArgKind::kArray:
       case ArgKind::kTensorMap:
+      case ArgKind::kStruct:
         if (!type.pointer && type.named()) return "";
         break;
     }
@@ -119,6 +120,12 @@ class ArgumentCheck {
            (arg.kind == ArgKind::kOperand && arg.index == op_.results[result].alias);
   }
 
+  bool HoldsResult(const Step& step, const Arg& arg, int result) const {
+    const std::vector<StructArg::Field>& fields = step.structs[arg.index].fields;
+    return std::any_of(fields.begin(), fields.end(),
+                       [&](const StructArg::Field& field) { return IsResult(field.arg, result); });
+  }
+
   // What a graph or a product writes is not looked at: it may be this one.
   bool IsWritten(int result) const {
     return std::any_of(steps_.begin(), steps_.end(), [&](const StepKernel& use) {
@@ -130,6 +137,9 @@ class ArgumentCheck {
       for (size_t i = 0; i < step.args.size(); ++i) {
         const CType type = ParseCType((*use.types)[i]);
         if (IsResult(step.args[i], result) && !(type.pointer && type.is_const)) return true;
+        if (step.args[i].kind == ArgKind::kStruct && HoldsResult(step, step.args[i], result)) {
+          return true;
+        }
       }
       return false;
     });
@@ -156,6 +166,8 @@ class ArgumentCheck {
         return fmt::format("{}[{}]", Name(arg.ctype), arg.count);
       case ArgKind::kTensorMap:
         return "CUtensorMap";
+      case ArgKind::kStruct:
+        return "struct";
       default:
         return std::string(Name(arg.ctype));
     }

@@ -30,6 +30,13 @@ void AddStep(const Step& step, const Provider& provider, FingerprintText* text) 
   text->Add(step.target);
   text->Add(step.source);
   for (const TensorMap& map : step.tensor_maps) AddMap(map, text);
+  for (const StructArg& arg : step.structs) {
+    text->Add(arg.bytes);
+    for (const StructArg::Field& field : arg.fields) {
+      text->Add(std::to_string(field.offset));
+      text->Add(field.arg);
+    }
+  }
   if (step.own) provider.AddToFingerprint(step, text);
 }
 

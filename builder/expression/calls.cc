@@ -10,6 +10,17 @@ namespace {
 
 using Kind = Expression::Kind;
 
+// Functions of integers that are one instruction.
+struct Arithmetic {
+  const char* name;
+  size_t arguments;
+  Opcode opcode;
+};
+constexpr Arithmetic kArithmetic[] = {{"ceil_div", 2, Opcode::kCeilDiv},
+                                      {"next_pow2", 1, Opcode::kNextPow2},
+                                      {"ceil_log2", 1, Opcode::kCeilLog2},
+                                      {"abs", 1, Opcode::kAbs}};
+
 }  // namespace
 
 ValueType ExpressionCompiler::VisitCall(const Expression& e) {
@@ -30,20 +41,20 @@ ValueType ExpressionCompiler::VisitCall(const Expression& e) {
     return kInt;
   }
   if (e.name == "choice") return ChoiceCall(e);
-  bool ceil_div = e.name == "ceil_div";
-  if (ceil_div || e.name == "next_pow2" || e.name == "abs") {
-    if (!WantArguments(e, ceil_div ? 2 : 1, ceil_div ? 2 : 1)) return kInt;
+  for (const Arithmetic& function : kArithmetic) {
+    if (e.name != function.name) continue;
+    if (!WantArguments(e, function.arguments, function.arguments)) return kInt;
     for (const Expression& a : e.operands) {
       if (ok_) Want(a, Visit(a), kInt, e.name);
     }
-    Emit(ceil_div ? Opcode::kCeilDiv : e.name == "abs" ? Opcode::kAbs : Opcode::kNextPow2);
+    Emit(function.opcode);
     return kInt;
   }
   Expression name = e;
   name.end = e.begin + static_cast<int>(e.name.size());
   FailUnknown(name, "function",
-              {"min", "max", "ceil_div", "next_pow2", "abs", "sizeof", "present", "align", "rank",
-               "dim", "stride", "len", "choice"});
+              {"min", "max", "ceil_div", "next_pow2", "ceil_log2", "abs", "sizeof", "present",
+               "align", "rank", "dim", "stride", "len", "choice"});
   return kInt;
 }
 

@@ -8,8 +8,8 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr std::array<std::string_view, 16> kReserved = {
-    "true",   "false",   "sm_count", "min",  "max", "ceil_div", "next_pow2", "abs",
+constexpr std::array<std::string_view, 17> kReserved = {
+    "true",   "false",   "sm_count", "min",  "max", "ceil_div", "next_pow2", "ceil_log2", "abs",
     "sizeof", "present", "align",    "rank", "dim", "stride",   "len",       "choice"};
 
 }  // namespace

@@ -27,6 +27,17 @@ struct Arg {
   SourceSpan where;
 };
 inline bool IsPointer(const Arg& arg) { return arg.kind <= ArgKind::kRegion; }
+// A struct that a kernel takes by value.
+struct StructArg {
+  std::string type;   // as the kernel's source calls it, "attention::Params<{T}>"; "": nobody does
+  std::string bytes;  // all of it; each field is written over them
+  struct Field {
+    std::string name;     // "q"; "": it has none
+    uint32_t offset = 0;  // bytes; ascending, without overlap
+    Arg arg;              // no struct, no tensor map; integers may be i8, u8, i16, u16 as well
+  };
+  std::vector<Field> fields;
+};
 struct TensorMap {
   int tensor = 0;
   TypeRef type;
@@ -48,6 +59,7 @@ struct Step {
   bool programmatic = false;
   std::vector<Arg> args;
   std::vector<TensorMap> tensor_maps;
+  std::vector<StructArg> structs;
   Arg target, source;
   uint8_t value = 0;
   std::shared_ptr<const ProviderPart> own;  // of the variant's provider; null: it keeps nothing

@@ -140,6 +140,19 @@ std::unique_ptr<fb::TensorMapT> IndexWriter::TensorMapOf(const TensorMap& map) {
   return row;
 }
 
+std::unique_ptr<fb::StructT> IndexWriter::StructOf(const StructArg& arg) {
+  has_structs_ = true;
+  auto row = std::make_unique<fb::StructT>();
+  row->bytes.assign(arg.bytes.begin(), arg.bytes.end());
+  for (const StructArg::Field& field : arg.fields) {
+    auto f = std::make_unique<fb::StructFieldT>();
+    f->offset = static_cast<uint16_t>(field.offset);
+    f->arg = ArgOf(field.arg);
+    row->fields.push_back(std::move(f));
+  }
+  return row;
+}
+
 std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step, const Provider& provider) {
   auto row = std::make_unique<fb::StepT>();
   row->kind = Number(step.kind);
@@ -154,6 +167,7 @@ std::unique_ptr<fb::StepT> IndexWriter::StepOf(const Step& step, const Provider&
   row->programmatic = step.programmatic;
   for (const Arg& arg : step.args) row->args.push_back(ArgOf(arg));
   for (const TensorMap& map : step.tensor_maps) row->tensor_maps.push_back(TensorMapOf(map));
+  for (const StructArg& arg : step.structs) row->structs.push_back(StructOf(arg));
   provider.WriteStep(step, this, row.get());
   if (step.kind == StepKind::kMemset || step.kind == StepKind::kCopy) {
     row->target = ArgOf(step.target);

@@ -28,12 +28,14 @@ class IndexWriter {
   uint32_t InternSymbol(const std::string& symbol);
   uint32_t InternKernels(const std::vector<fb::Kernel>& rows);
   bool has_offsets() const { return has_offsets_; }  // of a pointer, so far
+  bool has_structs() const { return has_structs_; }  // that are arguments, so far
 
  private:
   std::unique_ptr<fb::Span> SpanOf(const Program& program);  // null when absent
   std::unique_ptr<fb::RuleT> RuleOf(const Program& program);
   std::unique_ptr<fb::TensorT> TensorOf(const Tensor& tensor);
   std::unique_ptr<fb::TensorMapT> TensorMapOf(const TensorMap& map);
+  std::unique_ptr<fb::StructT> StructOf(const StructArg& arg);
   uint8_t ProviderNumber(const Provider& provider);
   std::unique_ptr<fb::StepT> StepOf(const Step& step, const Provider& provider);
   std::unique_ptr<fb::TemplateT> TemplateOf(const Template& variant, uint32_t op);
@@ -47,7 +49,7 @@ class IndexWriter {
   std::map<std::vector<int64_t>, uint32_t> constant_runs_;
   std::map<std::string, uint32_t> symbols_;
   std::map<std::vector<uint32_t>, uint32_t> kernel_runs_;
-  bool has_offsets_ = false;
+  bool has_offsets_ = false, has_structs_ = false;
 };
 
 }  // namespace kbundle::builder

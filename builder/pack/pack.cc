@@ -254,6 +254,7 @@ class Packer {
                                     [](const Blob& blob) { return blob.base != kNone; });
     header.required_features = deltas ? kFeatureDeltaFrames : 0;
     if (writer_.has_offsets()) header.required_features |= kFeatureOffsets;
+    if (writer_.has_structs()) header.required_features |= kFeatureStructs;
     header.file_size = file_size;
     header.index_offset = sizeof(Header);
     header.index_size = index.size();

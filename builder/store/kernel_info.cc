@@ -198,6 +198,9 @@ std::vector<uint32_t> ArgumentSizes(const Step& step) {
       case ArgKind::kTensorMap:
         sizes.push_back(128);
         break;
+      case ArgKind::kStruct:
+        sizes.push_back(static_cast<uint32_t>(step.structs[arg.index].bytes.size()));
+        break;
     }
   }
   return sizes;

@@ -12,8 +12,10 @@ void* const kNullPointer = nullptr;  // the value of every absent tensor
 }  // namespace
 
 ParameterTable::ParameterTable(const ResolvedStep& step)
-    : constants_(std::make_unique<std::byte[]>(step.constants.size())) {
-  KB_CHECK(step.args.size() <= kMaxArgs);
+    : constants_(std::make_unique<std::byte[]>(step.constants.size())),
+      structs_(step.structs),
+      struct_pointers_(step.struct_pointers) {
+  KB_CHECK(step.args.size() <= kMaxArgs && structs_.size() <= kMaxArgBytes);
   if (!step.constants.empty()) {
     std::memcpy(constants_.get(), step.constants.data(), step.constants.size());
   }
@@ -24,6 +26,8 @@ ParameterTable::ParameterTable(const ResolvedStep& step)
       value = constants_.get() + arg.index;
     } else if (arg.kind == ResolvedArg::Kind::kTensorMap) {
       patches_.push_back({Patch::From::kTensorMap, slot, arg.index, {}});
+    } else if (arg.kind == ResolvedArg::Kind::kStruct) {
+      patches_.push_back({Patch::From::kStruct, slot, arg.index, {}});
     } else if (arg.pointer.offset != 0) {
       patches_.push_back({Patch::From::kInside, slot, 0, arg.pointer});
     } else {

@@ -28,6 +28,14 @@ void WriteValue(JsonWriter& json, DType ctype, std::span<const std::byte> bytes)
   switch (ctype) {
     case DType::kBool:
       return void(json.Unsigned(At<uint8_t>(bytes)));
+    case DType::kI8:
+      return void(json.Int(At<int8_t>(bytes)));
+    case DType::kU8:
+      return void(json.Unsigned(At<uint8_t>(bytes)));
+    case DType::kI16:
+      return void(json.Int(At<int16_t>(bytes)));
+    case DType::kU16:
+      return void(json.Unsigned(At<uint16_t>(bytes)));
     case DType::kI32:
       return void(json.Int(At<int32_t>(bytes)));
     case DType::kU32:
@@ -41,6 +49,14 @@ void WriteValue(JsonWriter& json, DType ctype, std::span<const std::byte> bytes)
     default:
       return void(json.Number(At<double>(bytes)));
   }
+}
+
+// What a launch writes there; null: nothing.
+Pointer AddressAt(const ResolvedStep& step, uint32_t offset) {
+  for (const StructPointer& place : step.struct_pointers) {
+    if (place.offset == offset) return place.pointer;
+  }
+  return {};
 }
 
 }  // namespace
@@ -109,9 +125,31 @@ void LaunchJson::WriteArgs(const ResolvedStep& step) {
       Write("at", resolved.pointer);
     } else if (resolved.kind == ResolvedArg::Kind::kTensorMap) {
       WriteTensorMap(step.tensor_maps[resolved.index]);
+    } else if (resolved.kind == ResolvedArg::Kind::kStruct) {
+      WriteStruct(*source.structs()->Get(arg.index()), step, resolved);
     } else {
       const auto constants = std::span(step.constants).subspan(resolved.index, resolved.size);
       WriteConstant(arg, constants);
+    }
+    json_.EndObject();
+  }
+  json_.EndArray();
+}
+
+void LaunchJson::WriteStruct(const fb::Struct& row, const ResolvedStep& step,
+                             const ResolvedArg& resolved) {
+  const auto bytes = std::span(step.structs).subspan(resolved.index, resolved.size);
+  json_.Key("bytes").Unsigned(resolved.size).Key("fields").BeginArray();
+  for (uint32_t i = 0; i < Count(row.fields()); ++i) {
+    const fb::StructField& field = *row.fields()->Get(i);
+    const fb::Arg& arg = *field.arg();
+    json_.BeginObject().Key("text").Text(View(arg.text())).Key("offset").Unsigned(field.offset());
+    if (arg.kind() <= static_cast<int>(ArgKind::kRegion)) {
+      Write("at", AddressAt(step, resolved.index + field.offset()));
+    } else {
+      const auto size = static_cast<size_t>(SizeOf(static_cast<DType>(arg.ctype())));
+      const bool array = static_cast<ArgKind>(arg.kind()) == ArgKind::kArray;
+      WriteConstant(arg, bytes.subspan(field.offset(), array ? size * arg.count() : size));
     }
     json_.EndObject();
   }

@@ -31,6 +31,7 @@ class LaunchJson {
  private:
   void WriteStep(const ResolvedStep& step);
   void WriteKernel(const ResolvedStep& step);
+  void WriteStruct(const fb::Struct& row, const ResolvedStep& step, const ResolvedArg& resolved);
   void WriteConstant(const fb::Arg& arg, std::span<const std::byte> bytes);
   void WriteTensorMap(const ResolvedTensorMap& map);
 

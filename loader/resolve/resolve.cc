@@ -186,8 +186,9 @@ bool ResolvedStep::operator==(const ResolvedStep& other) const {
   const auto all = [](const ResolvedStep& step) {
     return std::tie(step.kind, step.number, step.blob, step.symbol, step.grid, step.block,
                     step.cluster, step.shared, step.has_range, step.range, step.grain,
-                    step.programmatic, step.args, step.constants, step.tensor_maps, step.target,
-                    step.source, step.bytes, step.value, step.provider, step.workspace);
+                    step.programmatic, step.args, step.constants, step.tensor_maps, step.structs,
+                    step.struct_pointers, step.target, step.source, step.bytes, step.value,
+                    step.provider, step.workspace);
   };
   if (all(*this) != all(other)) return false;
   if (own == nullptr || other.own == nullptr) return own == other.own;

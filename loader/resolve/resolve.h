@@ -45,12 +45,20 @@ struct Pointer {
 };
 
 struct ResolvedArg {
-  enum class Kind : uint8_t { kPointer, kConstant, kTensorMap };
+  enum class Kind : uint8_t { kPointer, kConstant, kTensorMap, kStruct };
   Kind kind = Kind::kPointer;
   uint32_t size = 0;   // bytes, as the kernel sees it
   Pointer pointer;     // kPointer
-  uint32_t index = 0;  // kConstant: offset in ResolvedStep.constants; kTensorMap: which
+  uint32_t index = 0;  // offset in ResolvedStep: kConstant: .constants, kStruct: .structs;
+                       // kTensorMap: which
   bool operator==(const ResolvedArg&) const = default;
+};
+
+// An address inside a struct, which a launch fills in.
+struct StructPointer {
+  uint32_t offset = 0;  // in ResolvedStep.structs, bytes; at no alignment
+  Pointer pointer;      // never kNull: such a one is bytes already
+  bool operator==(const StructPointer&) const = default;
 };
 
 // The arguments of cuTensorMapEncodeTiled; enums by the driver's own numbers.
@@ -90,6 +98,8 @@ struct ResolvedStep {
   std::vector<ResolvedArg> args;
   std::vector<std::byte> constants;  // values of the constant arguments, 8-byte aligned each
   std::vector<ResolvedTensorMap> tensor_maps;
+  std::vector<std::byte> structs;  // each kStructAlignment aligned; complete but for pointers
+  std::vector<StructPointer> struct_pointers;
   // kMemset, kCopy
   Pointer target, source;
   int64_t bytes = 0;  // kOwn: of its part of the workspace

@@ -1,7 +1,10 @@
-// The arguments of a kernel: addresses, constants in the bytes that the kernel reads, tensor maps.
+// The arguments of a kernel: addresses, constants in the bytes that the kernel reads, structs, tensor
+// maps.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "kbundle/key.h"
@@ -11,11 +14,11 @@
 namespace kbundle {
 namespace {
 
-// Constants lie in the order of the arguments, each where any scalar may lie.
-uint32_t AppendConstant(const void* value, size_t size, std::vector<std::byte>& constants) {
-  const size_t offset = (constants.size() + 7) & ~size_t{7};
-  constants.resize(offset + size);
-  std::memcpy(constants.data() + offset, value, size);
+// Each behind the one before, aligned; gives its place.
+uint32_t Append(std::span<const std::byte> value, size_t alignment, std::vector<std::byte>& bytes) {
+  const size_t offset = (bytes.size() + alignment - 1) / alignment * alignment;
+  bytes.resize(offset);
+  bytes.insert(bytes.end(), value.begin(), value.end());
   return static_cast<uint32_t>(offset);
 }
 
@@ -35,6 +38,14 @@ bool StoreAs(DType ctype, V value, std::byte* out) {
   switch (ctype) {
     case DType::kBool:
       return (value == 0 || value == 1) && Store<uint8_t>(value, out);
+    case DType::kI8:
+      return Store<int8_t>(value, out);
+    case DType::kU8:
+      return Store<uint8_t>(value, out);
+    case DType::kI16:
+      return Store<int16_t>(value, out);
+    case DType::kU16:
+      return Store<uint16_t>(value, out);
     case DType::kI32:
       return Store<int32_t>(value, out);
     case DType::kU32:
@@ -59,24 +70,62 @@ Status Resolver::AddArgs(const fb::Step& step, ResolvedStep& out) const {
     KB_RETURN_IF_ERROR(AddTensorMap(*step.tensor_maps()->Get(i), out));
   }
   for (uint32_t i = 0; i < Count(step.args()); ++i) {
-    KB_RETURN_IF_ERROR(AddArg(*step.args()->Get(i), out));
+    KB_RETURN_IF_ERROR(AddArg(step, *step.args()->Get(i), out));
   }
   return Status();
 }
 
-Status Resolver::AddArg(const fb::Arg& arg, ResolvedStep& out) const {
+Status Resolver::AddArg(const fb::Step& step, const fb::Arg& arg, ResolvedStep& out) const {
   switch (static_cast<ArgKind>(arg.kind())) {
     case ArgKind::kInteger:
     case ArgKind::kFloat:
-      return AddScalar(arg, out);
-    case ArgKind::kArray:
-      return AddArray(arg, out);
+    case ArgKind::kArray: {
+      KB_ASSIGN_OR_RETURN(const Bytes bytes, ConstantOf(arg));
+      const auto size = static_cast<uint32_t>(bytes.size());
+      // Each where any scalar may lie.
+      const uint32_t place = Append(bytes, sizeof(int64_t), out.constants);
+      out.args.push_back({ResolvedArg::Kind::kConstant, size, {}, place});
+      return Status();
+    }
     case ArgKind::kTensorMap:
       out.args.push_back({ResolvedArg::Kind::kTensorMap, 128, {}, arg.index()});
       return Status();
-    default:
-      return AddPointer(arg, out);
+    case ArgKind::kStruct:
+      return AddStruct(*step.structs()->Get(arg.index()), out);
+    default: {
+      KB_ASSIGN_OR_RETURN(const Pointer pointer, PlaceOf(arg));
+      out.args.push_back({ResolvedArg::Kind::kPointer, sizeof(void*), pointer, 0});
+      return Status();
+    }
   }
+}
+
+Result<Resolver::Bytes> Resolver::ConstantOf(const fb::Arg& arg) const {
+  return static_cast<ArgKind>(arg.kind()) == ArgKind::kArray ? ArrayOf(arg) : ScalarOf(arg);
+}
+
+// The bytes of an absent pointer are zero, as of any null.
+Status Resolver::AddStruct(const fb::Struct& row, ResolvedStep& out) const {
+  const std::span bytes(reinterpret_cast<const std::byte*>(row.bytes()->data()),
+                        row.bytes()->size());
+  const uint32_t place = Append(bytes, kStructAlignment, out.structs);
+  const auto size = static_cast<uint32_t>(bytes.size());
+  out.args.push_back({ResolvedArg::Kind::kStruct, size, {}, place});
+  for (uint32_t i = 0; i < Count(row.fields()); ++i) {
+    const fb::StructField& field = *row.fields()->Get(i);
+    const auto kind = static_cast<ArgKind>(field.arg()->kind());
+    Bytes value(sizeof(void*));
+    if (kind == ArgKind::kInteger || kind == ArgKind::kFloat || kind == ArgKind::kArray) {
+      KB_ASSIGN_OR_RETURN(value, ConstantOf(*field.arg()));
+    } else {
+      KB_ASSIGN_OR_RETURN(const Pointer pointer, PlaceOf(*field.arg()));
+      if (pointer.from != Pointer::From::kNull) {
+        out.struct_pointers.push_back({place + field.offset(), pointer});
+      }
+    }
+    std::copy(value.begin(), value.end(), out.structs.begin() + place + field.offset());
+  }
+  return Status();
 }
 
 // From the first of a tensor to its last, in memory.
@@ -102,7 +151,7 @@ int64_t Resolver::BytesOf(const fb::Arg& arg) const {
 }
 
 // Of an empty tensor nothing is read, wherever in it an address would be.
-Status Resolver::AddPointer(const fb::Arg& arg, ResolvedStep& out) const {
+Result<Pointer> Resolver::PlaceOf(const fb::Arg& arg) const {
   Pointer pointer = PointerOf(arg);
   if (!Absent(arg.program()) && pointer.from != Pointer::From::kNull) {
     KB_ASSIGN_OR_RETURN(const int64_t offset, Eval(*arg.program(), View(arg.text())));
@@ -114,13 +163,12 @@ Status Resolver::AddPointer(const fb::Arg& arg, ResolvedStep& out) const {
     const int64_t bytes = elements > 0 ? offset * SizeOf(DTypeOf(arg)) : 0;
     (pointer.from == Pointer::From::kWorkspace ? pointer.index : pointer.offset) += bytes;
   }
-  out.args.push_back({ResolvedArg::Kind::kPointer, sizeof(void*), pointer, 0});
-  return Status();
+  return pointer;
 }
 
-Status Resolver::AddScalar(const fb::Arg& arg, ResolvedStep& out) const {
+Result<Resolver::Bytes> Resolver::ScalarOf(const fb::Arg& arg) const {
   const auto ctype = static_cast<DType>(arg.ctype());
-  std::byte bytes[8];
+  Bytes bytes(static_cast<size_t>(SizeOf(ctype)));
   bool fits = false;
   std::string value;
   if (static_cast<ArgKind>(arg.kind()) == ArgKind::kFloat) {
@@ -129,10 +177,10 @@ Status Resolver::AddScalar(const fb::Arg& arg, ResolvedStep& out) const {
     const size_t element = arg.count();
     const bool given = element > 0 && element <= attribute.numbers.size();
     const double number = element == 0 ? attribute.number : 0;
-    fits = StoreAs(ctype, given ? attribute.numbers[element - 1] : number, bytes);
+    fits = StoreAs(ctype, given ? attribute.numbers[element - 1] : number, bytes.data());
   } else {
     KB_ASSIGN_OR_RETURN(int64_t integer, Eval(*arg.program(), View(arg.text())));
-    fits = StoreAs(ctype, integer, bytes);
+    fits = StoreAs(ctype, integer, bytes.data());
     value = std::to_string(integer);
   }
   if (!fits) {
@@ -141,13 +189,10 @@ Status Resolver::AddScalar(const fb::Arg& arg, ResolvedStep& out) const {
                     "variant",
                     View(arg.text()), value, Name(ctype)));
   }
-  const auto size = static_cast<uint32_t>(SizeOf(ctype));
-  out.args.push_back(
-      {ResolvedArg::Kind::kConstant, size, {}, AppendConstant(bytes, size, out.constants)});
-  return Status();
+  return bytes;
 }
 
-Status Resolver::AddArray(const fb::Arg& arg, ResolvedStep& out) const {
+Result<Resolver::Bytes> Resolver::ArrayOf(const fb::Arg& arg) const {
   const Problem::Attribute& attribute = problem_.attributes[arg.index()];
   const auto ctype = static_cast<DType>(arg.ctype());
   const size_t width = static_cast<size_t>(SizeOf(ctype));
@@ -158,7 +203,7 @@ Status Resolver::AddArray(const fb::Arg& arg, ResolvedStep& out) const {
                     "at most {}",
                     View(arg.text()), given, arg.count()));
   }
-  std::vector<std::byte> bytes(width * arg.count());
+  Bytes bytes(width * arg.count());
   for (size_t i = 0; i < given; ++i) {
     std::byte* at = bytes.data() + i * width;
     const bool fits = attribute.numbers.empty() ? StoreAs(ctype, attribute.integers[i], at)
@@ -168,11 +213,7 @@ Status Resolver::AddArray(const fb::Arg& arg, ResolvedStep& out) const {
           fmt::format("argument {}: element {} does not fit {}", View(arg.text()), i, Name(ctype)));
     }
   }
-  out.args.push_back({ResolvedArg::Kind::kConstant,
-                      static_cast<uint32_t>(bytes.size()),
-                      {},
-                      AppendConstant(bytes.data(), bytes.size(), out.constants)});
-  return Status();
+  return bytes;
 }
 
 template <typename T, size_t N>

@@ -30,7 +30,7 @@ class Resolver {
   int64_t BytesOf(const fb::Arg& arg) const;
   double FloatOf(const fb::Arg& arg) const { return problem_.attributes[arg.index()].number; }
   int64_t alignment() const { return context_.alignment; }  // of every address
-  // out.args, out.constants, out.tensor_maps: each argument as a kernel would get it.
+  // out.args, out.constants, out.tensor_maps, out.structs: each argument as a kernel would get it.
   Status AddArgs(const fb::Step& step, ResolvedStep& out) const;
   // out.workspace, out.bytes: a part of the workspace, behind regions and all other steps' parts.
   void AddWorkspace(int64_t bytes, ResolvedStep& out);
@@ -51,11 +51,14 @@ class Resolver {
   Pointer TensorPointer(uint32_t tensor) const;
 
   // resolve_arguments.cc
-  Status AddArg(const fb::Arg& arg, ResolvedStep& out) const;
+  using Bytes = std::vector<std::byte>;
+  Status AddArg(const fb::Step& step, const fb::Arg& arg, ResolvedStep& out) const;
   int64_t ElementsOf(const fb::Arg& arg) const;
-  Status AddPointer(const fb::Arg& arg, ResolvedStep& out) const;
-  Status AddScalar(const fb::Arg& arg, ResolvedStep& out) const;
-  Status AddArray(const fb::Arg& arg, ResolvedStep& out) const;
+  Result<Pointer> PlaceOf(const fb::Arg& arg) const;   // its offset with it
+  Result<Bytes> ConstantOf(const fb::Arg& arg) const;  // of a number or an array
+  Result<Bytes> ScalarOf(const fb::Arg& arg) const;
+  Result<Bytes> ArrayOf(const fb::Arg& arg) const;
+  Status AddStruct(const fb::Struct& row, ResolvedStep& out) const;
   Status AddTensorMap(const fb::TensorMap& map, ResolvedStep& out) const;
   template <typename T, size_t N>
   Status EvalMap(const Spans* programs, const char* what, std::array<T, N>& out) const;

@@ -51,14 +51,19 @@ Status CheckAttributeArg(const ProgramScope& scope, const fb::Arg& arg) {
   return DataLoss(fmt::format("ctype {} does not fit attribute {}", arg.ctype(), arg.index()));
 }
 
-Status CheckArg(const ProgramScope& scope, const fb::Step& step, const fb::Arg& arg,
-                ArgSize* size) {
+bool TakesInteger(uint8_t ctype, bool in_struct) {
+  if (in_struct && OneOf(ctype, {DType::kI8, DType::kU8, DType::kI16, DType::kU16})) return true;
+  return OneOf(ctype, {DType::kBool, DType::kI32, DType::kU32, DType::kI64, DType::kU64,
+                       DType::kF32, DType::kF64});
+}
+
+// What may stand by itself and in a struct.
+Status CheckValue(const ProgramScope& scope, const fb::Arg& arg, bool in_struct, ArgSize* size) {
   KB_RETURN_IF_ERROR(CheckText(arg.text(), "text"));
   const auto element = static_cast<uint32_t>(SizeOf(static_cast<DType>(arg.ctype())));
   switch (static_cast<ArgKind>(arg.kind())) {
     case ArgKind::kInteger:
-      if (!OneOf(arg.ctype(), {DType::kBool, DType::kI32, DType::kU32, DType::kI64, DType::kU64,
-                               DType::kF32, DType::kF64})) {
+      if (!TakesInteger(arg.ctype(), in_struct)) {
         return DataLoss(fmt::format("ctype {} for an integer", arg.ctype()));
       }
       *size = {element, element};
@@ -69,13 +74,46 @@ Status CheckArg(const ProgramScope& scope, const fb::Step& step, const fb::Arg& 
     case ArgKind::kArray:
       *size = {element * arg.count(), element};
       return CheckAttributeArg(scope, arg);
-    case ArgKind::kTensorMap:
-      *size = {kTensorMapBytes, kTensorMapAlignment};
-      return CheckIndex(arg.index(), Count(step.tensor_maps()), "tensor map");
     default:
       KB_RETURN_IF_ERROR(VerifyPointer(scope, arg));
       return VerifyProgram(scope, arg.program(), false);
   }
+}
+
+Status CheckArg(const ProgramScope& scope, const fb::Step& step, const fb::Arg& arg,
+                ArgSize* size) {
+  switch (static_cast<ArgKind>(arg.kind())) {
+    case ArgKind::kTensorMap:
+      *size = {kTensorMapBytes, kTensorMapAlignment};
+      KB_RETURN_IF_ERROR(CheckText(arg.text(), "text"));
+      return CheckIndex(arg.index(), Count(step.tensor_maps()), "tensor map");
+    case ArgKind::kStruct:
+      KB_RETURN_IF_ERROR(CheckText(arg.text(), "text"));
+      KB_RETURN_IF_ERROR(CheckIndex(arg.index(), Count(step.structs()), "struct"));
+      *size = {Count(step.structs()->Get(arg.index())->bytes()), kStructAlignment};
+      return Status();
+    default:
+      return CheckValue(scope, arg, false, size);
+  }
+}
+
+// Fields lie inside, one behind the other.
+Status CheckStruct(const ProgramScope& scope, const fb::Struct& row) {
+  const uint32_t bytes = Count(row.bytes());
+  if (bytes == 0) return DataLoss("a struct of 0 bytes");
+  KB_RETURN_IF_ERROR(CheckCount(bytes, kMaxArgBytes, "bytes of a struct"));
+  uint32_t end = 0;
+  for (uint32_t i = 0; i < Count(row.fields()); ++i) {
+    const fb::StructField& field = *row.fields()->Get(i);
+    ArgSize size;
+    KB_VERIFY(CheckValue(scope, *field.arg(), true, &size), "field {}", i);
+    if (field.offset() < end || uint64_t{field.offset()} + size.bytes > bytes) {
+      return DataLoss(fmt::format("field {} of {} bytes at {}: between {} and {} is its place", i,
+                                  size.bytes, field.offset(), end, bytes));
+    }
+    end = field.offset() + size.bytes;
+  }
+  return Status();
 }
 
 Status CheckArgs(const ProgramScope& scope, const fb::Step& step) {
@@ -114,6 +152,10 @@ Status CheckKernel(const ProgramScope& scope, const fb::Step& step) {
   for (uint32_t i = 0; i < Count(step.tensor_maps()); ++i) {
     KB_VERIFY(CheckTensorMap(scope, *step.tensor_maps()->Get(i)), "tensor map {}", i);
   }
+  KB_RETURN_IF_ERROR(CheckCount(Count(step.structs()), kMaxArgs, "structs"));
+  for (uint32_t i = 0; i < Count(step.structs()); ++i) {
+    KB_VERIFY(CheckStruct(scope, *step.structs()->Get(i)), "struct {}", i);
+  }
   return CheckArgs(scope, step);
 }
 
@@ -147,7 +189,7 @@ Status CheckOwn(const ProgramScope& scope, const fb::Step& step) {
 
 bool NothingOfAKernel(const fb::Step& step) {
   return Count(step.grid()) + Count(step.block()) + Count(step.cluster()) +
-                 Count(step.tensor_maps()) ==
+                 Count(step.tensor_maps()) + Count(step.structs()) ==
              0 &&
          Absent(step.shared()) && Absent(step.range()) && Absent(step.grain()) &&
          !step.programmatic();
@@ -189,9 +231,9 @@ Status VerifyWritten(const ProgramScope& scope, const fb::Arg& arg) {
       fmt::format("operand {} must not be written: no result is written over it", arg.index()));
 }
 
-Status VerifyArg(const ProgramScope& scope, const fb::Step& step, const fb::Arg& arg) {
+Status VerifyArg(const ProgramScope& scope, const fb::Arg& arg) {
   ArgSize size;
-  return CheckArg(scope, step, arg, &size);
+  return CheckValue(scope, arg, false, &size);
 }
 
 Status VerifyStep(const ProgramScope& scope, const fb::Step& step) {

@@ -22,11 +22,11 @@ Status VerifyPointer(const ProgramScope& scope, const fb::Arg& arg);
 // A pointer that a step may write through: an operand belongs to the caller, so only one that a
 // result is written over may change.
 Status VerifyWritten(const ProgramScope& scope, const fb::Arg& arg);
-// Any argument; its text and program with it.
-Status VerifyArg(const ProgramScope& scope, const fb::Step& step, const fb::Arg& arg);
+// Any argument but a tensor map and a struct; its text and program with it.
+Status VerifyArg(const ProgramScope& scope, const fb::Arg& arg);
 
 // Whether the step says nothing of how a kernel is launched: grid, block, cluster, shared, range,
-// grain, programmatic, tensor maps.
+// grain, programmatic, tensor maps, structs.
 bool NothingOfAKernel(const fb::Step& step);
 
 // One step of a template, its `when` included.

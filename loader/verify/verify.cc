@@ -91,17 +91,22 @@ Status VerifyTargets(const fb::Index& index) {
   return Status();
 }
 
-bool HasOffsets(const fb::Index& index) {
+bool HasOffset(const fb::Arg& arg) {
+  return arg.kind() <= static_cast<int>(ArgKind::kRegion) && !Absent(arg.program());
+}
+
+// Of the templates: the feature bits that a file with them must have.
+uint64_t FeaturesOf(const fb::Index& index) {
+  uint64_t features = 0;
   for (uint32_t t = 0; t < Count(index.templates()); ++t) {
     for (const fb::Step* step : *index.templates()->Get(t)->steps()) {
+      if (Count(step->structs()) != 0) features |= kFeatureStructs;
       for (uint32_t a = 0; a < Count(step->args()); ++a) {
-        const fb::Arg& arg = *step->args()->Get(a);
-        const bool pointer = arg.kind() <= static_cast<int>(ArgKind::kRegion);
-        if (pointer && !Absent(arg.program())) return true;
+        if (HasOffset(*step->args()->Get(a))) features |= kFeatureOffsets;
       }
     }
   }
-  return false;
+  return features;
 }
 
 Status VerifyTemplatesOf(const fb::Index& index, uint32_t number, uint32_t* next) {
@@ -310,8 +315,10 @@ Status VerifyIndex(const fb::Index& index, const Header& header) {
   KB_RETURN_IF_ERROR(VerifyBlobs(index, header));
   KB_RETURN_IF_ERROR(CheckProviders(index));
   KB_RETURN_IF_ERROR(VerifyOps(index));
-  if (HasOffsets(index) && (header.required_features & kFeatureOffsets) == 0) {
-    return DataLoss("offsets of pointers without their feature bit");
+  if (const uint64_t missing = FeaturesOf(index) & ~header.required_features; missing != 0) {
+    return DataLoss((missing & kFeatureOffsets) != 0
+                        ? "offsets of pointers without their feature bit"
+                        : "structs without their feature bit");
   }
   KB_RETURN_IF_ERROR(VerifyVariants(index));
   KB_RETURN_IF_ERROR(VerifyEntries(index));

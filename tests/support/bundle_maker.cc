@@ -43,18 +43,29 @@ int PlaceOf(const std::vector<std::string>& list, std::string_view name) {
 }
 
 const std::map<std::string_view, Opcode>& Operators() {
-  static const std::map<std::string_view, Opcode> table = {
-      {"+", Opcode::kAdd},     {"-", Opcode::kSub},
-      {"*", Opcode::kMul},     {"/", Opcode::kDiv},
-      {"%", Opcode::kMod},     {"min", Opcode::kMin},
-      {"max", Opcode::kMax},   {"ceil_div", Opcode::kCeilDiv},
-      {"==", Opcode::kEq},     {"!=", Opcode::kNe},
-      {"<", Opcode::kLt},      {"<=", Opcode::kLe},
-      {">", Opcode::kGt},      {">=", Opcode::kGe},
-      {"&&", Opcode::kAnd},    {"||", Opcode::kOr},
-      {"neg", Opcode::kNeg},   {"!", Opcode::kNot},
-      {"abs", Opcode::kAbs},   {"next_pow2", Opcode::kNextPow2},
-      {"?:", Opcode::kSelect}, {"sm_count", Opcode::kSmCount}};
+  static const std::map<std::string_view, Opcode> table = {{"+", Opcode::kAdd},
+                                                           {"-", Opcode::kSub},
+                                                           {"*", Opcode::kMul},
+                                                           {"/", Opcode::kDiv},
+                                                           {"%", Opcode::kMod},
+                                                           {"min", Opcode::kMin},
+                                                           {"max", Opcode::kMax},
+                                                           {"ceil_div", Opcode::kCeilDiv},
+                                                           {"==", Opcode::kEq},
+                                                           {"!=", Opcode::kNe},
+                                                           {"<", Opcode::kLt},
+                                                           {"<=", Opcode::kLe},
+                                                           {">", Opcode::kGt},
+                                                           {">=", Opcode::kGe},
+                                                           {"&&", Opcode::kAnd},
+                                                           {"||", Opcode::kOr},
+                                                           {"neg", Opcode::kNeg},
+                                                           {"!", Opcode::kNot},
+                                                           {"abs", Opcode::kAbs},
+                                                           {"next_pow2", Opcode::kNextPow2},
+                                                           {"ceil_log2", Opcode::kCeilLog2},
+                                                           {"?:", Opcode::kSelect},
+                                                           {"sm_count", Opcode::kSmCount}};
   return table;
 }
 
@@ -299,6 +310,26 @@ void BundleMaker::AddArg(fb::TemplateT& row, fb::StepT& step, const std::string&
     else
       arg->index = static_cast<uint16_t>(attribute);
   }
+  step.args.push_back(std::move(arg));
+}
+
+void BundleMaker::AddStruct(fb::TemplateT& row, fb::StepT& step, size_t bytes,
+                            const std::vector<std::pair<uint16_t, std::string>>& fields) {
+  has_structs_ = true;
+  auto made = std::make_unique<fb::StructT>();
+  made->bytes.assign(bytes, 0xab);
+  fb::StepT scratch;
+  for (const auto& [offset, text] : fields) {
+    AddArg(row, scratch, text);
+    made->fields.push_back(std::make_unique<fb::StructFieldT>());
+    made->fields.back()->offset = offset;
+    made->fields.back()->arg = std::move(scratch.args.back());
+  }
+  auto arg = std::make_unique<fb::ArgT>();
+  arg->kind = static_cast<uint8_t>(ArgKind::kStruct);
+  arg->index = static_cast<uint16_t>(step.structs.size());
+  arg->text = "Params";
+  step.structs.push_back(std::move(made));
   step.args.push_back(std::move(arg));
 }
 

@@ -32,7 +32,7 @@ class BundleMaker {
   fb::IndexT index;
 
   // Postfix text: "K VEC % 0 ==", "x.dim0", "T.size", "x.align", "mask.present", "let:PARTS",
-  // "sm_count", "&& || ! neg abs min max ceil_div next_pow2 ?:". Names: symbols, attributes, type
+  // "sm_count", "&& || ! neg abs min max ceil_div next_pow2 ceil_log2 ?:". Names: symbols, attributes, type
   // parameters (their dtype), tunables, lets of `op` and, when given, `row`. Interns constants.
   fb::Span Program(const fb::OpT& op, const fb::TemplateT* row, std::string_view postfix);
   std::unique_ptr<fb::RuleT> Rule(const fb::OpT& op, const fb::TemplateT* row,
@@ -62,6 +62,11 @@ class BundleMaker {
   // "x" operand, "y" result, "ws:partial" region, "i64(rows)", "i32(K 2 *)" (postfix),
   // "f32(scale)", "x at K 2 *": that element of x.
   void AddArg(fb::TemplateT& row, fb::StepT& step, const std::string& text);
+
+  // A struct by value: `bytes` of 0xab, fields at their offsets, texts as of AddArg and of all
+  // integers ("u8(3)").
+  void AddStruct(fb::TemplateT& row, fb::StepT& step, size_t bytes,
+                 const std::vector<std::pair<uint16_t, std::string>>& fields);
 
   uint16_t AddTarget(const std::string& name);
   uint32_t AddBlob(std::vector<uint8_t> bytes, fb::BlobFormat format, uint32_t base = kNoBlob);
@@ -96,7 +101,7 @@ class BundleMaker {
   void SortRows(fb::IndexT& out) const;
 
   std::vector<MadeBlob> blobs_;
-  bool has_offsets_ = false;
+  bool has_offsets_ = false, has_structs_ = false;
 };
 
 // Ends the test: what it asks of a maker cannot be.

@@ -68,6 +68,27 @@ void AddInside(BundleMaker& maker) {
   maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "inside", {8, 8, 8, 8})}, {"inside"});
 }
 
+// A struct of 56 bytes with addresses, numbers and bytes between them, and a number behind it.
+void AddStructs(BundleMaker& maker) {
+  fb::OpT& op = AddUnaryOp(maker, "run.struct");
+  fb::TemplateT& row = maker.AddTemplate("only", "cuda");
+  auto region = std::make_unique<fb::RegionT>();
+  region->name = "partial";
+  region->type = std::make_unique<fb::TypeRef>(-1, static_cast<uint8_t>(DType::kF32));
+  region->bytes = std::make_unique<fb::Span>(maker.Program(op, &row, "K 4 *"));
+  row.regions.push_back(std::move(region));
+  fb::StepT& step = maker.AddKernelStep(row, "take");
+  maker.AddStruct(row, step, 56,
+                  {{0, "y"},
+                   {9, "x at K 1 -"},
+                   {20, "i32(rows)"},
+                   {24, "u8(rows 1 +)"},
+                   {32, "ws:partial at 2"},
+                   {48, "u32(1025 ceil_log2)"}});
+  maker.AddArg(row, step, "i64(rows)");
+  maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "take", {56, 8})}, {"take"});
+}
+
 // For unaligned addresses "odd" is legal first, but enqueues other kinds of work than "vec".
 void AddMixed(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.mixed");
@@ -206,6 +227,7 @@ BundleMaker RunMaker() {
   AddMixed(maker);
   AddScale(maker);
   AddSteps(maker);
+  AddStructs(maker);
   AddTiles(maker);
   AddTriton(maker);
   AddWide(maker);

@@ -21,7 +21,7 @@ Status CudnnProvider::VerifyOwn(const ProgramScope& scope, const fb::Step& step)
       return DataLoss(
           fmt::format("argument {} of kind {}, which no execution plan takes", i, arg.kind()));
     }
-    KB_VERIFY(VerifyArg(scope, step, arg), "argument {}", i);
+    KB_VERIFY(VerifyArg(scope, arg), "argument {}", i);
   }
   return Status();
 }

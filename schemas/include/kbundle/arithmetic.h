@@ -50,7 +50,7 @@ struct Slot {
 constexpr int Arity(Opcode opcode) {
   if (opcode >= Opcode::kAdd && opcode <= Opcode::kCeilDiv) return 2;
   if (opcode >= Opcode::kEq && opcode <= Opcode::kOr) return 2;
-  if (opcode >= Opcode::kNeg && opcode <= Opcode::kNextPow2) return 1;
+  if (opcode >= Opcode::kNeg && opcode <= Opcode::kCeilLog2) return 1;
   return opcode == Opcode::kSelect ? 3 : 0;
 }
 
@@ -86,6 +86,13 @@ constexpr Slot NextPow2(int64_t a) {
   return {power};
 }
 
+// The smallest n of which 2^n is not smaller than a; 0 for everything up to 1.
+constexpr Slot CeilLog2(int64_t a) {
+  int64_t power = 0;
+  while (power < 63 && (int64_t{1} << power) < a) ++power;
+  return {power};
+}
+
 constexpr Slot Unary(Opcode opcode, int64_t a) {
   bool lowest = a == std::numeric_limits<int64_t>::min();
   switch (opcode) {
@@ -95,6 +102,8 @@ constexpr Slot Unary(Opcode opcode, int64_t a) {
       return lowest ? Overflow() : Slot{a < 0 ? -a : a};
     case Opcode::kNextPow2:
       return NextPow2(a);
+    case Opcode::kCeilLog2:
+      return CeilLog2(a);
     default:
       return {a == 0};  // kNot
   }

@@ -25,7 +25,8 @@ inline constexpr char kIndexIdentifier[] = "KBI1";  // FlatBuffers file identifi
 // Bits that a reader must understand, or refuse the file (kUnimplemented).
 inline constexpr uint64_t kFeatureDeltaFrames = 1u << 0;  // blobs with a base blob
 inline constexpr uint64_t kFeatureOffsets = 1u << 1;      // pointer arguments with an offset
-inline constexpr uint64_t kKnownFeatures = kFeatureDeltaFrames | kFeatureOffsets;
+inline constexpr uint64_t kFeatureStructs = 1u << 2;      // arguments that are structs
+inline constexpr uint64_t kKnownFeatures = kFeatureDeltaFrames | kFeatureOffsets | kFeatureStructs;
 
 struct Header {
   uint8_t magic[8];
@@ -64,6 +65,7 @@ inline constexpr uint32_t kMaxRegions = 16;
 inline constexpr uint32_t kMaxSteps = 16;
 inline constexpr uint32_t kMaxArgs = 64;            // of one step; programs of an own step
 inline constexpr uint32_t kMaxArgBytes = 4096;      // of one kernel launch
+inline constexpr uint32_t kStructAlignment = 16;    // of every struct that is an argument
 inline constexpr uint32_t kMaxProgramLength = 256;  // instructions
 inline constexpr uint32_t kMaxStackDepth = 32;
 inline constexpr int kZstdWindowLogMax = 27;  // bounds the decoder's memory
@@ -96,6 +98,7 @@ enum class ArgKind : uint8_t {
   kFloat = 5,      // index = float attribute, as ctype kF32 or kF64; count > 0: element of an array
   kArray = 6,      // index = array attribute, ctype[count] by value, zero padded
   kTensorMap = 7,  // index into Step.tensor_maps
+  kStruct = 8,     // index into Step.structs
 };
 
 // Instructions of the expression language. One uint32 each: opcode in the low 8 bits, operand in
@@ -138,6 +141,7 @@ enum class Opcode : uint8_t {
   kNot,
   kAbs,
   kNextPow2,
+  kCeilLog2,
   kSelect = 80,  // condition, then, else
 };
 

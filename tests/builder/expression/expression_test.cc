@@ -145,6 +145,7 @@ TEST_F(ExpressionTest, HasItsFunctions) {
       {"ceil_div(7, 2)", 4},   {"ceil_div(8, 2)", 4},
       {"ceil_div(-7, 2)", -3}, {"ceil_div(-7, -2)", 4},
       {"ceil_div(0, 5)", 0},   {"next_pow2(0)", 1},
+      {"ceil_log2(1)", 0},     {"ceil_log2(1025)", 11},
       {"next_pow2(1)", 1},     {"next_pow2(5)", 8},
       {"next_pow2(-3)", 1},    {"next_pow2(4611686018427387904)", int64_t{1} << 62},
       {"abs(-4)", 4},          {"abs(4)", 4},

@@ -88,6 +88,11 @@ TEST_F(EvalTest, ComputesWithIntegers) {
   ExpectValue("5 neg abs", 5);
   ExpectValue("0 next_pow2", 1);
   ExpectValue("1025 next_pow2", 2048);
+  ExpectValue("-5 ceil_log2", 0);
+  ExpectValue("1 ceil_log2", 0);
+  ExpectValue("1024 ceil_log2", 10);
+  ExpectValue("1025 ceil_log2", 11);
+  ExpectValue("9223372036854775807 ceil_log2", 63);
   ExpectValue("1 2 < 2 2 <= && 3 2 > && 2 2 >= && 1 1 == && 1 2 != &&", 1);
   ExpectValue("5 ! 0 ! +", 1);
   ExpectValue("1 10 20 ?: 0 10 20 ?: -", -10);

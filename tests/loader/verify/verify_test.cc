@@ -220,8 +220,10 @@ const Lie kLies[] = {
        for (int k = 0; k < 9; ++k) args.push_back(std::make_unique<fb::ArgT>(*args[3]));
      },
      "argument bytes, at most 4096", StatusCode::kResourceExhausted},
-    {"UnknownArgumentKind", [](auto& i) { i.templates[0]->steps[0]->args[0]->kind = 8; },
-     "argument kind 8"},
+    {"UnknownArgumentKind", [](auto& i) { i.templates[0]->steps[0]->args[0]->kind = 9; },
+     "argument kind 9"},
+    {"StructThatIsNotThere", [](auto& i) { i.templates[0]->steps[0]->args[0]->kind = 8; },
+     "struct 0 does not exist"},
     {"TemplateOfAnotherOp", [](auto& i) { i.templates[0]->op = 1; }, "says op 1"},
     {"TwoTemplatesOfOneName", [](auto& i) { i.templates[1]->name = "vec"; }, "'vec' appears twice"},
     {"TemplateThatNobodyOwns", [](auto& i) { --i.ops[1]->template_count; }, "3 of 4 templates"},
