@@ -5,8 +5,8 @@
 //   launch   the same array copied to the stack, where only the entries that name this launch's
 //            addresses are set: an operand's entry becomes the address of the caller's own pointer
 //
-// So no value is copied, but addresses in the workspace or inside a tensor (an addition), tensor maps
-// (filled by plan_cuda) and structs that hold an address: all of those are copied, then patched.
+// So no value is copied, but addresses in the workspace or inside a tensor (an addition), tensor
+// maps (filled by plan_cuda) and structs (copied, then their addresses written into them).
 #ifndef KBUNDLE_LOADER_PARAMETERS_H_
 #define KBUNDLE_LOADER_PARAMETERS_H_
 

@@ -1,5 +1,5 @@
-// The arguments of a kernel: addresses, constants in the bytes that the kernel reads, structs, tensor
-// maps.
+// The arguments of a kernel: addresses, constants in the bytes that the kernel reads, structs,
+// tensor maps.
 #include <fmt/format.h>
 
 #include <algorithm>
