@@ -101,10 +101,10 @@ Finding FindHostCompiler(const Toolchain& tools) {
 }
 
 Finding FindTriton(bool required) {
-  const TritonPython python = FindTritonPython("");
-  Finding finding = Tool(Part("Triton", "provider triton", required, python.python), python.Need(),
-                         [&] { return TryTriton(python.python); });
-  finding.version = python.triton_version;
+  const FoundPackage found = FindPackage(TritonPackage(), "");
+  Finding finding = Tool(Part("Triton", "provider triton", required, found.python),
+                         found.Need(TritonPackage()), [&] { return TryTriton(found.python); });
+  finding.version = found.version;
   return finding;
 }
 

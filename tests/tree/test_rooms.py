@@ -27,7 +27,7 @@ BUILDER = {
     "pack": "support model provider problem store record compile",
     "provider/host": "support model provider manifest compile",
     "provider/cuda": "support model provider manifest compile",
-    "provider/triton": "support source model provider expression manifest tools store compile",
+    "provider/triton": "model provider expression manifest tools store compile",
     "provider/cudnn": "support score model provider problem manifest tools store compile provider/cuda",
     "provider/cublaslt": "support model provider problem manifest tools store record compile device pack provider/cuda",
     "pipeline": "support model provider expression problem manifest store compile pack",

@@ -157,8 +157,8 @@ def stub_python(folder, facts):
 
 
 @pytest.mark.parametrize("facts, found", [
-    ({"python": "3.11.2", "triton": "", "record": "", "ptxas": []}, "has none"),
-    ({"python": "3.11.2", "triton": "3.4.0", "record": "00", "ptxas": []}, "has triton 3.4.0"),
+    ({"python": "3.11.2", "version": "", "record": "", "files": []}, "has none"),
+    ({"python": "3.11.2", "version": "3.4.0", "record": "00", "files": []}, "has triton 3.4.0"),
 ])
 def test_triton_missing_or_of_another_version_is_exit_code_3_and_says_what_to_install(kbundle, library, tmp_path, facts, found):
     python = stub_python(tmp_path / "stub", facts)

@@ -15,10 +15,10 @@ import traceback
 
 def probe():
     import hashlib
-    found = {"python": "%d.%d.%d" % sys.version_info[:3], "triton": "", "record": "", "ptxas": []}
+    found = {"python": "%d.%d.%d" % sys.version_info[:3], "version": "", "record": "", "files": []}
     try:
         distribution = importlib.metadata.distribution("triton")
-        found["triton"] = distribution.version
+        found["version"] = distribution.version
         # RECORD holds a digest of every file that was installed.
         record = distribution.read_text("RECORD") or ""
         rows = sorted(row for row in record.splitlines() if not row.rsplit(",", 2)[0].endswith(".pyc")
@@ -27,7 +27,7 @@ def probe():
         for name in ("ptxas", "ptxas-blackwell"):
             path = distribution.locate_file("triton/backends/nvidia/bin/" + name)
             if os.path.exists(path):
-                found["ptxas"].append(str(path))
+                found["files"].append(str(path))
     except importlib.metadata.PackageNotFoundError:
         pass
     print(json.dumps(found))
@@ -176,7 +176,8 @@ class Compiler:
             raise
         except BaseException as error:  # whatever a user's module or Triton throws
             reply = {"ok": False, "error": self.describe(error), "note": "", "at": {}}
-        reply["log"] = log.getvalue()
+        said = log.getvalue()
+        reply["log"] = said if reply["ok"] or "Repro command" in said else ""
         return reply
 
 

@@ -1,15 +1,9 @@
-// Triton, in a Python child. What is wrong between the source and the manifest is told by the child
-// in terms of parameters, and pointed at here.
 #include "builder/provider/triton/compile.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
-#include <nlohmann/json.hpp>
-
+#include "builder/compile/python_compile.h"
 #include "builder/provider/triton/kernel.h"
-#include "builder/provider/triton/worker.h"
-#include "builder/support/diagnostic.h"
-#include "builder/support/files.h"
 
 namespace kbundle::builder {
 namespace {
@@ -32,18 +26,6 @@ SourceSpan PlaceOf(const Json& at, const Step& step) {
   return step.where;
 }
 
-Status FailureOf(const Unit& unit, const Json& answer) {
-  const std::string error = answer.at("error"), note = answer.at("note");
-  const Json& at = answer.at("at");
-  if (at.empty()) {
-    const std::string log = answer.at("log");
-    return InvalidArgument(error + "\n" + (log.find("Repro command") == log.npos ? "" : log));
-  }
-  Diagnostics diagnostics = DiagnosticsOf(unit.family->sources);
-  diagnostics.Error(PlaceOf(at, *unit.step), error, note);
-  return diagnostics.ToStatus();
-}
-
 Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code) {
   KernelInfo kernel;
   kernel.kernel = unit.kernels[0];
@@ -63,24 +45,12 @@ Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code) 
 }  // namespace
 
 Result<Object> CompileWithTriton(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                                 std::chrono::seconds limit, TritonWorkers* workers) {
-  KB_ASSIGN_OR_RETURN(std::unique_ptr<TritonWorker> worker, workers->Take(tree));
-  KB_ASSIGN_OR_RETURN(const std::string text, worker->Ask(unit.extra_options, limit));
-  try {
-    const Json answer = Json::parse(text);
-    Result<Object> object = Internal("no answer");
-    if (!answer.at("ok").get<bool>()) {
-      object = FailureOf(unit, answer);
-    } else {
-      KB_ASSIGN_OR_RETURN(std::string code, ReadFile(worker->cubin_path()));
-      object = ObjectOf(unit, answer, std::move(code));
-    }
-    workers->GiveBack(std::move(worker));
-    return object;
-  } catch (const Json::exception& error) {
-    return Internal(fmt::format("the Python child answered what is no answer ({}): {:.200}",
-                                error.what(), text));
-  }
+                                 std::chrono::seconds limit, PythonWorkers* workers) {
+  const PythonAnswers answers = {[&](const Json& at) { return PlaceOf(at, *unit.step); },
+                                 [&](const Json& answer, std::string code) {
+                                   return ObjectOf(unit, answer, std::move(code));
+                                 }};
+  return CompileWithPython(unit, tree, limit, answers, workers);
 }
 
 }  // namespace kbundle::builder

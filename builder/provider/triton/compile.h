@@ -5,14 +5,14 @@
 #include <chrono>
 #include <memory>
 
+#include "builder/compile/python_worker.h"
 #include "builder/compile/work.h"
-#include "builder/provider/triton/worker.h"
 #include "builder/store/object.h"
 
 namespace kbundle::builder {
 
 Result<Object> CompileWithTriton(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                                 std::chrono::seconds limit, TritonWorkers* workers);
+                                 std::chrono::seconds limit, PythonWorkers* workers);
 
 }  // namespace kbundle::builder
 

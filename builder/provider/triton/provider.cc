@@ -3,20 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
-
 #include "builder/compile/compile.h"
 #include "builder/manifest/tables.h"
 #include "builder/provider/triton/compile.h"
 #include "builder/provider/triton/manifest.h"
+#include "builder/provider/triton/python.h"
 #include "builder/provider/triton/request.h"
-#include "kbundle/key.h"
 
 namespace kbundle::builder {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMostSpill = 1 << 20;
 
@@ -28,8 +23,16 @@ class TritonCompiler : public Compiler {
 
   Status Find(const std::vector<const Unit*>& /*units*/, const std::string& python,
               Toolchain* /*tools*/) override {
-    workers_ = std::make_unique<TritonWorkers>(FindTritonPython(python));
-    return workers_->python().Need();
+    package_ = TritonPackage();
+    found_ = FindPackage(package_, python);
+    // Line tables would carry the folder's name into the code.
+    workers_ = std::make_unique<PythonWorkers>(
+        PythonProgram{"Triton",
+                      found_.python,
+                      kTritonScript,
+                      {"TRITON_DISABLE_LINE_INFO=1", "TRITON_DUMP_PTXAS_LOG=1", "PYTHONHASHSEED=0",
+                       "TRITON_CACHE_DIR={home}/cache", "TRITON_HOME={home}"}});
+    return found_.Need(package_);
   }
 
   std::vector<std::string> Options(const Unit& unit) const override { return {unit.extra_options}; }
@@ -37,32 +40,12 @@ class TritonCompiler : public Compiler {
   // All that the package installed, ptxas as it is on the disk, and how kbundle calls it.
   Result<Sha256Digest> Identity(const Unit& /*unit*/, const Toolchain& /*tools*/,
                                 ToolDigests* digests) const override {
-    const TritonPython& triton = workers_->python();
-    KB_ASSIGN_OR_RETURN(const Sha256Digest ptxas, digests->Of(triton.ptxas));
-    const std::string all = KeyWriter()
-                                .Text(triton.triton_version)
-                                .Text(triton.digest)
-                                .Text(ToHex(ptxas))
-                                .Text(kTritonScript)
-                                .bytes();
-    return Sha256Of(all.data(), all.size());
+    return found_.Identity(package_, digests);
   }
 
   // Triton's own files are in its digest.
   std::vector<std::string> ModuleFiles(const std::string& module) const override {
-    if (module == "triton") return {};
-    const TritonPython& triton = workers_->python();
-    const std::string& version = triton.python_version;
-    const fs::path place = fs::path(triton.python).parent_path().parent_path() / "lib" /
-                           ("python" + version.substr(0, version.rfind('.'))) / "site-packages";
-    std::vector<std::string> files = {(place / (module + ".py")).string()};
-    std::error_code error;
-    for (fs::recursive_directory_iterator at(place / module, error), end; !error && at != end;
-         at.increment(error)) {
-      if (at->path().extension() == ".py") files.push_back(at->path().string());
-    }
-    std::sort(files.begin(), files.end());
-    return files;
+    return module == "triton" ? std::vector<std::string>() : found_.FilesOfModule(module);
   }
 
   Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
@@ -72,15 +55,13 @@ class TritonCompiler : public Compiler {
 
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& /*tools*/, ToolDigests* /*digests*/) const override {
-    constexpr size_t kShortDigest = 16;
-    const TritonPython& triton = workers_->python();
-    return std::optional(std::pair(
-        std::string("triton"),
-        fmt::format("{} sha256:{}", triton.triton_version, triton.digest.substr(0, kShortDigest))));
+    return std::optional(std::pair(std::string("triton"), found_.VersionAndDigest()));
   }
 
  private:
-  std::unique_ptr<TritonWorkers> workers_;
+  PythonPackage package_;
+  FoundPackage found_;
+  std::unique_ptr<PythonWorkers> workers_;
 };
 
 class Triton : public Provider {

@@ -1,4 +1,4 @@
-#include "builder/provider/triton/worker.h"
+#include "builder/compile/python_worker.h"
 
 #include <fmt/format.h>
 
@@ -14,58 +14,60 @@ constexpr int64_t kMaxPrinted = 64 << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<TritonWorker>> TritonWorker::Start(const TritonPython& python,
+Result<std::unique_ptr<PythonWorker>> PythonWorker::Start(const PythonProgram& program,
                                                           std::shared_ptr<const SourceTree> tree) {
   KB_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Make());
-  std::unique_ptr<TritonWorker> worker(new TritonWorker(std::move(folder), std::move(tree)));
+  std::unique_ptr<PythonWorker> worker(
+      new PythonWorker(program, std::move(folder), std::move(tree)));
   KB_RETURN_IF_ERROR(WriteTree(*worker->tree_, worker->folder_.path() + "/source"));
-  KB_RETURN_IF_ERROR(worker->Spawn(python));
+  KB_RETURN_IF_ERROR(worker->Spawn(program));
   return worker;
 }
 
-Status TritonWorker::Spawn(const TritonPython& python) {
+Status PythonWorker::Spawn(const PythonProgram& program) {
+  constexpr std::string_view kHome = "{home}";
   const std::string& home = folder_.path();
   ChildOptions start;
   start.arguments = {
-      python.python,        "-B",        "-s", "-c", kTritonScript, "serve", home + "/source",
-      tree_->files[0].name, cubin_path()};
+      program.python,       "-B",         "-s", "-c", program.script, "serve", home + "/source",
+      tree_->files[0].name, output_path()};
   start.folder = home;
   start.environment = CompilerEnvironment(home);
-  // Line tables would carry the folder's name into the code.
-  start.environment.insert(
-      start.environment.end(),
-      {"TRITON_DISABLE_LINE_INFO=1", "TRITON_DUMP_PTXAS_LOG=1", "PYTHONHASHSEED=0",
-       "TRITON_CACHE_DIR=" + home + "/cache", "TRITON_HOME=" + home});
+  for (std::string variable : program.environment) {
+    const size_t at = variable.find(kHome);
+    if (at != std::string::npos) variable.replace(at, kHome.size(), home);
+    start.environment.push_back(std::move(variable));
+  }
   start.outlives_thread = true;
   KB_ASSIGN_OR_RETURN(child_, WorkerProcess::Start(std::move(start)));
   child_->set_limits({0, kMaxPrinted});
   return Status();
 }
 
-Result<std::string> TritonWorker::Ask(const std::string& request, std::chrono::seconds limit) {
+Result<std::string> PythonWorker::Ask(const std::string& request, std::chrono::seconds limit) {
   child_->SetBaseline(0);
   child_->Send(request);  // one that no longer listens has ended, and Read says how
   WorkerProcess::Answer answer = child_->Read(WorkerProcess::Clock::now() + limit);
   if (answer.event == WorkerProcess::Event::kLine) return std::move(answer.line);
   const std::string end = child_->Kill().ToString();
   if (answer.event != WorkerProcess::Event::kTimeout) {
-    return Internal(fmt::format("the Python child that compiles with Triton ended with {}\n{}", end,
-                                child_->Printed()));
+    return Internal(fmt::format("the Python child that compiles with {} ended with {}\n{}",
+                                compiler_, end, child_->Printed()));
   }
   return DeadlineExceeded(
-      fmt::format("Triton was stopped after {} s; a larger limit: KBUNDLE_COMPILE_TIMEOUT "
+      fmt::format("{} was stopped after {} s; a larger limit: KBUNDLE_COMPILE_TIMEOUT "
                   "(seconds)\n{}",
-                  limit.count(), child_->Printed()));
+                  compiler_, limit.count(), child_->Printed()));
 }
 
-Result<std::unique_ptr<TritonWorker>> TritonWorkers::Take(
+Result<std::unique_ptr<PythonWorker>> PythonWorkers::Take(
     const std::shared_ptr<const SourceTree>& tree) {
-  std::unique_ptr<TritonWorker> other;  // of another source: ended outside the lock, to make room
+  std::unique_ptr<PythonWorker> other;  // of another source: ended outside the lock, to make room
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto& worker : idle_) {
       if (worker->tree() != tree.get()) continue;
-      std::unique_ptr<TritonWorker> found = std::move(worker);
+      std::unique_ptr<PythonWorker> found = std::move(worker);
       worker = std::move(idle_.back());
       idle_.pop_back();
       return found;
@@ -76,10 +78,10 @@ Result<std::unique_ptr<TritonWorker>> TritonWorkers::Take(
     }
   }
   other.reset();
-  return TritonWorker::Start(python_, tree);
+  return PythonWorker::Start(program_, tree);
 }
 
-void TritonWorkers::GiveBack(std::unique_ptr<TritonWorker> worker) {
+void PythonWorkers::GiveBack(std::unique_ptr<PythonWorker> worker) {
   const std::lock_guard<std::mutex> lock(mutex_);
   idle_.push_back(std::move(worker));
 }
