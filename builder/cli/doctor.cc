@@ -20,7 +20,7 @@ const char* Word(const Finding& finding) {
   return finding.required ? "missing" : "absent";
 }
 
-void PrintText(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
+void PrintDoctorText(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
   Table table({"", "PART", "VERSION", "NEEDED BY", "WHERE"});
   for (const Finding& finding : findings) {
     const auto style = finding.state == State::kWorks ? Terminal::Style::kGood
@@ -38,7 +38,7 @@ void PrintText(const Terminal& terminal, const std::vector<Finding>& findings, b
                       : "\nnot ready to build: see what is missing or broken above");
 }
 
-void PrintJson(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
+void PrintDoctorJson(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
   JsonWriter json;
   json.BeginObject().Key("can_build").Bool(ready);
   json.Key("serves")
@@ -70,7 +70,7 @@ int DoctorCommand::Run(const Terminal& terminal) const {
   const std::vector<Finding> findings = LookAround(manifests);
   bool ready = true;
   for (const Finding& finding : findings) ready = ready && finding.ok();
-  json ? PrintJson(terminal, findings, ready) : PrintText(terminal, findings, ready);
+  json ? PrintDoctorJson(terminal, findings, ready) : PrintDoctorText(terminal, findings, ready);
   return ready ? kExitOk : kExitNo;
 }
 

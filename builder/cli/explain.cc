@@ -125,8 +125,9 @@ void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Selecte
   table.Print(terminal);
 }
 
-void PrintText(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
-               const Device& device, const SelectOptions& options, const std::string& sm_count) {
+void PrintExplanation(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+                      const Device& device, const SelectOptions& options,
+                      const std::string& sm_count) {
   const Result<Selected> chosen = SelectFirstLaunchable(bundle, problem, device, options);
   terminal.Line("problem    " + problem.ToString());
   terminal.Line("target     " + device.ToString());
@@ -177,7 +178,7 @@ int ExplainCommand::Run(const Terminal& terminal) const {
     terminal.Line(ExplainJson(bundle, *problem, *device, options));
   } else {
     const char* source = !gpu ? "" : sm_count > 0 ? "given" : "as on an H200 (--sm-count)";
-    PrintText(terminal, bundle, *problem, *device, options, source);
+    PrintExplanation(terminal, bundle, *problem, *device, options, source);
   }
   if (chosen.ok()) return kExitOk;
   terminal.Error(chosen.status().message());

@@ -12,7 +12,7 @@
 namespace kbundle::builder {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Sizes of a set of code objects. A base that only deltas refer to counts where they are used.
 struct Sizes {
@@ -25,10 +25,10 @@ struct Sizes {
   }
 };
 
-Sizes SizesOf(const Json& blobs, const std::set<int64_t>& numbers) {
+Sizes SizesOf(const OrderedJson& blobs, const std::set<int64_t>& numbers) {
   Sizes sizes;
   for (int64_t number : numbers) {
-    const Json& blob = blobs[static_cast<size_t>(number)];
+    const OrderedJson& blob = blobs[static_cast<size_t>(number)];
     ++sizes.objects;
     sizes.deltas += blob["base"] >= 0 ? 1 : 0;
     sizes.raw += blob["bytes"].get<uint64_t>();
@@ -37,30 +37,30 @@ Sizes SizesOf(const Json& blobs, const std::set<int64_t>& numbers) {
   return sizes;
 }
 
-void AddBlobs(const Json& variant, std::set<int64_t>& blobs) {
-  for (const Json& kernel : variant["kernels"]) {
+void AddBlobs(const OrderedJson& variant, std::set<int64_t>& blobs) {
+  for (const OrderedJson& kernel : variant["kernels"]) {
     if (kernel["blob"] >= 0) blobs.insert(kernel["blob"].get<int64_t>());
   }
 }
 
-std::string RanOnText(const Json& devices) {
+std::string RanOnText(const OrderedJson& devices) {
   return devices.empty() ? "never run" : Joined(devices.get<std::vector<std::string>>(), ", ");
 }
 
 // "(x: T[rows.., K], mask?: u8[..]; scale: float = 1.0) -> (y: T[rows.., K])"
-std::string Signature(const Json& op) {
+std::string Signature(const OrderedJson& op) {
   std::vector<std::string> operands, attributes, results;
-  for (const Json& operand : op["operands"]) {
+  for (const OrderedJson& operand : op["operands"]) {
     operands.push_back(operand["name"].get<std::string>() + (operand["optional"] ? "?: " : ": ") +
                        operand["shape"].get<std::string>());
   }
-  for (const Json& attribute : op["attributes"]) {
+  for (const OrderedJson& attribute : op["attributes"]) {
     std::string text =
         attribute["name"].get<std::string>() + ": " + attribute["type"].get<std::string>();
     if (!attribute["required"]) text += " = " + attribute["default"].dump();
     attributes.push_back(text);
   }
-  for (const Json& result : op["results"]) {
+  for (const OrderedJson& result : op["results"]) {
     std::string text = result["name"].get<std::string>() + (result["conditional"] ? "?: " : ": ") +
                        result["shape"].get<std::string>();
     const auto alias = result["alias"].get<int64_t>();
@@ -72,12 +72,12 @@ std::string Signature(const Json& op) {
   return "(" + Joined(operands, ", ") + options + ") -> (" + Joined(results, ", ") + ")";
 }
 
-void PrintOpHead(const Terminal& terminal, const Json& op) {
+void PrintOpHead(const Terminal& terminal, const OrderedJson& op) {
   terminal.Line("");
   terminal.Line(terminal.Paint(Terminal::Style::kBold, op["name"].get<std::string>()) + "  " +
                 op["summary"].get<std::string>());
   terminal.Line("  " + Signature(op));
-  for (const Json& type : op["types"]) {
+  for (const OrderedJson& type : op["types"]) {
     std::string text = "  " + type["name"].get<std::string>() + " in " +
                        Joined(type["dtypes"].get<std::vector<std::string>>(), ", ");
     if (!type["attribute"].is_null()) text += " (by " + type["attribute"].get<std::string>() + ")";
@@ -89,13 +89,13 @@ void PrintOpHead(const Terminal& terminal, const Json& op) {
 }
 
 // One row per target and template.
-void PrintOverview(const Terminal& terminal, const Json& op, const Json& blobs) {
+void PrintOverview(const Terminal& terminal, const OrderedJson& op, const OrderedJson& blobs) {
   struct Group {
     int variants = 0, ran = 0;
     std::set<int64_t> blobs;
   };
   std::map<std::pair<std::string, std::string>, Group> groups;
-  for (const Json& variant : op["variants"]) {
+  for (const OrderedJson& variant : op["variants"]) {
     Group& group =
         groups[{variant["target"].get<std::string>(), variant["template"].get<std::string>()}];
     ++group.variants;
@@ -116,14 +116,14 @@ void PrintOverview(const Terminal& terminal, const Json& op, const Json& blobs) 
 }
 
 // One row per variant.
-void PrintVariants(const Terminal& terminal, const Json& op, const Json& blobs) {
+void PrintVariants(const Terminal& terminal, const OrderedJson& op, const OrderedJson& blobs) {
   Table table({"VARIANT", "REGS", "SPILL", "OBJECT", "RAW", "STORED", "RATIO", "RAN ON"}, "  ");
   for (size_t column = 1; column < 7; ++column) table.Right(column);
-  for (const Json& variant : op["variants"]) {
+  for (const OrderedJson& variant : op["variants"]) {
     std::set<int64_t> numbers;
     AddBlobs(variant, numbers);
     uint64_t spill = 0;
-    for (const Json& kernel : variant["kernels"]) {
+    for (const OrderedJson& kernel : variant["kernels"]) {
       if (kernel.contains("spill_bytes"))
         spill = std::max(spill, kernel["spill_bytes"].get<uint64_t>());
     }
@@ -139,11 +139,11 @@ void PrintVariants(const Terminal& terminal, const Json& op, const Json& blobs) 
   }
   table.Print(terminal);
   if (!op["problems"].empty()) terminal.Line("  problems");
-  for (const Json& problem : op["problems"])
+  for (const OrderedJson& problem : op["problems"])
     terminal.Line("    " + problem["text"].get<std::string>());
 }
 
-void PrintHead(const Terminal& terminal, const Json& bundle) {
+void PrintHead(const Terminal& terminal, const OrderedJson& bundle) {
   terminal.Line(terminal.Paint(Terminal::Style::kBold, bundle["path"].get<std::string>()) + "  \"" +
                 bundle["name"].get<std::string>() + "\", " +
                 Grouped(bundle["file_bytes"].get<uint64_t>()) + " bytes, content " +
@@ -172,9 +172,9 @@ int InspectCommand::Run(const Terminal& terminal) const {
     terminal.Line(*text);
     return kExitOk;
   }
-  const Json bundle = Json::parse(*text);
+  const OrderedJson bundle = OrderedJson::parse(*text);
   PrintHead(terminal, bundle);
-  for (const Json& entry : bundle["ops"]) {
+  for (const OrderedJson& entry : bundle["ops"]) {
     PrintOpHead(terminal, entry);
     op.empty() ? PrintOverview(terminal, entry, bundle["blobs"])
                : PrintVariants(terminal, entry, bundle["blobs"]);

@@ -8,12 +8,12 @@
 namespace kbundle::builder {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string Bytes(const Json& number) { return Grouped(number.get<uint64_t>()) + " bytes"; }
+std::string Bytes(const OrderedJson& number) { return Grouped(number.get<uint64_t>()) + " bytes"; }
 
 // "x", "x + 512 bytes", "workspace + 0 bytes", "null".
-std::string Place(const Json& pointer) {
+std::string Place(const OrderedJson& pointer) {
   if (pointer.is_null()) return "null";
   if (pointer.contains("workspace")) return "workspace + " + Bytes(pointer["workspace"]);
   const char* key = pointer.contains("operand") ? "operand" : "result";
@@ -23,18 +23,18 @@ std::string Place(const Json& pointer) {
 }
 
 // "4 x 1 x 1".
-std::string Extent(const Json& numbers) {
+std::string Extent(const OrderedJson& numbers) {
   std::vector<std::string> parts;
-  for (const Json& number : numbers) parts.push_back(number.dump());
+  for (const OrderedJson& number : numbers) parts.push_back(number.dump());
   return Joined(parts, " x ");
 }
 
-std::string Argument(const Json& arg) {
+std::string Argument(const OrderedJson& arg) {
   const std::string text = arg["text"].get<std::string>();
   if (arg.contains("at")) return fmt::format("{} = {}", text, Place(arg["at"]));
   if (arg.contains("fields")) {
     std::vector<std::string> fields;
-    for (const Json& field : arg["fields"]) fields.push_back(Argument(field));
+    for (const OrderedJson& field : arg["fields"]) fields.push_back(Argument(field));
     return fmt::format("{} = {{{}}}", text, fmt::join(fields, ", "));
   }
   if (!arg.contains("tensor_map")) return fmt::format("{} = {}", text, arg["value"].dump());
@@ -42,7 +42,7 @@ std::string Argument(const Json& arg) {
                      Extent(arg["dims"]), Extent(arg["box"]));
 }
 
-std::string Matrices(const Json& step) {
+std::string Matrices(const OrderedJson& step) {
   std::vector<std::string> parts;
   for (const char* key : {"d", "a", "b", "c", "aux", "bias"}) {
     if (!step.contains(key)) continue;
@@ -54,7 +54,7 @@ std::string Matrices(const Json& step) {
 }
 
 // What is said of a step behind its number.
-std::vector<std::string> Describe(const Json& step) {
+std::vector<std::string> Describe(const OrderedJson& step) {
   const std::string kind = step["kind"].get<std::string>();
   if (kind == "memset") {
     return {fmt::format("memset {} with {}, {}", Place(step["target"]), step["value"].dump(),
@@ -80,7 +80,7 @@ std::vector<std::string> Describe(const Json& step) {
         fmt::format("range {}, at least {} at a time", step["range"].dump(), step["grain"].dump()));
   }
   std::vector<std::string> args;
-  for (const Json& arg : step["args"]) args.push_back(Argument(arg));
+  for (const OrderedJson& arg : step["args"]) args.push_back(Argument(arg));
   lines.push_back(Joined(args, ", "));
   return lines;
 }
@@ -89,7 +89,7 @@ std::vector<std::string> Describe(const Json& step) {
 
 void PrintLaunch(const Terminal& terminal, const std::string& explained,
                  const std::string& device) {
-  const Json launch = Json::parse(explained)["launch"];
+  const OrderedJson launch = OrderedJson::parse(explained)["launch"];
   if (launch.is_null()) return;
   if (launch.contains("error")) {
     return terminal.Line("launch     " + terminal.Paint(Terminal::Style::kBad, "none") + ": " +
@@ -99,11 +99,11 @@ void PrintLaunch(const Terminal& terminal, const std::string& explained,
   if (!device.empty())
     head += fmt::format(", {} multiprocessors {}", launch["sm_count"].dump(), device);
   terminal.Line("launch     " + head);
-  for (const Json& region : launch["workspace"]) {
+  for (const OrderedJson& region : launch["workspace"]) {
     terminal.Line(fmt::format("  workspace + {}: {}, {}", region["offset"].dump(),
                               region["region"].get<std::string>(), Bytes(region["bytes"])));
   }
-  for (const Json& step : launch["steps"]) {
+  for (const OrderedJson& step : launch["steps"]) {
     std::string indent = fmt::format("  step {}  ", step["step"].dump());
     for (const std::string& line : Describe(step)) {
       terminal.Line(indent + line);

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json ToJson(const ConformanceReport& report) {
+Json JsonOfTest(const ConformanceReport& report) {
   Json variants = Json::array();
   for (const VariantOutcome& one : report.variants) {
     variants.push_back({{"variant", one.variant},
@@ -43,7 +43,7 @@ void PrintVariant(const Terminal& terminal, const VariantOutcome& one) {
   if (!one.command.empty()) terminal.Line("  to see it again: " + one.command);
 }
 
-void Print(const Terminal& terminal, const ConformanceReport& report) {
+void PrintOutcome(const Terminal& terminal, const ConformanceReport& report) {
   for (const VariantOutcome& one : report.variants) PrintVariant(terminal, one);
   for (const std::string& file : report.files) terminal.Line("written: " + file);
   const size_t right = report.variants.size() - static_cast<size_t>(report.failed());
@@ -70,9 +70,9 @@ int TestCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
   if (!report.ok()) return terminal.Fail(report.status());
   for (const std::string& warning : report->warnings) terminal.Warn(warning);
   if (json) {
-    terminal.Line(JsonText(ToJson(*report)));
+    terminal.Line(JsonText(JsonOfTest(*report)));
   } else {
-    Print(terminal, *report);
+    PrintOutcome(terminal, *report);
   }
   return report->failed() > 0 || report->variants.empty() ? kExitNo : kExitOk;
 }

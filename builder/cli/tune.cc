@@ -27,7 +27,7 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
   return std::chrono::milliseconds(static_cast<int64_t>(number * seconds * 1000));
 }
 
-Json ToJson(const TuneReport& report) {
+Json JsonOfTune(const TuneReport& report) {
   Json failures = Json::array();
   for (const TuneFailure& failure : report.failures) {
     failures.push_back({{"problem", failure.problem},
@@ -67,7 +67,7 @@ void PrintRevalidated(const Terminal& terminal, const TuneReport& report) {
   for (const std::string& file : report.files) terminal.Line("written: " + file);
 }
 
-void PrintSummary(const Terminal& terminal, const TuneReport& report) {
+void PrintTuned(const Terminal& terminal, const TuneReport& report) {
   terminal.Line(terminal.Paint(Terminal::Style::kBold, report.device) + ": " +
                 std::to_string(report.measured) + " of " + std::to_string(report.problems) +
                 " problems, " + std::to_string(report.candidates) + " candidates, " +
@@ -141,9 +141,9 @@ int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
   progress.Clear();
   if (!report.ok()) return terminal.Fail(report.status());
   if (json) {
-    terminal.Line(JsonText(ToJson(*report)));
+    terminal.Line(JsonText(JsonOfTune(*report)));
   } else {
-    wanted.revalidate ? PrintRevalidated(terminal, *report) : PrintSummary(terminal, *report);
+    wanted.revalidate ? PrintRevalidated(terminal, *report) : PrintTuned(terminal, *report);
   }
   if (wanted.revalidate) return report->revalidated == report->problems ? kExitOk : kExitNo;
   const bool asked = !wanted.only.empty() && !report->failures.empty();

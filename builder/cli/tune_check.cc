@@ -11,13 +11,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json ToJson(const std::vector<StaleRecord>& records) {
+Json JsonOfCheck(const std::vector<StaleRecord>& records) {
   Json rows = Json::array();
   for (const StaleRecord& one : records) rows.push_back({{"record", one.record}, {"why", one.why}});
   return rows;
 }
 
-Json ToJson(const std::vector<TargetCheck>& checks, bool ok) {
+Json JsonOfCheck(const std::vector<TargetCheck>& checks, bool ok) {
   Json targets = Json::array();
   for (const TargetCheck& check : checks) {
     targets.push_back({{"target", check.target},
@@ -26,8 +26,8 @@ Json ToJson(const std::vector<TargetCheck>& checks, bool ok) {
                        {"records", check.records},
                        {"missing", check.missing},
                        {"untuned", check.untuned},
-                       {"stale", ToJson(check.stale)},
-                       {"refused", ToJson(check.refused)},
+                       {"stale", JsonOfCheck(check.stale)},
+                       {"refused", JsonOfCheck(check.refused)},
                        {"notes", check.notes}});
   }
   return {{"ok", ok}, {"targets", std::move(targets)}};
@@ -41,7 +41,7 @@ void PrintRecords(const Terminal& terminal, const char* word,
   }
 }
 
-void Print(const Terminal& terminal, const TargetCheck& check) {
+void PrintCheck(const Terminal& terminal, const TargetCheck& check) {
   for (const std::string& problem : check.missing) {
     terminal.Line(terminal.Paint(Terminal::Style::kBad, "missing") + "  " + problem);
   }
@@ -71,9 +71,9 @@ int TuneCheckCommand::Run(const Terminal& terminal) const {
   const bool ok =
       std::all_of(checks->begin(), checks->end(), [](const auto& check) { return check.ok(); });
   if (json) {
-    terminal.Line(JsonText(ToJson(*checks, ok)));
+    terminal.Line(JsonText(JsonOfCheck(*checks, ok)));
   } else {
-    for (const TargetCheck& check : *checks) Print(terminal, check);
+    for (const TargetCheck& check : *checks) PrintCheck(terminal, check);
     if (!ok) {
       terminal.Line(
           "to tune what is missing: kbundle tune PATH --target TARGET; for stale records whose "

@@ -125,8 +125,8 @@ void CheckRecords(const Bundle& bundle, Coverage* coverage) {
   }
 }
 
-void PrintJson(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
-               const Coverage& coverage) {
+void PrintVerifyJson(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
+                     const Coverage& coverage) {
   JsonWriter json;
   json.BeginObject().Key("file").Text(command.file).Key("ok").Bool(coverage.gaps.empty());
   json.Key("content_id").Text(bundle.content_id()).Key("file_bytes").Unsigned(bundle.file_size());
@@ -144,8 +144,8 @@ void PrintJson(const Terminal& terminal, const VerifyCommand& command, const Bun
   terminal.Line(json.text());
 }
 
-void PrintText(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
-               const Coverage& coverage) {
+void PrintVerifyText(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
+                     const Coverage& coverage) {
   const fb::Index& index = IndexOf(bundle);
   terminal.Line(command.file + ": every byte is as written: " + Grouped(bundle.file_size()) +
                 " bytes, " + std::to_string(index.ops() ? index.ops()->size() : 0) + " ops, " +
@@ -205,8 +205,8 @@ int VerifyCommand::Run(const Terminal& terminal) const {
   }
   if (!coverage.ok()) return terminal.Fail(coverage.status());
   if (strict) CheckRecords(bundle, &*coverage);
-  json ? PrintJson(terminal, *this, bundle, *coverage)
-       : PrintText(terminal, *this, bundle, *coverage);
+  json ? PrintVerifyJson(terminal, *this, bundle, *coverage)
+       : PrintVerifyText(terminal, *this, bundle, *coverage);
   return coverage->gaps.empty() ? kExitOk : kExitNo;
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 using Kind = Node::Kind;
 
-using Place = std::tuple<int, int, int>;
-Place PlaceOf(const SourceSpan& where) { return {where.file, where.line, where.column}; }
+using TextPlace = std::tuple<int, int, int>;
+TextPlace PlaceOf(const SourceSpan& where) { return {where.file, where.line, where.column}; }
 
 // The name in "{NAME}", from the brace at `open`; "" where there is none.
 std::string_view NameAt(std::string_view text, size_t open) {
@@ -208,7 +208,7 @@ class Definer {
   std::string key_;                  // in whose value we are
   std::vector<const Node*> scopes_;  // tables, outermost first; null: none
   std::vector<std::pair<SourceSpan, std::string>> all_;
-  std::set<Place> seen_, used_, open_;
+  std::set<TextPlace> seen_, used_, open_;
 };
 
 }  // namespace

@@ -13,12 +13,12 @@ namespace {
 
 using Kind = Node::Kind;
 using Words = std::set<std::string, std::less<>>;
-using Place = std::tuple<int, int, int>;
+using TextPlace = std::tuple<int, int, int>;
 
 // Lets within lets; a cycle is deeper than any sense.
 constexpr int kMaxDepth = 16;
 
-Place PlaceOf(const SourceSpan& where) { return {where.file, where.line, where.column}; }
+TextPlace PlaceOfLet(const SourceSpan& where) { return {where.file, where.line, where.column}; }
 
 bool InName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
@@ -83,7 +83,7 @@ class Sharer {
   void Note(const Node* lets) {
     if (lets == nullptr) return;
     for (const Field& let : lets->fields) {
-      if (seen_.insert(PlaceOf(let.where)).second) all_.push_back({let.where, let.key});
+      if (seen_.insert(PlaceOfLet(let.where)).second) all_.push_back({let.where, let.key});
     }
   }
 
@@ -106,7 +106,7 @@ class Sharer {
           if (hidden || !used.contains(let.key)) continue;
           if (std::find(chosen.begin(), chosen.end(), &let) != chosen.end()) continue;
           chosen.push_back(&let);
-          used_.insert(PlaceOf(let.where));
+          used_.insert(PlaceOfLet(let.where));
           AddWords(let.value, &used);
           grown = true;
         }
@@ -177,7 +177,7 @@ class Sharer {
                            "a let may use others, but never itself");
         break;
       }
-      used_.insert(PlaceOf(let->where));
+      used_.insert(PlaceOfLet(let->where));
       if (*first == nullptr) *first = let;
       const std::string value = Written(let->value.text, depth + 1, first);
       const bool alone = IsTerm(text, name);
@@ -198,7 +198,7 @@ class Sharer {
 
   void ReportUnused() {
     for (const auto& [where, name] : all_) {
-      if (used_.contains(PlaceOf(where))) continue;
+      if (used_.contains(PlaceOfLet(where))) continue;
       diagnostics_.Error(where, fmt::format("nothing uses the let '{}'", name),
                          "use it in a variant or in the op's shapes and conditions, or remove it");
     }
@@ -208,7 +208,7 @@ class Sharer {
   const Node* op_ = nullptr;
   Diagnostics& diagnostics_;
   std::vector<std::pair<SourceSpan, std::string>> all_;
-  std::set<Place> seen_, used_;
+  std::set<TextPlace> seen_, used_;
 };
 
 }  // namespace

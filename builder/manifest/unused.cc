@@ -10,19 +10,19 @@ namespace {
 
 using Words = std::set<std::string, std::less<>>;
 
-bool InName(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool InWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-void AddWords(const std::string& text, Words* words) {
+void AddWordsOfText(const std::string& text, Words* words) {
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
-    while (end < text.size() && InName(text[end])) ++end;
+    while (end < text.size() && InWord(text[end])) ++end;
     if (end > at) words->insert(text.substr(at, end - at));
     at = end + 1;
   }
 }
 
 void AddTexts(const Node& node, Words* words) {
-  AddWords(node.text, words);
+  AddWordsOfText(node.text, words);
   for (const Node& item : node.items) AddTexts(item, words);
   for (const Field& field : node.fields) AddTexts(field.value, words);
 }

@@ -8,7 +8,7 @@
 namespace kbundle::builder {
 namespace {
 
-AttributeValue ValueOf(const fb::Attribute& attribute, const fb::AttributeValue& stored) {
+AttributeValue ValueOfListed(const fb::Attribute& attribute, const fb::AttributeValue& stored) {
   const int64_t integer =
       stored.integers() && stored.integers()->size() > 0 ? stored.integers()->Get(0) : 0;
   AttributeValue value;
@@ -62,7 +62,7 @@ ProblemSpec SpecOf(const fb::Op& op, const fb::Problem& problem) {
   for (uint32_t i = 0; problem.attributes() && i < problem.attributes()->size(); ++i) {
     const fb::AttributeValue& stored = *problem.attributes()->Get(i);
     const fb::Attribute& attribute = *op.attributes()->Get(stored.attribute());
-    spec.attributes.emplace_back(attribute.name()->str(), ValueOf(attribute, stored));
+    spec.attributes.emplace_back(attribute.name()->str(), ValueOfListed(attribute, stored));
   }
   return spec;
 }

@@ -14,7 +14,7 @@ namespace kbundle::builder {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr size_t kMaxFiles = 4096;
+constexpr size_t kMaxPythonFiles = 4096;
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r");
@@ -81,8 +81,8 @@ Result<std::shared_ptr<const SourceTree>> SourceReader::ReadPython(const std::st
     for (const fs::path& file : files) add(file);
   };
   for (size_t i = 0; i < paths.size(); ++i) {
-    if (i == kMaxFiles) {
-      return ResourceExhausted(fmt::format("{} imports over {} files", source, kMaxFiles));
+    if (i == kMaxPythonFiles) {
+      return ResourceExhausted(fmt::format("{} imports over {} files", source, kMaxPythonFiles));
     }
     KB_ASSIGN_OR_RETURN(std::string text, ReadFile(paths[i].string(), 64 << 20));
     for (const std::string& name : ImportedNames(text)) add_import(name);

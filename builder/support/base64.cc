@@ -5,7 +5,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr std::string_view kDigits =
+constexpr std::string_view kBase64Digits =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 // -1 for what is no digit.
@@ -29,7 +29,7 @@ std::string Base64(std::string_view bytes) {
       group = group << 8 | (j < count ? static_cast<unsigned char>(bytes[i + j]) : 0);
     }
     for (size_t j = 0; j < 4; ++j) {
-      text += j <= count ? kDigits[group >> (18 - 6 * j) & 63] : '=';
+      text += j <= count ? kBase64Digits[group >> (18 - 6 * j) & 63] : '=';
     }
   }
   return text;

@@ -11,7 +11,7 @@ constexpr uint64_t kHeaderSize = 64, kSectionSize = 64, kSegmentSize = 56, kSymb
 constexpr uint32_t kNoBits = 8;
 constexpr uint64_t kAllocated = 2;
 
-std::optional<std::string_view> Slice(std::string_view bytes, uint64_t offset, uint64_t size) {
+std::optional<std::string_view> SliceOf(std::string_view bytes, uint64_t offset, uint64_t size) {
   if (offset > bytes.size() || size > bytes.size() - offset) return std::nullopt;
   return bytes.substr(offset, size);
 }
@@ -32,7 +32,7 @@ Result<Elf::Section> ReadSection(std::string_view file, std::string_view header)
   section.link = LoadLittle<uint32_t>(header, 40);
   const uint64_t offset = LoadLittle<uint64_t>(header, 24), size = LoadLittle<uint64_t>(header, 32);
   if (section.type == kNoBits || section.type == 0) return section;
-  const auto bytes = Slice(file, offset, size);
+  const auto bytes = SliceOf(file, offset, size);
   if (!bytes) {
     return DataLoss(fmt::format("section at {} of {} bytes reaches past the end ({} bytes)", offset,
                                 size, file.size()));
@@ -54,14 +54,14 @@ Result<Elf> Elf::Parse(std::string_view bytes) {
   const uint64_t table = LoadLittle<uint64_t>(bytes, 40);
   const uint16_t entry = LoadLittle<uint16_t>(bytes, 58), count = LoadLittle<uint16_t>(bytes, 60);
   const uint16_t names = LoadLittle<uint16_t>(bytes, 62);
-  const auto headers = Slice(bytes, table, uint64_t{count} * kSectionSize);
+  const auto headers = SliceOf(bytes, table, uint64_t{count} * kSectionSize);
   if (entry != kSectionSize || !headers || names >= count) {
     return DataLoss(
         fmt::format("section table at {}, {} entries of {} bytes, in a file of {} bytes", table,
                     count, entry, bytes.size()));
   }
   const uint64_t segments = LoadLittle<uint64_t>(bytes, 32);
-  if (!Slice(bytes, segments, LoadLittle<uint16_t>(bytes, 56) * kSegmentSize)) {
+  if (!SliceOf(bytes, segments, LoadLittle<uint16_t>(bytes, 56) * kSegmentSize)) {
     return DataLoss(
         fmt::format("segment table at {} in a file of {} bytes", segments, bytes.size()));
   }
@@ -107,7 +107,7 @@ Result<std::vector<Elf::Symbol>> Elf::Symbols(std::string_view table) const {
 Result<std::string_view> Elf::BytesAt(uint64_t address, uint64_t size) const {
   for (const Section& section : sections_) {
     if ((section.flags & kAllocated) == 0 || address < section.address) continue;
-    if (const auto bytes = Slice(section.bytes, address - section.address, size)) return *bytes;
+    if (const auto bytes = SliceOf(section.bytes, address - section.address, size)) return *bytes;
   }
   return DataLoss(fmt::format("no section holds {} bytes at address {}", size, address));
 }

@@ -61,7 +61,7 @@ void RemoveIfAbandoned(const fs::path& folder) {
   close(lock);
 }
 
-void Sweep(const std::string& base) {
+void SweepFolders(const std::string& base) {
   std::error_code error;
   for (fs::directory_iterator it(base, error), end; !error && it != end; it.increment(error)) {
     if (it->path().filename().string().starts_with(kPrefix)) RemoveIfAbandoned(it->path());
@@ -101,7 +101,7 @@ class ProcessFolder {
 
   static Result<std::shared_ptr<ProcessFolder>> Make() {
     const std::string base = Base();
-    Sweep(base);
+    SweepFolders(base);
     std::string path = fmt::format("{}/{}XXXXXX", base, kPrefix);
     if (mkdtemp(path.data()) == nullptr) return Refused(path, errno);
     // Locked under another name first: a lock that stands there unheld means a dead owner.

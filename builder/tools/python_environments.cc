@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Environment(const char* name) {
+std::string Variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
 }
@@ -27,7 +27,7 @@ std::string Absolute(const std::string& path) {
 
 std::vector<std::string> PythonEnvironments() {
   const fs::path here = fs::path(OwnExecutable()).parent_path();
-  std::vector<std::string> asked = {Environment("VIRTUAL_ENV")};
+  std::vector<std::string> asked = {Variable("VIRTUAL_ENV")};
   // <environment>/bin, <checkout>/build, <checkout>/build/<preset>.
   for (const char* up : {"..", "../.venv", "../../.venv"}) asked.push_back((here / up).string());
 #ifdef KB_DEFAULT_VENV
@@ -44,7 +44,7 @@ std::vector<std::string> PythonEnvironments() {
 }
 
 std::vector<std::string> Pythons() {
-  if (const std::string set = Environment("KBUNDLE_PYTHON"); !set.empty()) {
+  if (const std::string set = Variable("KBUNDLE_PYTHON"); !set.empty()) {
     const std::string found = Absolute(FindProgram(set));
     return {found.empty() ? set : found};
   }

@@ -33,7 +33,7 @@ constexpr int64_t kBytesPerElement = 64;
 constexpr int64_t kBytesPerCutElement = 24;
 constexpr int64_t kManyParts = 64;         // then few of them are in memory at a time
 constexpr int64_t kChildBytes = 64 << 20;  // an interpreter with NumPy
-constexpr auto kStartLimit = std::chrono::seconds(60);
+constexpr auto kReferenceStartLimit = std::chrono::seconds(60);
 
 int64_t ElementsOf(const Problem& problem) {
   int64_t elements = 0;
@@ -132,7 +132,7 @@ Status References::MakeFolder() {
 Result<std::unique_ptr<WorkerProcess>> References::StartChild() {
   KB_ASSIGN_OR_RETURN(auto child, WorkerProcess::Start({python_, "-u", script_}));
   child->set_limits({0, 16 << 20});
-  const auto answer = child->Read(WorkerProcess::Clock::now() + kStartLimit);
+  const auto answer = child->Read(WorkerProcess::Clock::now() + kReferenceStartLimit);
   const Json json = Json::parse(answer.line, nullptr, false);
   if (answer.event == WorkerProcess::Event::kLine && json.is_object() && json.contains("ready")) {
     return child;

@@ -148,8 +148,6 @@ def test_the_sources_of_a_room_keep_different_names_to_themselves():
     for path, text in sources(*MAY_INCLUDE, "tests", suffixes={".cc"}):
         # A provider is a room of its own.
         folders = path.split("/")[:-1]
-        if "builder" in folders[:2]:  # compiled one by one
-            continue
         room = tuple(folders[:3 if folders[1] == "provider" else 2])
         if path.startswith("builder/provider/cudnn/planner/") or room[0] == "tests" and room[1] not in (*MAY_INCLUDE, "support"):
             continue

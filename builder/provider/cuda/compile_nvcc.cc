@@ -76,7 +76,7 @@ std::string Arch(const Unit& unit) {
   return fmt::format("{}{}", unit.target.major, unit.target.minor);
 }
 
-Status Describe(const Unit& unit, Object* object) {
+Status DescribeKernels(const Unit& unit, Object* object) {
   for (const std::string& kernel : unit.kernels) {
     KernelInfo info;
     info.kernel = info.symbol = kernel;
@@ -155,7 +155,7 @@ class NvccCompiler : public Compiler {
     }
     KB_ASSIGN_OR_RETURN(object.reads, ReadDependencies(folder->path() + "/kb.d", covered));
     if (unit.portable()) object.code.push_back('\0');
-    KB_RETURN_IF_ERROR(Describe(unit, &object));
+    KB_RETURN_IF_ERROR(DescribeKernels(unit, &object));
     object.log = WithoutPtxasInfo(object.log);
     if (!unit.portable()) return object;
     object.format = ObjectFormat::kFatbin;

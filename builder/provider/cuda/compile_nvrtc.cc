@@ -51,8 +51,8 @@ NvrtcInput MakeInput(const Unit& unit, const SourceTree& tree, const Toolchain& 
   return input;
 }
 
-Result<KernelInfo> Describe(const Unit& unit, const std::string& kernel, const std::string& symbol,
-                            const NvrtcOutput& output) {
+Result<KernelInfo> DescribeKernel(const Unit& unit, const std::string& kernel,
+                                  const std::string& symbol, const NvrtcOutput& output) {
   KernelInfo info;
   info.kernel = kernel;
   info.symbol = symbol;
@@ -115,7 +115,7 @@ class NvrtcCompiler : public Compiler {
     Object object;
     for (size_t i = 0; i < unit.kernels.size(); ++i) {
       KB_ASSIGN_OR_RETURN(KernelInfo info,
-                          Describe(unit, unit.kernels[i], output.lowered_names[i], output));
+                          DescribeKernel(unit, unit.kernels[i], output.lowered_names[i], output));
       object.kernels.push_back(std::move(info));
     }
     object.log = WithoutPtxasInfo(output.log);

@@ -86,7 +86,7 @@ Result<NvrtcOutput> OutputOf(const std::string& line) {
 }
 
 // The command: this program, or the one beside it where the builder is inside another.
-std::string Program() {
+std::string CommandPath() {
   const std::filesystem::path own = OwnExecutable();
   std::error_code error;
   for (const char* other : {"kbundle", "../kbundle"}) {
@@ -104,7 +104,7 @@ Result<std::shared_ptr<NvrtcWorkers>> NvrtcWorkers::Open(const std::string& libr
 }
 
 Result<std::unique_ptr<WorkerProcess>> NvrtcWorkers::Start() const {
-  const std::string program = Program();
+  const std::string program = CommandPath();
   if (program.empty()) {
     return Unavailable("NVRTC runs in children of the command kbundle, which is not beside " +
                        OwnExecutable() + "; build the target kbundle");

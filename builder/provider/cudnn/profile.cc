@@ -23,7 +23,7 @@ using Descriptor = void*;
 constexpr int kDeviceProperties = 38, kDeviceId = 2700, kJson = 2702, kInt32 = 23, kChar = 24;
 constexpr int64_t kMaxProfile = 1 << 20;
 
-struct Cudnn {
+struct CudnnLibrary {
   int (*create)(int, Descriptor*) = nullptr;
   int (*destroy)(Descriptor) = nullptr;
   int (*set)(Descriptor, int, int, int64_t, const void*) = nullptr;
@@ -38,12 +38,12 @@ bool Resolve(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-Result<Cudnn> OpenCudnn(const std::string& path) {
+Result<CudnnLibrary> OpenCudnn(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Unavailable(fmt::format("opening cuDNN: {}; name another in KBUNDLE_CUDNN", dlerror()));
   }
-  Cudnn cudnn;
+  CudnnLibrary cudnn;
   const bool whole = Resolve(library, "cudnnBackendCreateDescriptor", &cudnn.create) &&
                      Resolve(library, "cudnnBackendDestroyDescriptor", &cudnn.destroy) &&
                      Resolve(library, "cudnnBackendSetAttribute", &cudnn.set) &&
@@ -56,7 +56,7 @@ Result<Cudnn> OpenCudnn(const std::string& path) {
 }
 
 // The text that cuDNN describes a device with.
-Result<std::string> Describe(const Cudnn& cudnn, int32_t device) {
+Result<std::string> Describe(const CudnnLibrary& cudnn, int32_t device) {
   Descriptor properties = nullptr;
   std::string text;
   int64_t size = 0;
@@ -98,7 +98,7 @@ Result<int> BusWidth(int device) {
 
 Result<std::string> ReadDeviceProfile(const std::string& cudnn, int device) {
   KB_ASSIGN_OR_RETURN(const int bus_width, BusWidth(device));
-  KB_ASSIGN_OR_RETURN(const Cudnn library, OpenCudnn(cudnn));
+  KB_ASSIGN_OR_RETURN(const CudnnLibrary library, OpenCudnn(cudnn));
   KB_ASSIGN_OR_RETURN(const std::string text, Describe(library, device));
   // cuDNN may count a terminating zero.
   nlohmann::ordered_json profile =

@@ -40,7 +40,7 @@ TEST(CType, IsReadAsCudaAndHostCompilersWriteIt) {
 }
 
 // Operands x (T) and z (i32), results y (T) and w (over operand v), region r (f32), bytes b (u8).
-class Arguments : public testing::Test {
+class Arguments : public ::testing::Test {
  protected:
   Arguments() {
     op_.types.push_back({"T", {DType::kF32}, -1});

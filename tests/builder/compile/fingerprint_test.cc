@@ -11,7 +11,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr char kManifest[] = R"toml(
+constexpr char kTwoKernels[] = R"toml(
 [family]
 name = "demo"
 
@@ -78,7 +78,7 @@ class FingerprintTest : public ::testing::Test {
 using Ids = std::vector<std::string>;
 
 TEST_F(FingerprintTest, TellsVariantsApartAndRepeats) {
-  const Prints prints = Of(kManifest);
+  const Prints prints = Of(kTwoKernels);
   ASSERT_EQ(prints.size(), 6u);
   std::set<std::string> distinct;
   for (const auto& [id, print] : prints) {
@@ -86,23 +86,23 @@ TEST_F(FingerprintTest, TellsVariantsApartAndRepeats) {
     distinct.insert(print);
   }
   EXPECT_EQ(distinct.size(), 6u);
-  EXPECT_EQ(Of(kManifest), prints);
+  EXPECT_EQ(Of(kTwoKernels), prints);
 }
 
 TEST_F(FingerprintTest, ChangesWithTheCodeOfItsOwnUnitsOnly) {
-  const Prints before = Of(kManifest);
+  const Prints before = Of(kTwoKernels);
   ASSERT_EQ(labels_.size(), 6u);
   for (const std::string& label : Ids(labels_)) {
-    EXPECT_EQ(Differing(before, Of(kManifest, label)).size(), 1u) << label;
+    EXPECT_EQ(Differing(before, Of(kTwoKernels, label)).size(), 1u) << label;
   }
 }
 
 TEST_F(FingerprintTest, ChangesWithHowKernelsAreLaunched) {
-  const Prints before = Of(kManifest);
+  const Prints before = Of(kTwoKernels);
   const Ids wide = {"wide[VEC=2]@sm_80", "wide[VEC=2]@sm_90a", "wide[VEC=4]@sm_80",
                     "wide[VEC=4]@sm_90a"};
   const auto differing = [&](const char* from, const char* to) {
-    return Differing(before, Of(Replaced(kManifest, from, to)));
+    return Differing(before, Of(Replaced(kTwoKernels, from, to)));
   };
   EXPECT_EQ(differing(R"(grid = ["N"], block = [128])", R"(grid = ["N"], block = [256])"),
             (Ids{"plain@sm_80", "plain@sm_90a"}));
@@ -113,11 +113,11 @@ TEST_F(FingerprintTest, ChangesWithHowKernelsAreLaunched) {
 }
 
 TEST_F(FingerprintTest, IgnoresWhatDoesNotRun) {
-  const Prints before = Of(kManifest);
-  EXPECT_EQ(Of(std::string("# a comment\n") + kManifest), before);
-  EXPECT_EQ(Of(Replaced(kManifest, "[op.copy]\n", "[op.copy]\nsummary = \"a copy\"\n")), before);
+  const Prints before = Of(kTwoKernels);
+  EXPECT_EQ(Of(std::string("# a comment\n") + kTwoKernels), before);
+  EXPECT_EQ(Of(Replaced(kTwoKernels, "[op.copy]\n", "[op.copy]\nsummary = \"a copy\"\n")), before);
   // Where a variant is legal is no part of what it does.
-  EXPECT_EQ(Of(Replaced(kManifest, "N % VEC == 0", "N % (2 * VEC) == 0")), before);
+  EXPECT_EQ(Of(Replaced(kTwoKernels, "N % VEC == 0", "N % (2 * VEC) == 0")), before);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 // An op with K = 7, rows = 3, zero = 0; n = 5, on = true, mode = "causal", axes = [2, -1];
 // T = bf16, O = f32; x present of shape [3, 7], m absent, y the result of shape [3, 7];
 // VEC = 4; let HALF = K / 2.
-class ExpressionTest : public testing::Test {
+class ExpressionTest : public ::testing::Test {
  protected:
   ExpressionTest() {
     op_.symbols = {"K", "rows", "zero"};

@@ -26,7 +26,7 @@ bool Takes(const Template& variant, Bindings bindings) {
   });
 }
 
-int64_t Tunable(const Template& variant, const Template::Point& point, const char* name) {
+int64_t TunableAt(const Template& variant, const Template::Point& point, const char* name) {
   const auto at = std::find(variant.tunables.begin(), variant.tunables.end(), name);
   return at == variant.tunables.end() ? 1 : point.tunables[at - variant.tunables.begin()];
 }
@@ -50,7 +50,7 @@ TEST(SoftmaxRows, OfEveryLengthThatInt32CountsHaveAVariantThatCountsWithinIt) {
           bindings.symbols[k] = length;
           if (!Takes(variant, bindings)) continue;
           ++takers;
-          if (Tunable(variant, point, "VEC") == 1) continue;
+          if (TunableAt(variant, point, "VEC") == 1) continue;
           ++vectors;
           EXPECT_LE(length - 1 + kLook, kLast) << op.name << "/" << variant.name << ", " << length;
         }

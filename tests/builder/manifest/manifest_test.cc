@@ -66,7 +66,7 @@ source   = "run.cc"
 steps    = [ { kernel = "run_{T}_{O}", range = "rows * Q", args = ["y", "zeta"] } ]
 )toml";
 
-class ManifestTest : public testing::Test {
+class ManifestTest : public ::testing::Test {
  protected:
   ManifestTest() {
     std::string pattern = (fs::temp_directory_path() / "kb_manifest_XXXXXX").string();

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFolder = fs::path(testing::SourceDir()) / "tests" / "builder" / "same";
+const fs::path kManifests = fs::path(testing::SourceDir()) / "tests" / "builder" / "same";
 
 std::vector<std::string> Names() {
   std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(kFolder)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(kManifests)) {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".short.toml")) names.push_back(name.substr(0, name.size() - 11));
   }
@@ -35,8 +35,8 @@ std::string TextOf(const fs::path& path) {
 class ShortManifest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ShortManifest, MeansTheLongOneBesideIt) {
-  const std::string text = TextOf(kFolder / (GetParam() + ".short.toml"));
-  EXPECT_EQ(text, TextOf(kFolder / (GetParam() + ".long.toml")));
+  const std::string text = TextOf(kManifests / (GetParam() + ".short.toml"));
+  EXPECT_EQ(text, TextOf(kManifests / (GetParam() + ".long.toml")));
   EXPECT_NE(text.find("step "), std::string::npos) << "nothing was compared";
 }
 

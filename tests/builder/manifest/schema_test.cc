@@ -91,7 +91,7 @@ class Validator {
   const Json schema_;
 };
 
-std::string Wrong(const std::string& text) {
+std::string WrongKeys(const std::string& text) {
   Diagnostics diagnostics("x.toml", text);
   const std::optional<Node> root = ParseToml(text, 0, diagnostics);
   EXPECT_TRUE(root.has_value()) << diagnostics.ToStatus().ToString();
@@ -109,7 +109,7 @@ TEST(Schema, AcceptsEveryManifestOfTheTree) {
       std::ifstream in(entry.path());
       std::ostringstream text;
       text << in.rdbuf();
-      EXPECT_EQ(Wrong(text.str()), "") << entry.path();
+      EXPECT_EQ(WrongKeys(text.str()), "") << entry.path();
       ++seen;
     }
   }
@@ -119,14 +119,14 @@ TEST(Schema, AcceptsEveryManifestOfTheTree) {
 TEST(Schema, RefusesUnknownKeysOtherTypesAndOtherWords) {
   const std::string head = "[family]\nname = \"x\"\n[op.run]\noperands = { x = \"f32[N]\" }\n";
   const std::string variant = "[[op.run.variant]]\nname = \"one\"\n";
-  EXPECT_EQ(Wrong(head + variant), "");
-  EXPECT_NE(Wrong(head + variant + "tunabels = { A = [1] }\n"), "");
-  EXPECT_NE(Wrong(head + variant + "provider = \"cudaa\"\n"), "");
-  EXPECT_NE(Wrong(head + variant + "when = \"N > 1\"\n"), "");
-  EXPECT_EQ(Wrong(head + variant + "when = \"{WHEN}\"\n"), "");
-  EXPECT_NE(Wrong(head + variant + "steps = [{ kernle = \"k\" }]\n"), "");
-  EXPECT_NE(Wrong(head + "vmapp = \"loop\"\n"), "");
-  EXPECT_EQ(Wrong("[famly]\nname = \"x\"\n"), ".famly is no key");
+  EXPECT_EQ(WrongKeys(head + variant), "");
+  EXPECT_NE(WrongKeys(head + variant + "tunabels = { A = [1] }\n"), "");
+  EXPECT_NE(WrongKeys(head + variant + "provider = \"cudaa\"\n"), "");
+  EXPECT_NE(WrongKeys(head + variant + "when = \"N > 1\"\n"), "");
+  EXPECT_EQ(WrongKeys(head + variant + "when = \"{WHEN}\"\n"), "");
+  EXPECT_NE(WrongKeys(head + variant + "steps = [{ kernle = \"k\" }]\n"), "");
+  EXPECT_NE(WrongKeys(head + "vmapp = \"loop\"\n"), "");
+  EXPECT_EQ(WrongKeys("[famly]\nname = \"x\"\n"), ".famly is no key");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace kbundle::builder {
 namespace {
 
-size_t Number(const char* variable, size_t otherwise) {
+size_t NumberIn(const char* variable, size_t otherwise) {
   const char* value = getenv(variable);
   return value == nullptr ? otherwise : std::strtoul(value, nullptr, 10);
 }
@@ -158,8 +158,8 @@ class LeanTest : public ::testing::Test {
 };
 
 TEST_F(LeanTest, ChoosesAsTheWholeBundle) {
-  const size_t wanted = Number("KBUNDLE_LEAN_PROBLEMS", 1000);
-  const auto seed = static_cast<uint32_t>(Number("KBUNDLE_LEAN_SEED", 1));
+  const size_t wanted = NumberIn("KBUNDLE_LEAN_PROBLEMS", 1000);
+  const auto seed = static_cast<uint32_t>(NumberIn("KBUNDLE_LEAN_SEED", 1));
   std::vector<std::pair<const Op*, RandomProblems>> ops;
   for (const Family& family : families_) {
     for (const Op& op : family.ops) {

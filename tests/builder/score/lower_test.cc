@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-ScoreExpression Parse(const std::string& text) {
+ScoreExpression ParseScore(const std::string& text) {
   ExpressionError error;
   auto parsed = ParseScoreExpression(text, &error);
   EXPECT_TRUE(parsed.has_value()) << text << ": " << error.message;
@@ -140,7 +140,7 @@ int Compare(const ScoreExpression& e, const json& forward, const json& backward,
 TEST(ScoreLower, ComputesTheShippedModifiers) {
   ScoreRandom random(3);
   for (const char* text : kShippedModifiers) {
-    const ScoreExpression e = Parse(text);
+    const ScoreExpression e = ParseScore(text);
     const auto forward = LowerScoreMod(e), backward = LowerScoreModBackward(e);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
     ASSERT_TRUE(backward.ok()) << backward.status().ToString();
@@ -149,7 +149,7 @@ TEST(ScoreLower, ComputesTheShippedModifiers) {
 }
 
 TEST(ScoreLower, IsAsWritten) {
-  const ScoreExpression e = Parse("cap * tanh(s / cap)");
+  const ScoreExpression e = ParseScore("cap * tanh(s / cap)");
   EXPECT_EQ(LowerScoreMod(e)->dump(),
             R"({"nodes":[{"id":1,"mode":"DIV","x":{"score":true},"y":{"scalar":"cap"}},)"
             R"({"id":2,"mode":"TANH","x":{"node":1}},)"
@@ -159,11 +159,11 @@ TEST(ScoreLower, IsAsWritten) {
             R"({"id":5,"mode":"MUL","x":{"node":4},"y":{"value":-1.0}},)"
             R"({"id":6,"mode":"ADD","x":{"node":5},"y":{"value":1.0}},)"
             R"({"id":7,"mode":"MUL","x":{"gradient":true},"y":{"node":6}}],"result":{"node":7}})");
-  const ScoreExpression causal = Parse("select(k <= q, s, -1e9)");
+  const ScoreExpression causal = ParseScore("select(k <= q, s, -1e9)");
   EXPECT_EQ(LowerScoreModBackward(causal)->dump(),
             R"({"nodes":[{"id":3,"mode":"SELECT","x":{"gradient":true},"y":{"value":0.0},)"
             R"("z":{"node":1}}],"result":{"node":3}})");
-  EXPECT_EQ(LowerScoreModBackward(Parse("s + (q - k)"))->dump(),
+  EXPECT_EQ(LowerScoreModBackward(ParseScore("s + (q - k)"))->dump(),
             R"({"nodes":[],"result":{"gradient":true}})");
 }
 
@@ -171,7 +171,7 @@ TEST(ScoreLower, ComputesRandomModifiers) {
   ScoreRandom random(99);
   int compared = 0;
   for (int i = 0; i < 400; ++i) {
-    const ScoreExpression e = Parse(random.Modifier());
+    const ScoreExpression e = ParseScore(random.Modifier());
     const ScorePlan plan{.backward = i % 2 == 1};
     const auto forward = LowerScoreMod(e, plan), backward = LowerScoreModBackward(e, plan);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
@@ -188,7 +188,7 @@ TEST(ScoreLower, TurnsOperationsAboutSoThatValuesComeSecond) {
         "s + (-cap + 2)", "s + select(k > q, -100, 0)", "select(k > q, -100, s)",
         "select(k > q || h == 1, 3, s)", "max(0, s) * (cap * 2)", "s * select(k > q, cap, 2)",
         "exp(-s)", "1 / (1 + exp(-s))", "select(q == k, 0, 1) * s", "abs(s) - cap"}) {
-    const ScoreExpression e = Parse(text);
+    const ScoreExpression e = ParseScore(text);
     const auto forward = LowerScoreMod(e), backward = LowerScoreModBackward(e);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
     ASSERT_TRUE(backward.ok()) << backward.status().ToString();
@@ -202,13 +202,13 @@ TEST(ScoreLower, MakesTensorsOfValuesOnlyWhereNothingElseServes) {
        {"s + exp(cap * gain)", "select(cap > 0, s, 2 * s)", "s + exp(select(q > k, cap, 2))",
         "pow(cap + 4, s)", "select(!(cap > 0), s, gain)", "select(cap > 0 && q > k, cap, gain) + s",
         "s * min(cap, gain) - log(abs(cap) + 1.5)", "min(s, select(k == 2 * q, 1.75, cap))"}) {
-    const ScoreExpression e = Parse(text);
+    const ScoreExpression e = ParseScore(text);
     const auto forward = LowerScoreMod(e), backward = LowerScoreModBackward(e);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
     ASSERT_TRUE(backward.ok()) << backward.status().ToString();
     EXPECT_GT(Compare(e, *forward, *backward, random), 10) << text;
   }
-  EXPECT_EQ(LowerScoreMod(Parse("s + cap * gain"))->dump(),
+  EXPECT_EQ(LowerScoreMod(ParseScore("s + cap * gain"))->dump(),
             R"({"nodes":[{"id":1,"mode":"MUL","x":{"index":"q"},"y":{"value":0.0}},)"
             R"({"id":2,"mode":"ADD","x":{"node":1},"y":{"scalar":"gain"}},)"
             R"({"id":3,"mode":"MUL","x":{"node":2},"y":{"scalar":"cap"}},)"
@@ -218,7 +218,7 @@ TEST(ScoreLower, MakesTensorsOfValuesOnlyWhereNothingElseServes) {
 TEST(ScoreLower, KeepsQueriesAndKeysBehindTheLastOnesOut) {
   ScoreRandom random(11);
   for (const char* text : {"sqrt(abs(s) + 0.5)", "s", "s * slope[h]", "select(k > q, cap, s)"}) {
-    const ScoreExpression e = Parse(text);
+    const ScoreExpression e = ParseScore(text);
     const ScorePlan plan{.backward = true, .queries = 7, .keys = 10};
     const auto forward = LowerScoreMod(e, plan), backward = LowerScoreModBackward(e, plan);
     ASSERT_TRUE(forward.ok()) << forward.status().ToString();
@@ -248,13 +248,13 @@ TEST(ScoreLower, ComputesNoIntegerInABackwardThatHasASlopeToCompute) {
   };
   const ScorePlan plan{.backward = true, .queries = 7, .keys = 10};
   for (const char* text : {"(k - q) / 64 - s / (abs(s) + 1.5)", "s * (q + k)"}) {
-    const ScoreExpression e = Parse(text);
+    const ScoreExpression e = ParseScore(text);
     EXPECT_TRUE(integers(*LowerScoreMod(e))) << text;
     EXPECT_FALSE(integers(*LowerScoreMod(e, plan))) << text;
     EXPECT_FALSE(integers(*LowerScoreModBackward(e, plan))) << text;
   }
   // Its backward hands the gradient on.
-  EXPECT_TRUE(integers(*LowerScoreMod(Parse("s + slope[h] * (k - q)"), plan)));
+  EXPECT_TRUE(integers(*LowerScoreMod(ParseScore("s + slope[h] * (k - q)"), plan)));
 }
 
 TEST(ScoreLower, SaysThatItTakesTooManyNodes) {
@@ -262,7 +262,7 @@ TEST(ScoreLower, SaysThatItTakesTooManyNodes) {
   for (int i = 1; i <= 24; ++i) {
     text = fmt::format("(cap * gain - {} * (cap - select(q < {}, k, 2)))", text, i);
   }
-  const auto lowered = LowerScoreModBackward(Parse(text));
+  const auto lowered = LowerScoreModBackward(ParseScore(text));
   ASSERT_FALSE(lowered.ok());
   EXPECT_EQ(lowered.status().code(), StatusCode::kUnimplemented);
   const std::string message(lowered.status().message());

@@ -8,7 +8,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr char kSource[] = R"(
+constexpr char kKernels[] = R"(
 struct Eight { int values[8]; };
 struct alignas(64) Map { unsigned long long opaque[16]; };
 extern "C" __global__ void all(float* y, float s, bool b, Eight e,
@@ -22,12 +22,12 @@ extern "C" __global__ void none() {}
 )";
 const std::vector<uint32_t> kAllSizes = {8, 4, 1, 32, 128, 8};
 
-NvrtcOutput Compiled(bool ptx) {
+NvrtcOutput CompiledBy(bool ptx) {
   const Toolchain tools = Toolchain::Find();
   auto nvrtc = Nvrtc::Open(tools.nvrtc);
   EXPECT_TRUE(nvrtc.ok());
   NvrtcInput input;
-  input.source = kSource;
+  input.source = kKernels;
   input.ptx = ptx;
   input.options = {"--std=c++20"};
   if (ptx)
@@ -40,7 +40,7 @@ NvrtcOutput Compiled(bool ptx) {
 }
 
 TEST(CubinParams, ReadsEverySize) {
-  const NvrtcOutput output = Compiled(false);
+  const NvrtcOutput output = CompiledBy(false);
   EXPECT_EQ(*CubinParams(output.code, "all"), kAllSizes);
   EXPECT_TRUE(CubinParams(output.code, "none")->empty());
   const auto missing = CubinParams(output.code, "other");
@@ -50,7 +50,7 @@ TEST(CubinParams, ReadsEverySize) {
 }
 
 TEST(CubinParams, RefusesEveryCutOfACubin) {
-  const std::string code = Compiled(false).code;
+  const std::string code = CompiledBy(false).code;
   for (size_t size = 0; size < code.size(); size += 7) {
     const auto cut = CubinParams(std::string_view(code).substr(0, size), "all");
     EXPECT_FALSE(cut.ok()) << size;
@@ -58,7 +58,7 @@ TEST(CubinParams, RefusesEveryCutOfACubin) {
 }
 
 TEST(CubinParams, SurvivesEveryFlippedBitOfTheHeadersWithoutHarm) {
-  const testing::ByteSurgeon surgeon(Compiled(false).code);
+  const testing::ByteSurgeon surgeon(CompiledBy(false).code);
   for (size_t bit = 0; bit < surgeon.bits(); bit += 5) {
     const auto flipped = CubinParams(surgeon.Flip(bit), "all");
     if (flipped.ok()) {
@@ -68,14 +68,14 @@ TEST(CubinParams, SurvivesEveryFlippedBitOfTheHeadersWithoutHarm) {
 }
 
 TEST(PtxParams, ReadsEverySize) {
-  const NvrtcOutput output = Compiled(true);
+  const NvrtcOutput output = CompiledBy(true);
   EXPECT_EQ(*PtxParams(output.code, "all"), kAllSizes);
   EXPECT_TRUE(PtxParams(output.code, "none")->empty());
   EXPECT_FALSE(PtxParams(output.code, "al").ok());
 }
 
 TEST(PtxasLog, GivesRegistersSpillsAndSharedMemory) {
-  const NvrtcOutput output = Compiled(false);
+  const NvrtcOutput output = CompiledBy(false);
   KernelInfo all{"all", "all", {}, 0, 7, 0};
   ASSERT_TRUE(ReadPtxasLog(output.log, &all).ok());
   EXPECT_GT(all.registers, 4u);

@@ -12,7 +12,7 @@
 namespace kbundle::builder {
 namespace {
 
-class CgroupCpusTest : public testing::Test {
+class CgroupCpusTest : public ::testing::Test {
  protected:
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = root() + path;

@@ -6,7 +6,7 @@
 namespace kbundle::builder {
 namespace {
 
-Result<ProcessResult> Shell(const std::string& script, int seconds = 30) {
+Result<ProcessResult> ShellWith(const std::string& script, int seconds = 30) {
   ProcessOptions options;
   options.arguments = {"sh", "-c", script};
   options.environment = {"PATH=/usr/bin:/bin", "GIVEN=yes"};
@@ -15,7 +15,7 @@ Result<ProcessResult> Shell(const std::string& script, int seconds = 30) {
 }
 
 TEST(RunProcess, CollectsBothStreamsAndTheExitCode) {
-  const auto result = Shell("echo out; echo err >&2; exit 3");
+  const auto result = ShellWith("echo out; echo err >&2; exit 3");
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->output, "out\nerr\n");
   EXPECT_EQ(result->exit_code, 3);
@@ -24,11 +24,11 @@ TEST(RunProcess, CollectsBothStreamsAndTheExitCode) {
 
 TEST(RunProcess, PassesOnlyTheEnvironmentItIsGiven) {
   const Variable secret("KB_TEST_SECRET", "1");
-  EXPECT_EQ(Shell("echo \"$GIVEN-$KB_TEST_SECRET-$HOME\"")->output, "yes--\n");
+  EXPECT_EQ(ShellWith("echo \"$GIVEN-$KB_TEST_SECRET-$HOME\"")->output, "yes--\n");
 }
 
 TEST(RunProcess, NamesTheSignal) {
-  const auto result = Shell("kill -ABRT $$");
+  const auto result = ShellWith("kill -ABRT $$");
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->signal, 6);
   EXPECT_FALSE(result->ok());
@@ -37,7 +37,7 @@ TEST(RunProcess, NamesTheSignal) {
 
 TEST(RunProcess, KillsTheWholeGroupWhenTheTimeIsOver) {
   const Folder folder;
-  const auto result = Shell("(sleep 2; touch '" + (folder / "late") + "') & sleep 60", 1);
+  const auto result = ShellWith("(sleep 2; touch '" + (folder / "late") + "') & sleep 60", 1);
   ASSERT_TRUE(result.ok());
   EXPECT_TRUE(result->timed_out);
   usleep(2500 * 1000);
@@ -47,7 +47,7 @@ TEST(RunProcess, KillsTheWholeGroupWhenTheTimeIsOver) {
 TEST(RunProcess, EndsWhatAGoodChildLeftRunning) {
   const Folder folder;
   const auto result =
-      Shell("(sleep 1; touch '" + (folder / "late") + "') >/dev/null 2>&1 & echo done");
+      ShellWith("(sleep 1; touch '" + (folder / "late") + "') >/dev/null 2>&1 & echo done");
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->output, "done\n");
   EXPECT_TRUE(result->ok());
@@ -70,7 +70,7 @@ TEST(RunProcess, SaysWhichProgramCannotBeStarted) {
 
 TEST(ShellCommand, SurvivesTheShell) {
   const std::string hard = "a b'c\"$HOME\\;*";
-  EXPECT_EQ(Shell(ShellCommand({"printf", "%s", hard}))->output, hard);
+  EXPECT_EQ(ShellWith(ShellCommand({"printf", "%s", hard}))->output, hard);
   EXPECT_EQ(ShellCommand({"c++", "-O3", ""}), "c++ -O3 ''");
 }
 

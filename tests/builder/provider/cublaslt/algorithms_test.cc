@@ -17,7 +17,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr char kManifest[] = R"(
+constexpr char kProducts[] = R"(
 [family]
 name = "demo"
 
@@ -61,7 +61,7 @@ class AlgorithmsTest : public ::testing::Test {
  protected:
   Family Read(const std::vector<ListedAlgorithm>& algorithms, const std::string& more = "") {
     std::filesystem::create_directories(dir_ / "algorithms");
-    testing::WriteFile(dir_ / "demo.toml", kManifest);
+    testing::WriteFile(dir_ / "demo.toml", kProducts);
     testing::WriteFile(dir_ / "algorithms/nvidia-h200.jsonl", AlgorithmsText(algorithms) + more);
     Result<Family> family = ReadManifest(dir_ / "demo.toml");
     EXPECT_TRUE(family.ok()) << family.status().message();
@@ -96,7 +96,7 @@ TEST_F(AlgorithmsTest, DamagedLinesAreErrorsWithTheirPlace) {
     ASSERT_FALSE(parsed.ok()) << bad;
     EXPECT_TRUE(parsed.status().message().starts_with("a.jsonl:2:")) << parsed.status().message();
   }
-  testing::WriteFile(dir_ / "demo.toml", kManifest);
+  testing::WriteFile(dir_ / "demo.toml", kProducts);
   std::filesystem::create_directories(dir_ / "algorithms");
   testing::WriteFile(dir_ / "algorithms/x.jsonl", "{}\n");
   const auto family = ReadManifest(dir_ / "demo.toml");
@@ -131,7 +131,7 @@ TEST_F(AlgorithmsTest, WorkspaceIsTheLimitWhereSomeProblemNeedsAny) {
   EXPECT_EQ(points[1].tunables[place], 1 << 20);
 }
 
-// The listed problem of kManifest, and another one.
+// The listed problem of kProducts, and another one.
 TEST_F(AlgorithmsTest, AProblemIsTunedAmongTheAlgorithmsThatWereListedForIt) {
   ListedAlgorithm own = Listed(1, 1, "");
   own.problem = {{"operands", {{"a", "bf16[64,32]"}, {"b", "bf16[32,128]"}}},
@@ -177,7 +177,7 @@ TEST_F(AlgorithmsTest, UnitsHoldWhatTheLoaderReads) {
 }
 
 TEST_F(AlgorithmsTest, WithoutAFileThereIsNoVariantButAProbe) {
-  testing::WriteFile(dir_ / "demo.toml", kManifest);
+  testing::WriteFile(dir_ / "demo.toml", kProducts);
   const auto family = ReadManifest(dir_ / "demo.toml");
   ASSERT_TRUE(family.ok());
   EXPECT_TRUE(family->ops[0].templates[0].points.empty());
@@ -197,7 +197,7 @@ TEST_F(AlgorithmsTest, FreshAnswersReplaceThoseOfTheirProblemOnly) {
 }
 
 TEST_F(AlgorithmsTest, WhatACompilerWouldBeAskedIsRefused) {
-  std::string text = kManifest;
+  std::string text = kProducts;
   text.replace(text.find("algorithms = \"algorithms\""), 0,
                "flags = [\"-G\"]\nkeep = [\"1 == 1\"]\n");
   testing::WriteFile(dir_ / "demo.toml", text);
@@ -211,7 +211,7 @@ constexpr char kSide[] =
     ",\n { kernel = \"side<{T}>\", grid = [1], block = [32], args = [\"d\"] } ]\n";
 
 TEST_F(AlgorithmsTest, AKernelBesideAProductIsOneUnitForAllPointsOfItsTypes) {
-  std::string text = kManifest;
+  std::string text = kProducts;
   text.replace(text.rfind(" ]"), 2, kSide);
   testing::WriteFile(dir_ / "demo.toml", text);
   const auto without = ReadManifest(dir_ / "demo.toml");
@@ -240,7 +240,7 @@ TEST_F(AlgorithmsTest, AKernelBesideAProductIsOneUnitForAllPointsOfItsTypes) {
 }
 
 TEST_F(AlgorithmsTest, AProductNeedsItsMatricesAndExtents) {
-  std::string text = kManifest;
+  std::string text = kProducts;
   text.replace(text.find(", k = \"K\""), 9, "");
   text.replace(text.find("product = \"d\""), 13, "product = \"a\"");
   testing::WriteFile(dir_ / "demo.toml", text);

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kDemo[] = R"toml(
+constexpr char kGraphs[] = R"toml(
 [family]
 name = "demo"
 
@@ -69,7 +69,7 @@ constexpr char kQ[] =
 
 class ManifestGraph : public ::testing::Test {
  protected:
-  Op Read(const std::string& text = kDemo) {
+  Op Read(const std::string& text = kGraphs) {
     WriteText(folder_ / "demo.toml", text);
     Result<Family> family = ReadManifest(folder_ / "demo.toml");
     EXPECT_TRUE(family.ok()) << family.status().ToString();
@@ -110,7 +110,7 @@ TEST_F(ManifestGraph, EachProblemThatItTakesIsOnePoint) {
 }
 
 TEST_F(ManifestGraph, TwoVersionsAreTwoPointsEach) {
-  const Op op = Read(Replaced(kDemo, "[\"9.19.0\"]", "[\"9.19.0\", \"9.23.2\"]"));
+  const Op op = Read(Replaced(kGraphs, "[\"9.19.0\"]", "[\"9.19.0\", \"9.23.2\"]"));
   const auto& points = op.templates.at(0).points;
   ASSERT_EQ(points.size(), 4u);
   EXPECT_EQ(points[0].tunables.back(), 91900);
@@ -121,7 +121,7 @@ TEST_F(ManifestGraph, TwoVersionsAreTwoPointsEach) {
 
 TEST_F(ManifestGraph, APlanBeyondTheFirstIsAPointThatAsksForAllPlans) {
   const Op op =
-      Read(Replaced(kDemo, "[\"9.19.0\"]", "[\"9.19.0\"]\nplans = 2\nmax_workspace = 4096"));
+      Read(Replaced(kGraphs, "[\"9.19.0\"]", "[\"9.19.0\"]\nplans = 2\nmax_workspace = 4096"));
   const auto& points = op.templates.at(0).points;
   ASSERT_EQ(points.size(), 4u);
   EXPECT_EQ(points[1].tunables, (std::vector<int64_t>{1, 2, 128, 64, 0, -1, 0, 0, 1, 91900}));
@@ -186,13 +186,13 @@ TEST_F(ManifestGraph, TheRequestHasOptionalTensorsAndOptionsWhereTheyAreGiven) {
 }
 
 TEST_F(ManifestGraph, ATensorWhoseConditionFailsIsLeftOut) {
-  const Op op = Read(Replaced(kDemo, "when = \"mode == 'causal'\" }", "when = \"window < 0\" }"));
+  const Op op = Read(Replaced(kGraphs, "when = \"mode == 'causal'\" }", "when = \"window < 0\" }"));
   EXPECT_FALSE(RequestOf(op, 1)["request"]["tensors"].contains("bias"));
 }
 
 TEST_F(ManifestGraph, ATensorMayBeginInsideAnOperandAndBeTakenForAnotherType) {
   const Op op =
-      Read(Replaced(Replaced(kDemo, "stats = { tensor = \"stats\",",
+      Read(Replaced(Replaced(kGraphs, "stats = { tensor = \"stats\",",
                              "stats = { tensor = \"stats\", type = \"i32\","),
                     "q     = { tensor = \"q\",", "q = { tensor = \"q\", at = \"S / 16\","));
   EXPECT_EQ(RequestOf(op, 1)["request"]["tensors"]["stats"]["dtype"], "i32");
@@ -203,18 +203,19 @@ TEST_F(ManifestGraph, ATensorMayBeginInsideAnOperandAndBeTakenForAnotherType) {
 }
 
 TEST_F(ManifestGraph, ATensorThatBeginsWherePlansDoNotReachIsARefusedProblem) {
-  const Op op = Read(Replaced(kDemo, "q     = { tensor = \"q\",", "q = { tensor = \"q\", at = 4,"));
+  const Op op =
+      Read(Replaced(kGraphs, "q     = { tensor = \"q\",", "q = { tensor = \"q\", at = 4,"));
   const std::string words =
       "tensor q of the graph begins at element 4 (q at 4), which is no multiple of 16 bytes";
   EXPECT_EQ(RequestOf(op, 0)["refused"], words);
   // A single number needs no more than its own size.
   const std::string one =
       R"(q = { tensor = "q", at = 4, type = "f32", dims = ["1"], strides = ["1"] },)";
-  EXPECT_FALSE(RequestOf(Read(Replaced(kDemo, kQ, one)), 0).contains("refused"));
+  EXPECT_FALSE(RequestOf(Read(Replaced(kGraphs, kQ, one)), 0).contains("refused"));
 }
 
 TEST_F(ManifestGraph, AFloatThatThePlanFixesMakesProblemsThatDifferInIt) {
-  const Op op = Read(Replaced(kDemo, "plain = \"mode\"", "dropout = \"f32(scale)\""));
+  const Op op = Read(Replaced(kGraphs, "plain = \"mode\"", "dropout = \"f32(scale)\""));
   const auto& points = op.templates.at(0).points;
   ASSERT_EQ(points.size(), 3u);  // scale 0.5, 0.25, and the one with bias
   EXPECT_EQ(op.templates.at(0).tunables.at(4), "scale");
@@ -224,8 +225,8 @@ TEST_F(ManifestGraph, AFloatThatThePlanFixesMakesProblemsThatDifferInIt) {
 }
 
 TEST_F(ManifestGraph, ARaggedTensorNamesTheTensorOfItsOffsets) {
-  const Op op = Read(
-      Replaced(kDemo, "\"D\", \"1\"] },\n    bias", "\"D\", \"1\"], ragged = \"o\" },\n    bias"));
+  const Op op = Read(Replaced(kGraphs, "\"D\", \"1\"] },\n    bias",
+                              "\"D\", \"1\"], ragged = \"o\" },\n    bias"));
   const Json tensors = RequestOf(op, 0)["request"]["tensors"];
   EXPECT_EQ(tensors["q"]["ragged"], "o");
   EXPECT_FALSE(tensors["o"].contains("ragged"));
@@ -233,7 +234,7 @@ TEST_F(ManifestGraph, ARaggedTensorNamesTheTensorOfItsOffsets) {
 
 // What stands in the source must not move the plans, so only the kernel's unit knows it.
 TEST_F(ManifestGraph, AKernelBesideTheGraphIsOneUnitForAllProblemsOfItsTypes) {
-  std::string text = Replaced(kDemo, "let      =", "source = \"side.cu\"\nlet      =");
+  std::string text = Replaced(kGraphs, "let      =", "source = \"side.cu\"\nlet      =");
   text = Replaced(
       text, "steps    = [{",
       "steps    = [{ kernel = \"side<{T}>\", grid = [1], block = [32], args = [\"o\"] }, {");

@@ -17,7 +17,7 @@ namespace {
 const AttentionShape kSmall = {
     .batch = 2, .heads = 4, .kv_heads = 2, .queries = 77, .keys = 130, .order = "bshd"};
 
-Json With(Json request, const Json& options) {
+Json WithNode(Json request, const Json& options) {
   request.update(options);
   return request;
 }
@@ -60,7 +60,7 @@ Json Softcap() {
       {"id": 3, "mode": "MUL", "x": {"node": 2}, "y": {"scalar": "cap"}}], "result": {"node": 3}}})");
 }
 Json SoftcapBackward() {
-  return With(Softcap(), Json::parse(R"({"score_mod_backward": {"nodes": [
+  return WithNode(Softcap(), Json::parse(R"({"score_mod_backward": {"nodes": [
       {"id": 4, "mode": "MUL", "x": {"node": 2}, "y": {"node": 2}},
       {"id": 5, "mode": "MUL", "x": {"node": 4}, "y": {"value": -1}},
       {"id": 6, "mode": "ADD", "x": {"node": 5}, "y": {"value": 1}},
@@ -128,7 +128,7 @@ std::vector<double> Values(const CudnnPlan& plan, const std::string& dtype) {
 
 // As of "slope[h] - slope[h] + ..", simplified.
 TEST_F(CudnnPlanning, AModifierMayUseNothingOfATensorThatItNames) {
-  Json request = With(Attention(), Softcap());
+  Json request = WithNode(Attention(), Softcap());
   request["score_tensors"] = {{"slope", Operand(16, {1, 16, 1, 1})}};
   const Result<CudnnPlans> plans = Plan(request);
   ASSERT_TRUE(plans.ok()) << plans.status().ToString();
@@ -137,7 +137,7 @@ TEST_F(CudnnPlanning, AModifierMayUseNothingOfATensorThatItNames) {
 }
 
 TEST_F(CudnnPlanning, TheBackwardKeepsItsSumsInTheWorkspace) {
-  const Json request = With(AttentionBackward(), {{"causal", "top_left"}});
+  const Json request = WithNode(AttentionBackward(), {{"causal", "top_left"}});
   const Result<CudnnPlans> plans = Plan(request);
   ASSERT_TRUE(plans.ok()) << plans.status().ToString();
   const CudnnPlan& plan = plans->plans[0];
@@ -151,12 +151,12 @@ TEST_F(CudnnPlanning, TheBackwardKeepsItsSumsInTheWorkspace) {
   EXPECT_NEAR(static_cast<double>(plan.workspace_bytes), 67.6e6, 0.1e6);
 }
 
-struct Case {
+struct NodesCase {
   std::string name;
   Json request;
 };
 
-std::vector<Case> Planned() {
+std::vector<NodesCase> Planned() {
   const AttentionShape wide = {.batch = 1, .heads = 2, .kv_heads = 2, .features = 192};
   const Json bias = {{"bias", Operand(17, {1, 4, 77, 130})}};
   const Json bias_both = {{"bias", Operand(17, {2, 1, 77, 130})},
@@ -168,30 +168,32 @@ std::vector<Case> Planned() {
   for (const char* name : {"q", "k", "v"}) {
     qkv["tensors"][name]["strides"] = {77 * 3 * 4 * 128, 128, 3 * 4 * 128, 1};
   }
-  std::vector<Case> cases = {
+  std::vector<NodesCase> cases = {
       {"packed q, k, v", qkv},
-      {"192/128, f16, backward", With(AttentionBackward(wide), {{"io_dtype", "f16"}})},
-      {"a window", With(Attention(kSmall), {{"causal", "bottom_right"}, {"window", 31}})},
+      {"192/128, f16, backward", WithNode(AttentionBackward(wide), {{"io_dtype", "f16"}})},
+      {"a window", WithNode(Attention(kSmall), {{"causal", "bottom_right"}, {"window", 31}})},
       {"lengths, bottom right",
-       WithLengths(With(Attention(kSmall), {{"causal", "bottom_right"}}), 2)},
+       WithLengths(WithNode(Attention(kSmall), {{"causal", "bottom_right"}}), 2)},
       {"bias and dropout", WithDropout(WithTensors(Attention(kSmall), bias))},
       {"bias and its gradient, dropout, lengths",
        WithLengths(WithDropout(WithTensors(AttentionBackward(kSmall), bias_both)), 2)},
-      {"ragged", With(Ragged(Attention(kSmall), 2), {{"causal", "top_left"}})},
+      {"ragged", WithNode(Ragged(Attention(kSmall), 2), {{"causal", "top_left"}})},
       {"ragged, backward",
-       With(Ragged(AttentionBackward(kSmall), 2), {{"total_q", 100}, {"total_kv", 200}})},
+       WithNode(Ragged(AttentionBackward(kSmall), 2), {{"total_q", 100}, {"total_kv", 200}})},
       {"deterministic",
-       With(AttentionBackward(kSmall), {{"deterministic", true}, {"causal", "top_left"}})},
-      {"a modifier, causal", With(With(Attention(kSmall), Softcap()), {{"causal", "top_left"}})},
+       WithNode(AttentionBackward(kSmall), {{"deterministic", true}, {"causal", "top_left"}})},
+      {"a modifier, causal",
+       WithNode(WithNode(Attention(kSmall), Softcap()), {{"causal", "top_left"}})},
       {"a modifier, backward, bottom right",
-       With(With(AttentionBackward(kSmall), SoftcapBackward()), {{"causal", "bottom_right"}})},
-      {"a modifier of indices and a tensor", With(Attention(kSmall), Slopes(4))},
+       WithNode(WithNode(AttentionBackward(kSmall), SoftcapBackward()),
+                {{"causal", "bottom_right"}})},
+      {"a modifier of indices and a tensor", WithNode(Attention(kSmall), Slopes(4))},
   };
   for (int64_t features : {64, 96, 256}) {
     const AttentionShape shape = {
         .batch = 1, .heads = 2, .kv_heads = 1, .features = features, .value_features = features};
     cases.push_back({fmt::format("{} features, backward", features),
-                     With(AttentionBackward(shape), {{"causal", "top_left"}})});
+                     WithNode(AttentionBackward(shape), {{"causal", "top_left"}})});
   }
   Json eight = Attention(kSmall);
   eight["node"] = "sdpa_fp8";
@@ -206,7 +208,7 @@ std::vector<Case> Planned() {
 }
 
 TEST_F(CudnnPlanning, EveryFeatureOfAttentionIsPlanned) {
-  const std::vector<Case> cases = Planned();
+  const std::vector<NodesCase> cases = Planned();
   std::vector<Result<CudnnPlans>> plans(cases.size(), Internal("not planned"));
   std::vector<int64_t> milliseconds(cases.size());
   const auto run = [&](size_t first) {
@@ -234,13 +236,13 @@ TEST_F(CudnnPlanning, EveryFeatureOfAttentionIsPlanned) {
 TEST_F(CudnnPlanning, AWindowOfNKeysLeavesOneMoreThanN) {
   // Keys with q - k > 31 are masked: the frontend's bound is the first distance that is.
   const Result<CudnnPlans> plans =
-      Plan(With(Attention(kSmall), {{"causal", "top_left"}, {"window", 31}}));
+      Plan(WithNode(Attention(kSmall), {{"causal", "top_left"}, {"window", 31}}));
   ASSERT_TRUE(plans.ok()) << plans.status().ToString();
   EXPECT_EQ(Values(plans->plans[0], "f32"), std::vector<double>{32});
 }
 
 TEST_F(CudnnPlanning, ValuesOfAModifierAreGivenOnceAndAsTheyAre) {
-  Json request = With(Attention(kSmall), Softcap());
+  Json request = WithNode(Attention(kSmall), Softcap());
   Json& nodes = request["score_mod"]["nodes"];
   for (int id = 4; id < 7; ++id) {
     nodes.push_back({{"id", id},
@@ -257,19 +259,21 @@ TEST_F(CudnnPlanning, ValuesOfAModifierAreGivenOnceAndAsTheyAre) {
 
 TEST_F(CudnnPlanning, ABadRequestIsASentence) {
   const Json good = Attention(kSmall);
-  ExpectRefused(With(good, {{"io_dtype", "f64"}}),
+  ExpectRefused(WithNode(good, {{"io_dtype", "f64"}}),
                 "\"io_dtype\" is \"f64\", and must be bf16 or f16");
-  ExpectMistake(With(good, {{"node", "sdpa_sideways"}}),
+  ExpectMistake(WithNode(good, {{"node", "sdpa_sideways"}}),
                 "no node \"sdpa_sideways\"; there are: sdpa, sdpa_backward, sdpa_fp8");
-  ExpectRefused(With(good, {{"scale", "big"}}), "\"scale\" must be {\"uid\": N} or {\"value\": X}");
-  ExpectRefused(With(good, {{"causal", true}}), "\"causal\" must be a text");
-  ExpectMistake(With(good, {{"causal", "left"}}),
+  ExpectRefused(WithNode(good, {{"scale", "big"}}),
+                "\"scale\" must be {\"uid\": N} or {\"value\": X}");
+  ExpectRefused(WithNode(good, {{"causal", true}}), "\"causal\" must be a text");
+  ExpectMistake(WithNode(good, {{"causal", "left"}}),
                 "\"causal\" is \"left\", and must be none or top_left or bottom_right");
-  ExpectRefused(With(good, {{"window", -1}}), "\"window\" must be an integer of at least 0");
-  ExpectMistake(With(good, {{"windows", 1}}), "\"windows\" is no key here; there are: causal, ");
-  ExpectRefused(With(good, {{"dropout", 1}}),
+  ExpectRefused(WithNode(good, {{"window", -1}}), "\"window\" must be an integer of at least 0");
+  ExpectMistake(WithNode(good, {{"windows", 1}}),
+                "\"windows\" is no key here; there are: causal, ");
+  ExpectRefused(WithNode(good, {{"dropout", 1}}),
                 "\"dropout\" must be between 0 and 1, without either");
-  ExpectMistake(With(good, {{"dropout", 0.5}}), "tensor \"dropout_seed\" is missing");
+  ExpectMistake(WithNode(good, {{"dropout", 0.5}}), "tensor \"dropout_seed\" is missing");
   ExpectRefused(Json::array(), "must be JSON objects");
 
   Json request = good;
@@ -301,10 +305,10 @@ TEST_F(CudnnPlanning, ABadRequestIsASentence) {
 
 TEST_F(CudnnPlanning, ABadModifierIsASentence) {
   const auto refuse = [&](const std::string& mod, const std::string& words) {
-    ExpectRefused(With(Attention(kSmall), {{"score_mod", Json::parse(mod)}}), words);
+    ExpectRefused(WithNode(Attention(kSmall), {{"score_mod", Json::parse(mod)}}), words);
   };
   const auto mistake = [&](const std::string& mod, const std::string& words) {
-    ExpectMistake(With(Attention(kSmall), {{"score_mod", Json::parse(mod)}}), words);
+    ExpectMistake(WithNode(Attention(kSmall), {{"score_mod", Json::parse(mod)}}), words);
   };
   const auto node = [](const std::string& fields) {
     return R"({"nodes": [{"id": 1, )" + fields + R"(}], "result": {"node": 1}})";
@@ -323,26 +327,26 @@ TEST_F(CudnnPlanning, ABadModifierIsASentence) {
   refuse(node(R"("mode": "LOGICAL_NOT", )" + x), "must be a comparison");
   refuse(node(R"("mode": "CMP_GT", "y": {"value": 0}, )" + x), "\"result\": must be a node that");
   mistake(node(R"("mode": "EXP", "y": {"value": 0}, )" + x), "\"y\" is no key here");
-  ExpectMistake(With(Attention(kSmall), {{"scalars", {{"cap", 15}}}}), "\"scalars\" is no key");
-  ExpectRefused(With(Attention(kSmall), Slopes(3)),
+  ExpectMistake(WithNode(Attention(kSmall), {{"scalars", {{"cap", 15}}}}), "\"scalars\" is no key");
+  ExpectRefused(WithNode(Attention(kSmall), Slopes(3)),
                 "\"slope\": \"dims\" is [1, 3, 1, 1], and each must be 1 or that of the scores");
-  ExpectRefused(With(AttentionBackward(kSmall), Softcap()), "\"score_mod_backward\" must be");
+  ExpectRefused(WithNode(AttentionBackward(kSmall), Softcap()), "\"score_mod_backward\" must be");
 }
 
 TEST_F(CudnnPlanning, WhatCudnnRefusesComesWithItsReason) {
   ExpectRefused(Attention({.features = 100}),
                 "cuDNN 9.19.0 has no plan for sm_90 (try another shape, dtype or cuDNN, or let "
                 "another variant take it): hidden_dim should be multiple of 8");
-  ExpectRefused(With(Attention({.queries = 64, .keys = 32}), {{"causal", "bottom_right"}}),
+  ExpectRefused(WithNode(Attention({.queries = 64, .keys = 32}), {{"causal", "bottom_right"}}),
                 "does not support max_s_q > max_s_kv");
-  ExpectRefused(With(WithDropout(Attention(kSmall)), {{"causal", "bottom_right"}}),
+  ExpectRefused(WithNode(WithDropout(Attention(kSmall)), {{"causal", "bottom_right"}}),
                 "is_dropout=False");
   Json request = Attention(kSmall);
   request["tensors"]["q"]["strides"] = {1, 2, 2 * 4, 2 * 4 * 77};
   ExpectRefused(request, "The stride for the last dimension");
   // A bias's gradient, and a modifier whose derivative has a value of its own: no engine has both.
   request = WithTensors(
-      With(AttentionBackward(kSmall), SoftcapBackward()),
+      WithNode(AttentionBackward(kSmall), SoftcapBackward()),
       {{"bias", Operand(17, {1, 4, 77, 130})}, {"dbias", Operand(18, {1, 4, 77, 130})}});
   ExpectRefused(request, "no engine takes the graph: ");
 }

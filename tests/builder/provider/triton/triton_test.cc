@@ -45,7 +45,7 @@ steps     = [
 ]
 )toml";
 
-class TritonManifest : public testing::Test {
+class TritonManifest : public ::testing::Test {
  protected:
   TritonManifest() {
     std::string pattern = (fs::temp_directory_path() / "kb_triton_XXXXXX").string();
