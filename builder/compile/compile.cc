@@ -36,7 +36,16 @@ const Compiler& CompileContext::CompilerOf(const Unit& unit) const {
 Result<Object> CompileUnit(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                            const std::string& key, const CompileContext& context) {
   const Compiler& compiler = context.CompilerOf(unit);
-  Result<Object> object = compiler.Compile(unit, tree, key, context);
+  const bool checked = !unit.struct_checks.empty();
+  const auto compiled =
+      checked ? std::make_shared<const SourceTree>(WithStructChecks(*tree, unit.struct_checks))
+              : tree;
+  Result<Object> object = compiler.Compile(unit, compiled, key, context);
+  if (checked && object.status().code() == StatusCode::kInvalidArgument) {
+    const std::string failed =
+        FailedStructChecks(object.status().message(), unit.struct_checks, unit.family->sources);
+    if (!failed.empty()) return InvalidArgument(failed);
+  }
   // A child in Python knows the author's files by their own names.
   if (object.ok() || compiler.sources() == Compiler::Sources::kPython) return object;
   const Status& status = object.status();

@@ -130,6 +130,11 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
 
 Result<UnitInputs> KeyMaker::Finish(const Unit& unit, UnitInputs inputs) {
   inputs.named.emplace_back("the list of kernels", DigestOf(unit.kernels));
+  if (!unit.struct_checks.empty()) {
+    std::vector<std::string> lines;
+    for (const StructCheck& check : unit.struct_checks) lines.push_back(check.line);
+    inputs.named.emplace_back("the fields of structs", DigestOf(lines));
+  }
   const Compiler& compiler = context_.CompilerOf(unit);
   inputs.named.emplace_back("flags", DigestOf(compiler.Options(unit)));
   KB_ASSIGN_OR_RETURN(const Sha256Digest identity,

@@ -13,8 +13,9 @@
 namespace kbundle::builder {
 namespace {
 
-void AddOnce(const std::string& name, std::vector<std::string>* names) {
-  if (std::find(names->begin(), names->end(), name) == names->end()) names->push_back(name);
+template <typename T>
+void AddOnce(const T& one, std::vector<T>* all) {
+  if (std::find(all->begin(), all->end(), one) == all->end()) all->push_back(one);
 }
 
 bool Serves(const Template& variant, const Target& target) {
@@ -159,8 +160,11 @@ uint32_t UnitSet::Add(Unit unit, const std::vector<std::string>& kernels, bool c
   for (const auto& [name, value] : unit.macros) key.Text(name).Text(value);
   const auto [found, fresh] =
       interned_.try_emplace(key.bytes(), static_cast<uint32_t>(work_.units.size()));
+  const std::vector<StructCheck> checks = std::exchange(unit.struct_checks, {});
   if (fresh) work_.units.push_back(std::move(unit));
-  for (const std::string& kernel : kernels) AddOnce(kernel, &work_.units[found->second].kernels);
+  Unit& made = work_.units[found->second];
+  for (const std::string& kernel : kernels) AddOnce(kernel, &made.kernels);
+  for (const StructCheck& check : checks) AddOnce(check, &made.struct_checks);
   return found->second;
 }
 
@@ -169,6 +173,7 @@ void UnitSet::AddForAllSteps(Unit unit, bool collects, VariantUse* use) {
   for (const std::string& kernel : use->kernels) {
     if (!kernel.empty()) AddOnce(kernel, &kernels);
   }
+  unit.struct_checks = StructChecks(op(*use), variant(*use), point(*use));
   const uint32_t number = Add(std::move(unit), kernels, collects);
   for (const std::string& kernel : use->kernels) {
     use->units.push_back(kernel.empty() ? kNoUnit : number);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "builder/compile/struct_checks.h"
 #include "builder/model/family.h"
 #include "builder/store/object.h"
 #include "kbundle/target.h"
@@ -34,7 +35,8 @@ struct Unit {
   // everything above.
   std::string extra_options;
   bool block_by_compiler = false;  // its kernels' threads are the compiler's choice, not a step's
-  const Step* step = nullptr;      // of units for one: the first that wants it, for messages
+  std::vector<StructCheck> struct_checks;
+  const Step* step = nullptr;  // of units for one: the first that wants it, for messages
 
   bool portable() const { return target.kind == TargetKind::kCudaPortable; }
 };

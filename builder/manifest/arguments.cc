@@ -13,9 +13,14 @@ namespace {
 using Kind = Node::Kind;
 
 // kInvalid when the name is no argument type.
-DType ScalarType(const std::string& name) {
+DType ScalarType(const std::string& name, bool in_struct) {
   DType dtype = ParseDType(name).value_or(DType::kInvalid);
   switch (dtype) {
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI16:
+    case DType::kU16:
+      return in_struct ? dtype : DType::kInvalid;
     case DType::kBool:
     case DType::kI32:
     case DType::kU32:
@@ -275,8 +280,15 @@ std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& 
     fields.Finish();
     return arg;
   }
+  if (node.Is(Kind::kTable) && node.Find("struct") != nullptr) {
+    return ReadStruct(context, node, step);
+  }
   if (node.Is(Kind::kTable)) return TensorMapArgument(context, node, step);
   if (!WantKind(node, Kind::kString, "an argument", context.diagnostics)) return std::nullopt;
+  return ReadArgumentText(context, node, /*in_struct=*/false);
+}
+
+std::optional<Arg> ReadArgumentText(const Context& context, const Node& node, bool in_struct) {
   ExpressionParser parser(node.text);
   if (!parser.ok()) {
     Report(context, node, *parser.error());
@@ -284,7 +296,7 @@ std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& 
   }
   bool name = parser.peek().kind == Token::Kind::kName;
   if (name && parser.PeekAfter().kind == Token::Kind::kEnd) return ReadPointer(context, node);
-  DType ctype = name ? ScalarType(parser.peek().text) : DType::kInvalid;
+  DType ctype = name ? ScalarType(parser.peek().text, in_struct) : DType::kInvalid;
   bool call = parser.PeekAfter().Is("("), array = parser.PeekAfter().Is("[");
   if (ctype == DType::kInvalid || !(call || array)) {
     return FailAt(context, node.At(0, static_cast<int>(node.text.size())),

@@ -169,8 +169,9 @@ class Definer {
     }
   }
 
-  // {T} of a kernel's name is for the grid, and a summary is nobody's but the reader's.
-  bool MayStay() const { return key_ == "kernel" || key_ == "summary"; }
+  // {T} of a kernel's name and of a struct's is for the grid, and a summary is nobody's but the
+  // reader's.
+  bool MayStay() const { return key_ == "kernel" || key_ == "struct" || key_ == "summary"; }
 
   void NothingDefines(const Node& node, size_t open, const std::string& name) {
     std::vector<std::string> known;

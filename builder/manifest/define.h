@@ -7,7 +7,7 @@
 //
 // [family.define], an op's and a variant's: the inner one goes before, and a name is looked up
 // where it is used, so that a variant which extends another may say what differs by a name. In a
-// kernel's name what nothing defines is left as it is: `{T}` is a type parameter.
+// kernel's or struct's name what nothing defines is left as it is: `{T}` is a type parameter.
 #ifndef KBUNDLE_BUILDER_MANIFEST_DEFINE_H_
 #define KBUNDLE_BUILDER_MANIFEST_DEFINE_H_
 

@@ -25,7 +25,7 @@ std::vector<Program> ReadDims(StepTable& table, const std::string& key, const Pl
 
 void ReadGpuLaunch(StepTable& table) {
   if (const Node* kernel = table.fields.Take("kernel", Kind::kString)) {
-    CheckPlaceholders(table, *kernel);
+    CheckPlaceholders(table.context, *kernel);
   }
   Fields& fields = table.fields;
   Step& step = table.step;
@@ -45,8 +45,7 @@ void ReadGpuLaunch(StepTable& table) {
   }
 }
 
-void CheckPlaceholders(const StepTable& table, const Node& kernel) {
-  const Context& context = table.context;
+void CheckPlaceholders(const Context& context, const Node& kernel) {
   const std::string& text = kernel.text;
   for (size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open + 1)) {
     size_t close = text.find('}', open);

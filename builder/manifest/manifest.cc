@@ -10,6 +10,7 @@
 #include "builder/manifest/problem_lines.h"
 #include "builder/manifest/reader.h"
 #include "builder/manifest/shared_lets.h"
+#include "builder/model/interface_hash.h"
 #include "builder/provider/provider.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"

@@ -65,19 +65,21 @@ void ReadLets(const Node& lets, const Op& op, Names& names, Template& variant,
 // manifest/steps.cc, manifest/arguments.cc
 void ReadSteps(const Node& steps, const Context& context, Template& variant);
 std::optional<Arg> ReadArgument(const Context& context, const Node& node, Step& step);
+// One that is a text; in a struct integers may be smaller than i32.
+std::optional<Arg> ReadArgumentText(const Context& context, const Node& node, bool in_struct);
+// manifest/structs.cc: a table with `struct`.
+std::optional<Arg> ReadStruct(const Context& context, const Node& node, Step& step);
 // The name of an operand, result or region, as its pointer.
 std::optional<Arg> ReadPointer(const Context& context, const Node& node);
 // `tensor` of a table, a pointer, with `at`, its offset in elements, where the table has one.
 std::optional<Arg> ReadPlace(const Context& context, Fields& fields);
-int64_t PassedBytes(const Arg& arg);  // that a kernel gets for it
+// That a kernel gets for it, which is no struct.
+int64_t PassedBytes(const Arg& arg);
 
 // manifest/score.cc: `score_mods` of [family]; then, of an op's table that has the key, what it
 // stands for. False when the op has none.
 void ReadScoreMods(Fields& fields, Family& family, Diagnostics& diagnostics);
 bool ExpandScoreMods(const Family& family, Node& op, Diagnostics& diagnostics);
-
-// manifest/hash.cc
-uint64_t InterfaceHash(const Op& op);
 
 }  // namespace kbundle::builder
 

@@ -34,7 +34,8 @@ source = "every.cu"
 kernel = "k"
 grid = [1]
 block = [1]
-args = [{ tensor = "x", at = 1 }, { tensor_map = "x", dims = [1], box = [1] }]
+args = [{ tensor = "x", at = 1 }, { tensor_map = "x", dims = [1], box = [1] },
+        { struct = "Params", fields = ["x", { field = "end", tensor = "x", at = 1 }] }]
 [[op.every.variant.steps]]
 memset = "y"
 [[op.every.variant.steps]]
@@ -97,7 +98,8 @@ const std::vector<Inside>& Insides() {
       {"op", "held_out", true, {"object"}},
       {"a variant", "workspace", false, {"string"}},
       {"a variant", "steps", true, {"(a step)"}},
-      {"a step", "args", true, {"string", "(an argument)", "(a tensor map)"}},
+      {"a step", "args", true, {"string", "(an argument)", "(a tensor map)", "(a struct)"}},
+      {"a struct", "fields", true, {"string", "(a field)"}},
       {"a step", "tensors", false, {"array", "(a tensor of a graph)"}},
       {"a step", "scalars", false, {"string"}},
       {"a step", "options", false, {"string", "integer", "boolean", "(option)"}},

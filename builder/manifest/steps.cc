@@ -110,10 +110,13 @@ class StepReader {
       std::optional<Arg> arg = ReadArgument(context_, item, step);
       if (!arg) continue;
       arg->where = item.where;
-      int64_t size = PassedBytes(*arg);
-      int64_t alignment = arg->kind == ArgKind::kTensorMap ? 64
-                          : arg->kind == ArgKind::kArray   ? 8
-                                                           : size;
+      const bool is_struct = arg->kind == ArgKind::kStruct;
+      int64_t size = is_struct ? static_cast<int64_t>(step.structs[arg->index].bytes.size())
+                               : PassedBytes(*arg);
+      int64_t alignment = is_struct                          ? kStructAlignment
+                          : arg->kind == ArgKind::kTensorMap ? 64
+                          : arg->kind == ArgKind::kArray     ? 8
+                                                             : size;
       bytes = (bytes + alignment - 1) / alignment * alignment + size;
       step.args.push_back(std::move(*arg));
     }

@@ -44,7 +44,7 @@ void ReadTypePoints(VariantTable& table);
 void DeclareTunable(VariantTable& table, const std::string& name, const std::string& whose);
 
 // manifest/launch.cc. Every {NAME} of a kernel must be a type parameter or a tunable.
-void CheckPlaceholders(const StepTable& table, const Node& kernel);
+void CheckPlaceholders(const Context& context, const Node& kernel);
 // grid, block, cluster, shared, programmatic.
 void ReadGpuLaunch(StepTable& table);
 // One to three sizes of `key`.

@@ -59,6 +59,7 @@ class Provider {
   virtual void ReadKernelStep(StepTable& table) const = 0;
   virtual void FinishKernelStep(StepTable& /*table*/) const {}
   virtual bool TakesTensorMaps() const { return false; }
+  virtual bool TakesStructs() const { return false; }  // `struct` among `args`
   // The key of steps that are not kernels but calls of its library, "graph"; "" where it has none.
   virtual std::string_view OwnStepKey() const { return ""; }
   virtual void ReadOwnStep(StepTable& /*table*/) const {}

@@ -46,6 +46,7 @@ class Cuda : public Provider {
   void ReadKernelStep(StepTable& table) const override { ReadGpuLaunch(table); }
 
   bool TakesTensorMaps() const override { return true; }
+  bool TakesStructs() const override { return true; }
 
   std::string KernelName(const Op& op, const Template& variant, const Template::Point& point,
                          const Step& step) const override {

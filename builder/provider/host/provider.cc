@@ -100,10 +100,12 @@ class Host : public Provider {
   void ReadPoints(VariantTable& table) const override { ReadGrid(table); }
   void ReadKernelStep(StepTable& table) const override {
     if (const Node* kernel = table.fields.Take("kernel", Kind::kString)) {
-      CheckPlaceholders(table, *kernel);
+      CheckPlaceholders(table.context, *kernel);
     }
     ReadRange(table);
   }
+
+  bool TakesStructs() const override { return true; }
 
   std::string KernelName(const Op& op, const Template& variant, const Template::Point& point,
                          const Step& step) const override {

@@ -42,12 +42,22 @@ constexpr auto TypesOf(void (*)(int64_t, int64_t, A...)) {
   }
 )";
 
+// Of the brace that closes the one at `open`: a type of an unnamed namespace has braces too.
+size_t EndOfBraces(std::string_view text, size_t open) {
+  int depth = 0;
+  for (size_t i = open; i < text.size(); ++i) {
+    depth += text[i] == '{' ? 1 : text[i] == '}' ? -1 : 0;
+    if (depth == 0) return i;
+  }
+  return std::string_view::npos;
+}
+
 // g++: "... [with A = {float*, const float*}; int64_t = long int]"; clang++: "... [A = <float *>]".
 std::vector<std::string> TypesIn(std::string_view text) {
   const size_t at = text.rfind("A = ");
   if (at == std::string_view::npos || at + 4 >= text.size()) return {};
-  const char open = text[at + 4], close = open == '{' ? '}' : '>';
-  const size_t end = close == '}' ? text.find('}', at) : text.rfind('>');
+  const char open = text[at + 4];
+  const size_t end = open == '{' ? EndOfBraces(text, at + 4) : text.rfind('>');
   if ((open != '{' && open != '<') || end == std::string_view::npos || end < at + 5) return {};
   return SplitTypes(text.substr(at + 5, end - at - 5));
 }

@@ -1,4 +1,5 @@
-#include "builder/manifest/reader.h"
+#include "builder/model/interface_hash.h"
+
 #include "kbundle/key.h"
 
 namespace kbundle::builder {
