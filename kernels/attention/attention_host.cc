@@ -10,28 +10,6 @@
 
 namespace attention {
 
-// rows x depth elements to floats.
-template <typename E>
-void Widen(int64_t begin, int64_t end, float* to, const typename E::Memory* from, int64_t depth) {
-  const int64_t last = end * depth;
-  int64_t i = begin * depth;
-  for (; i + kLanes <= last; i += kLanes)
-    StoreAny(to + i, E::Widen(LoadAny<typename E::Raw>(from + i)));
-  if (i == last) return;
-  const Floats rest = Load<E>(from + i, last - i);
-  for (int j = 0; i + j < last; ++j) to[i + j] = rest[j];
-}
-
-// Tensors as floats: those of a 16-bit type are the widened copies.
-template <typename E>
-inline const float* AsFloat(const typename E::Memory* x, const float* widened) {
-  if constexpr (E::kIsFloat) {
-    return x;
-  } else {
-    return widened;
-  }
-}
-
 // 64 queries of a head, or what is left of them. scratch: (D + DV + 128) rows of a tile.
 template <typename E>
 void ForwardTile(typename E::Memory* o, float* stats, const typename E::Memory* q, const float* k,
@@ -61,7 +39,7 @@ void ForwardTile(typename E::Memory* o, float* stats, const typename E::Memory* 
     if (bias != nullptr) AddBias<E, false>(tile, bias, p, at);
     Hide<false>(tile, sight, at);
     SoftmaxTile(tile, at.rows, vectors, maxima, sums, output, p.value_depth);
-    if (p.dropout > 0) {
+    if (p.Drops()) {
       DropoutFactors<false>(factors, p, at);
       Multiply(tile, factors, at);
     }
@@ -72,30 +50,18 @@ void ForwardTile(typename E::Memory* o, float* stats, const typename E::Memory* 
   for (int i = 0; i < kTile; ++i) by[i] = sums[i] == 0.0f ? 0.0f : 1.0f / sums[i];
   Unpack<E>(o + p.OutRow(b, h, q0) * p.value_depth, p.OutStep() * p.value_depth, count, output,
             p.value_depth, by);
-  if (stats == nullptr) return;
-  for (int i = 0; i < count; i += kLanes) {
-    const Floats sum = LoadAny<Floats>(sums + i);
-    const Floats value = LoadAny<Floats>(maxima + i) + Log(sum);
-    Store<F32>(stats + (b * p.heads + h) * p.queries + q0 + i,
-               sum == 0.0f ? Splat(-Infinity()) : value, count - i);
-  }
+  WriteStats(stats, p, b, h, q0, count, maxima, sums);
 }
 
+// kf, vf: k and v as floats where they are of a 16-bit type.
 template <typename E>
 void Forward(int64_t begin, int64_t end, typename E::Memory* o, float* stats,
              const typename E::Memory* q, const typename E::Memory* k, const typename E::Memory* v,
-             const typename E::Memory* bias, const int32_t* q_lengths, const int32_t* kv_lengths,
-             const uint32_t* dropout_state, const float* kf, const float* vf, float* scratch,
-             int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2, int64_t D,
-             int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask, int64_t window,
-             float scale, float dropout, int32_t score_mod, Scalars score_scalars,
-             const float* score_tensor0, const float* score_tensor1) {
-  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
-                  score_tensor1);
+             const typename E::Memory* bias, const float* kf, const float* vf, float* scratch,
+             int64_t tasks, Problem p) {
   // One part of the scratch serves all tasks of a call, so it stays in the caches.
-  float* own = scratch + begin * kTile * (D + DV + 2 * kTile);
-  EachTile(begin, end, tasks, B * p.heads, p.queries, [&](int64_t image, int64_t q0) {
+  float* own = scratch + begin * kTile * (p.depth + p.value_depth + 2 * kTile);
+  EachTile(begin, end, tasks, p.batches * p.heads, p.queries, [&](int64_t image, int64_t q0) {
     ForwardTile<E>(o, stats, q, AsFloat<E>(k, kf), AsFloat<E>(v, vf), bias, own, p, image / p.heads,
                    image % p.heads, q0);
   });
@@ -118,84 +84,31 @@ void Delta(int64_t begin, int64_t end, float* delta, const typename E::Memory* o
 }
 
 template <typename E>
-void QueryGradient(int64_t begin, int64_t end, typename E::Memory* dq, const float* qf,
-                   const float* kf, const float* vf, const float* gf, const typename E::Memory* q,
-                   const typename E::Memory* k, const typename E::Memory* v,
-                   const typename E::Memory* dout, const float* stats, const float* delta,
-                   const typename E::Memory* bias, const int32_t* q_lengths,
-                   const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
-                   int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
-                   int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
-                   int64_t window, float scale, float dropout, int32_t score_mod,
-                   Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
-  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
-                  score_tensor1);
-  const Given<E> given{AsFloat<E>(q, qf),
-                       AsFloat<E>(k, kf),
-                       AsFloat<E>(v, vf),
-                       AsFloat<E>(dout, gf),
-                       stats,
-                       delta,
-                       bias};
-  float* own = scratch + begin * kTile * BackwardRows(D, DV);
-  EachTile(begin, end, tasks, B * p.heads, p.queries, [&](int64_t image, int64_t q0) {
-    QueryGradientTile<E>(dq, given, own, p, image / p.heads, image % p.heads, q0);
+void QueryGradient(int64_t begin, int64_t end, typename E::Memory* dq, Inputs inputs,
+                   float* scratch, int64_t tasks, Problem p) {
+  float* own = scratch + begin * kTile * BackwardRows(p.depth, p.value_depth);
+  EachTile(begin, end, tasks, p.batches * p.heads, p.queries, [&](int64_t image, int64_t q0) {
+    QueryGradientTile<E>(dq, inputs.As<E>(), own, p, image / p.heads, image % p.heads, q0);
   });
 }
 
 template <typename E>
 void KeyGradient(int64_t begin, int64_t end, typename E::Memory* dk, typename E::Memory* dv,
-                 const float* qf, const float* kf, const float* vf, const float* gf,
-                 const typename E::Memory* q, const typename E::Memory* k,
-                 const typename E::Memory* v, const typename E::Memory* dout, const float* stats,
-                 const float* delta, const typename E::Memory* bias, const int32_t* q_lengths,
-                 const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
-                 int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
-                 int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
-                 int64_t window, float scale, float dropout, int32_t score_mod,
-                 Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
-  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
-                  score_tensor1);
-  const Given<E> given{AsFloat<E>(q, qf),
-                       AsFloat<E>(k, kf),
-                       AsFloat<E>(v, vf),
-                       AsFloat<E>(dout, gf),
-                       stats,
-                       delta,
-                       bias};
-  float* own = scratch + begin * kTile * BackwardRows(D, DV);
-  EachTile(begin, end, tasks, B * p.kv_heads, p.keys, [&](int64_t image, int64_t k0) {
-    KeyGradientTile<E>(dk, dv, given, own, p, image / p.kv_heads, image % p.kv_heads, k0);
+                 Inputs inputs, float* scratch, int64_t tasks, Problem p) {
+  float* own = scratch + begin * kTile * BackwardRows(p.depth, p.value_depth);
+  EachTile(begin, end, tasks, p.batches * p.kv_heads, p.keys, [&](int64_t image, int64_t k0) {
+    KeyGradientTile<E>(dk, dv, inputs.As<E>(), own, p, image / p.kv_heads, image % p.kv_heads, k0);
   });
 }
 
 template <typename E>
-void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, const float* qf,
-                  const float* kf, const float* vf, const float* gf, const typename E::Memory* q,
-                  const typename E::Memory* k, const typename E::Memory* v,
-                  const typename E::Memory* dout, const float* stats, const float* delta,
-                  const typename E::Memory* bias, const int32_t* q_lengths,
-                  const int32_t* kv_lengths, const uint32_t* dropout_state, float* scratch,
-                  int64_t tasks, int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2,
-                  int64_t D, int64_t DV, int64_t BB, int64_t BH, int32_t layout, int32_t mask,
-                  int64_t window, float scale, float dropout, int32_t score_mod,
-                  Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
-  const Problem p(B, Q1, Q2, K1, K2, D, DV, BB, BH, layout, mask, window, scale, dropout, q_lengths,
-                  kv_lengths, dropout_state, score_mod, score_scalars, score_tensor0,
-                  score_tensor1);
-  const Given<E> given{AsFloat<E>(q, qf),
-                       AsFloat<E>(k, kf),
-                       AsFloat<E>(v, vf),
-                       AsFloat<E>(dout, gf),
-                       stats,
-                       delta,
-                       bias};
-  float* own = scratch + begin * kTile * BackwardRows(D, DV);
-  EachTile(begin, end, tasks, BB * BH, p.queries, [&](int64_t image, int64_t q0) {
-    BiasGradientTile<E>(dbias, given, own, p, image, q0);
-  });
+void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, Inputs inputs,
+                  float* scratch, int64_t tasks, Problem p) {
+  float* own = scratch + begin * kTile * BackwardRows(p.depth, p.value_depth);
+  EachTile(begin, end, tasks, p.bias_batches * p.bias_heads, p.queries,
+           [&](int64_t image, int64_t q0) {
+             BiasGradientTile<E>(dbias, inputs.As<E>(), own, p, image, q0);
+           });
 }
 
 // ---- Ragged: see host_ragged.h ----
@@ -203,92 +116,50 @@ void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, const f
 template <typename E>
 void RaggedForward(int64_t begin, int64_t end, typename E::Memory* o, float* stats,
                    const typename E::Memory* q, const typename E::Memory* k,
-                   const typename E::Memory* v, const int32_t* q_offsets, const int32_t* kv_offsets,
-                   const float* kf, const float* vf, float* scratch, int64_t tasks,
-                   int64_t sequences, int64_t TQ, int64_t TKV, int64_t SQ, int64_t SKV, int64_t H,
-                   int64_t HKV, int64_t D, int64_t DV, int32_t mask, int64_t window, float scale,
-                   int32_t score_mod, Scalars score_scalars, const float* score_tensor0,
-                   const float* score_tensor1) {
-  const Ragged all{q_offsets,
-                   kv_offsets,
-                   sequences,
-                   TQ,
-                   TKV,
-                   SQ,
-                   SKV,
-                   H,
-                   HKV,
-                   D,
-                   DV,
-                   mask,
-                   window,
-                   scale,
-                   score_mod,
-                   score_scalars,
-                   score_tensor0,
-                   score_tensor1};
-  float* own = scratch + begin * kTile * (D + DV + 2 * kTile);
-  EachTile(begin, end, tasks, sequences * H, SQ, [&](int64_t image, int64_t q0) {
-    const Rows queries = all.Queries(image / H), keys = all.Keys(image / H);
+                   const typename E::Memory* v, const float* kf, const float* vf, float* scratch,
+                   int64_t tasks, Sequences sequences, Problem p) {
+  const Ragged all{sequences, p};
+  float* own = scratch + begin * kTile * (p.depth + p.value_depth + 2 * kTile);
+  EachTile(begin, end, tasks, sequences.count * p.heads, p.queries, [&](int64_t image, int64_t q0) {
+    const int64_t sequence = image / p.heads;
+    const Rows queries = all.Queries(sequence), keys = all.Keys(sequence);
     if (q0 >= queries.count) return;
-    ForwardTile<E>(o + queries.first * H * DV, stats + queries.first * H, q + queries.first * H * D,
-                   AsFloat<E>(k, kf) + keys.first * HKV * D,
-                   AsFloat<E>(v, vf) + keys.first * HKV * DV, nullptr, own,
-                   all.Of(image / H, queries, keys), 0, image % H, q0);
+    ForwardTile<E>(o + queries.first * p.heads * p.value_depth, stats + queries.first * p.heads,
+                   q + queries.first * p.heads * p.depth,
+                   AsFloat<E>(k, kf) + keys.first * p.kv_heads * p.depth,
+                   AsFloat<E>(v, vf) + keys.first * p.kv_heads * p.value_depth, nullptr, own,
+                   all.Of(sequence, queries, keys), 0, image % p.heads, q0);
   });
 }
 
 // dq in the first tasks, dk and dv in the others.
 template <typename E>
 void RaggedBackward(int64_t begin, int64_t end, typename E::Memory* dq, typename E::Memory* dk,
-                    typename E::Memory* dv, const float* qf, const float* kf, const float* vf,
-                    const float* gf, const typename E::Memory* q, const typename E::Memory* k,
-                    const typename E::Memory* v, const typename E::Memory* dout, const float* stats,
-                    const float* delta, const int32_t* q_offsets, const int32_t* kv_offsets,
-                    float* scratch, int64_t tasks, int64_t key_tasks, int64_t sequences, int64_t TQ,
-                    int64_t TKV, int64_t SQ, int64_t SKV, int64_t H, int64_t HKV, int64_t D,
-                    int64_t DV, int32_t mask, int64_t window, float scale, int32_t score_mod,
-                    Scalars score_scalars, const float* score_tensor0, const float* score_tensor1) {
-  const Ragged all{q_offsets,
-                   kv_offsets,
-                   sequences,
-                   TQ,
-                   TKV,
-                   SQ,
-                   SKV,
-                   H,
-                   HKV,
-                   D,
-                   DV,
-                   mask,
-                   window,
-                   scale,
-                   score_mod,
-                   score_scalars,
-                   score_tensor0,
-                   score_tensor1};
-  const Given<E> given{AsFloat<E>(q, qf),
-                       AsFloat<E>(k, kf),
-                       AsFloat<E>(v, vf),
-                       AsFloat<E>(dout, gf),
-                       stats,
-                       delta,
-                       nullptr};
-  float* own = scratch + begin * kTile * BackwardRows(D, DV);
-  EachTile(begin, Smaller(end, tasks), tasks, sequences * H, SQ, [&](int64_t image, int64_t q0) {
-    const Rows queries = all.Queries(image / H), keys = all.Keys(image / H);
-    if (q0 >= queries.count) return;
-    QueryGradientTile<E>(dq + queries.first * H * D, all.Shifted(given, queries, keys), own,
-                         all.Of(image / H, queries, keys), 0, image % H, q0);
-  });
+                    typename E::Memory* dv, Inputs inputs, float* scratch, int64_t tasks,
+                    int64_t key_tasks, Sequences sequences, Problem p) {
+  const Ragged all{sequences, p};
+  const Given<E> given = inputs.As<E>();
+  float* own = scratch + begin * kTile * BackwardRows(p.depth, p.value_depth);
+  EachTile(begin, Smaller(end, tasks), tasks, sequences.count * p.heads, p.queries,
+           [&](int64_t image, int64_t q0) {
+             const int64_t sequence = image / p.heads;
+             const Rows queries = all.Queries(sequence), keys = all.Keys(sequence);
+             if (q0 >= queries.count) return;
+             QueryGradientTile<E>(dq + queries.first * p.heads * p.depth,
+                                  all.Shifted(given, queries, keys), own,
+                                  all.Of(sequence, queries, keys), 0, image % p.heads, q0);
+           });
   const int64_t first = Larger(begin, tasks) - tasks;
-  EachTile(first, end - tasks, key_tasks, sequences * HKV, SKV, [&](int64_t image, int64_t k0) {
-    const Rows queries = all.Queries(image / HKV), keys = all.Keys(image / HKV);
-    if (k0 >= keys.count) return;
-    KeyGradientTile<E>(dk + keys.first * HKV * D, dv + keys.first * HKV * DV,
-                       all.Shifted(given, queries, keys), own, all.Of(image / HKV, queries, keys),
-                       0, image % HKV, k0);
-  });
+  EachTile(first, end - tasks, key_tasks, sequences.count * p.kv_heads, p.keys,
+           [&](int64_t image, int64_t k0) {
+             const int64_t sequence = image / p.kv_heads;
+             const Rows queries = all.Queries(sequence), keys = all.Keys(sequence);
+             if (k0 >= keys.count) return;
+             KeyGradientTile<E>(dk + keys.first * p.kv_heads * p.depth,
+                                dv + keys.first * p.kv_heads * p.value_depth,
+                                all.Shifted(given, queries, keys), own,
+                                all.Of(sequence, queries, keys), 0, image % p.kv_heads, k0);
+           });
 }
 
 }  // namespace attention

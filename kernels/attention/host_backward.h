@@ -18,6 +18,26 @@ struct Given {
   const typename E::Memory* bias;
 };
 
+// The same as manifests fill it by name ([family.define] INPUTS): tensors in their own type, and
+// copies as floats of those of a 16-bit type, else null.
+struct Inputs {
+  const float *qf, *kf, *vf, *gf;
+  const void *q, *k, *v, *dout;
+  const float *stats, *delta;
+  const void* bias;
+
+  template <typename E>
+  Given<E> As() const {
+    return {AsFloat<E>(q, qf),
+            AsFloat<E>(k, kf),
+            AsFloat<E>(v, vf),
+            AsFloat<E>(dout, gf),
+            stats,
+            delta,
+            static_cast<const typename E::Memory*>(bias)};
+  }
+};
+
 // Room for one task: five tiles, and rows for what is packed and summed.
 inline int64_t BackwardRows(int64_t depth, int64_t value_depth) {
   return 5 * kTile + 2 * (depth + value_depth);
@@ -87,8 +107,8 @@ inline void QueryLaneTiles(const Tiles& tiles, const Given<E>& given, const Prob
   if (p.score_mod != 0) HideSlopes(tiles.slopes, tiles.p, at);
   Dot(tiles.ds, given.v + row * p.value_depth, p.KeyStep() * p.value_depth, at.rows, dout_columns,
       p.value_depth, vectors);
-  if (p.dropout > 0) DropoutFactors<false>(tiles.factors, p, at);
-  GradientTile<false>(tiles.p, tiles.ds, p.dropout > 0 ? tiles.factors : nullptr, data, at.rows,
+  if (p.Drops()) DropoutFactors<false>(tiles.factors, p, at);
+  GradientTile<false>(tiles.p, tiles.ds, p.Drops() ? tiles.factors : nullptr, data, at.rows,
                       vectors);
 }
 
@@ -157,8 +177,8 @@ void KeyGradientTile(typename E::Memory* dk, typename E::Memory* dv, const Given
       const float* dout = given.dout + p.OutRow(b, h, q0) * value_depth;
       const int64_t dout_step = p.OutStep() * value_depth;
       Dot(tiles.ds, dout, dout_step, at.rows, v_columns, value_depth, vectors);
-      if (p.dropout > 0) DropoutFactors<true>(tiles.factors, p, at);
-      GradientTile<true>(tiles.p, tiles.ds, p.dropout > 0 ? tiles.factors : nullptr, data, at.rows,
+      if (p.Drops()) DropoutFactors<true>(tiles.factors, p, at);
+      GradientTile<true>(tiles.p, tiles.ds, p.Drops() ? tiles.factors : nullptr, data, at.rows,
                          vectors);
       Add(dv_sums, dout, dout_step, at.rows, tiles.p, value_depth, vectors);
       if (p.score_mod != 0) Multiply(tiles.ds, tiles.slopes, at);

@@ -37,36 +37,37 @@ void ClearRow(T* rows, int64_t row, int64_t columns) {
   for (int64_t i = row * columns; i < (row + 1) * columns; ++i) rows[i] = T{};
 }
 
-// What all sequences have in common.
-struct Ragged {
+// Where the sequences lie, as manifests fill it by name (SEQUENCES of ragged.toml).
+struct Sequences {
   const int32_t *q_offsets, *kv_offsets;
-  int64_t sequences, q_total, kv_total, max_queries, max_keys, heads, kv_heads, depth, value_depth;
-  int32_t mask;
-  int64_t window;
-  float scale;
-  int32_t score_mod;
-  const Scalars& scalars;
-  const float* tensor0;
-  const float* tensor1;
+  int64_t count, q_total, kv_total;
+};
 
-  Rows Queries(int64_t b) const { return Rows::Of(q_offsets, b, q_total, max_queries); }
-  Rows Keys(int64_t b) const { return Rows::Of(kv_offsets, b, kv_total, max_keys); }
+struct Ragged {
+  Sequences sequences;
+  Problem each;  // of one sequence; queries and keys are the most that one has
+
+  Rows Queries(int64_t b) const {
+    return Rows::Of(sequences.q_offsets, b, sequences.q_total, each.queries);
+  }
+  Rows Keys(int64_t b) const {
+    return Rows::Of(sequences.kv_offsets, b, sequences.kv_total, each.keys);
+  }
   Problem Of(int64_t b, const Rows& queries, const Rows& keys) const {
-    Problem p(1, queries.count, heads, keys.count, kv_heads, depth, value_depth, 1, 1, 0, mask,
-              window, scale, 0, nullptr, nullptr, nullptr, score_mod, scalars, tensor0, tensor1);
+    Problem p = each;
+    p.queries = queries.count;
+    p.keys = keys.count;
     p.first_batch = b;
-    p.score_args.queries = static_cast<int>(max_queries);
-    p.score_args.keys = static_cast<int>(max_keys);
     return p;
   }
   template <typename E>
   Given<E> Shifted(Given<E> given, const Rows& queries, const Rows& keys) const {
-    given.q += queries.first * heads * depth;
-    given.dout += queries.first * heads * value_depth;
-    given.stats += queries.first * heads;
-    given.delta += queries.first * heads;
-    given.k += keys.first * kv_heads * depth;
-    given.v += keys.first * kv_heads * value_depth;
+    given.q += queries.first * each.heads * each.depth;
+    given.dout += queries.first * each.heads * each.value_depth;
+    given.stats += queries.first * each.heads;
+    given.delta += queries.first * each.heads;
+    given.k += keys.first * each.kv_heads * each.depth;
+    given.v += keys.first * each.kv_heads * each.value_depth;
     return given;
   }
 };

@@ -9,62 +9,28 @@ namespace attention {
 
 enum class Mask : int32_t { kNone, kCausal, kCausalBottomRight };
 
-// An attribute of 8 floats, as it is passed to a kernel.
-struct Scalars {
-  float value[8];
-};
-
+// What a call computes, as manifests fill it by name ([family.define] PROBLEM). Tensors are of
+// shape [batches, queries, heads, depth], or with heads_first [batches, heads, queries, depth]; k
+// and v likewise with keys and kv_heads. Lengths are [batches] or null.
 struct Problem {
   int64_t batches, heads, kv_heads, queries, keys, depth, value_depth;
-  bool heads_first;                // layout bhsd
   int64_t query_width, key_width;  // rows of q and of k, v from one token to the next
-  Mask mask;
-  int64_t window;  // -1: none
   int64_t bias_batches, bias_heads;
-  float scale, dropout;
+  int64_t window;  // -1: none
   const int32_t* q_lengths;
   const int32_t* kv_lengths;
   const uint32_t* dropout_state;
+  Mask mask;
+  float scale, dropout;
   int32_t score_mod;
   ScoreArgs score_args;
-  int64_t first_batch = 0;  // the number that batch 0 has for modifiers
+  int64_t first_batch;  // the number that batch 0 has for modifiers
+  bool heads_first;
 
-  Problem(int64_t B, int64_t Q1, int64_t Q2, int64_t K1, int64_t K2, int64_t D, int64_t DV,
-          int64_t BB, int64_t BH, int32_t layout, int32_t mask, int64_t window, float scale,
-          float dropout, const int32_t* q_lengths, const int32_t* kv_lengths,
-          const uint32_t* dropout_state, int32_t score_mod, const Scalars& scalars,
-          const float* tensor0, const float* tensor1)
-      : batches(B),
-        heads(layout == 1 ? Q1 : Q2),
-        kv_heads(layout == 1 ? K1 : K2),
-        queries(layout == 1 ? Q2 : Q1),
-        keys(layout == 1 ? K2 : K1),
-        depth(D),
-        value_depth(DV),
-        heads_first(layout == 1),
-        query_width(layout == 2 ? heads + 2 * kv_heads : heads),
-        key_width(layout == 2 ? query_width : kv_heads),
-        mask(static_cast<Mask>(mask)),
-        window(window),
-        bias_batches(BB),
-        bias_heads(BH),
-        scale(scale),
-        dropout(dropout_state == nullptr ? 0.0f : dropout),
-        q_lengths(q_lengths),
-        kv_lengths(kv_lengths),
-        dropout_state(dropout_state),
-        score_mod(score_mod),
-        score_args{{},
-                   tensor0,
-                   tensor1,
-                   static_cast<int>(heads),
-                   static_cast<int>(queries),
-                   static_cast<int>(keys)} {
-    for (int i = 0; i < 8; ++i) score_args.scalars[i] = scalars.value[i];
-  }
+  bool Drops() const { return dropout_state != nullptr && dropout > 0; }
 
-  // Rows of q, of o, of k and v: where one lies, and how far apart those of one head are. Layout 2:
-  // a token's q, k and v follow one another in one tensor; of o it is layout 0.
+  // Rows of q, of o, of k and v: where one lies, and how far apart those of one head are. Where a
+  // token's q, k and v follow one another in one tensor, o is still by itself.
   int64_t QueryRow(int64_t b, int64_t h, int64_t q) const {
     return heads_first ? (b * heads + h) * queries + q : (b * queries + q) * query_width + h;
   }

@@ -1,7 +1,7 @@
 // The online softmax of a tile, and how tiles are shared out over tasks.
 #pragma once
 
-#include "host_tile.h"
+#include "host_scores.h"
 
 namespace attention {
 
@@ -42,6 +42,18 @@ __attribute__((noinline)) inline void SoftmaxTile(float* tile, int rows, int vec
       float* to = output + d * kTile + lane;
       StoreAny(to, LoadAny<Floats>(to) * factor);
     }
+  }
+}
+
+// The log-sum-exp of `count` queries from q0 on, -infinity where nothing is seen.
+inline void WriteStats(float* stats, const Problem& p, int64_t b, int64_t h, int64_t q0, int count,
+                       const float* maxima, const float* sums) {
+  if (stats == nullptr) return;
+  for (int i = 0; i < count; i += kLanes) {
+    const Floats sum = LoadAny<Floats>(sums + i);
+    const Floats value = LoadAny<Floats>(maxima + i) + Log(sum);
+    Store<F32>(stats + (b * p.heads + h) * p.queries + q0 + i,
+               sum == 0.0f ? Splat(-Infinity()) : value, count - i);
   }
 }
 

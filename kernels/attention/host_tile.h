@@ -54,6 +54,24 @@ inline Floats Log(Floats x) {
   return exponent * 0.693359375f + (p * s - exponent * 2.12194440e-4f);
 }
 
+// rows x depth elements to floats.
+template <typename E>
+void Widen(int64_t begin, int64_t end, float* to, const typename E::Memory* from, int64_t depth) {
+  const int64_t last = end * depth;
+  int64_t i = begin * depth;
+  for (; i + kLanes <= last; i += kLanes)
+    StoreAny(to + i, E::Widen(LoadAny<typename E::Raw>(from + i)));
+  if (i == last) return;
+  const Floats rest = Load<E>(from + i, last - i);
+  for (int j = 0; i + j < last; ++j) to[i + j] = rest[j];
+}
+
+// A tensor as floats: of a 16-bit type the widened copy.
+template <typename E>
+inline const float* AsFloat(const void* x, const float* widened) {
+  return E::kIsFloat ? static_cast<const float*>(x) : widened;
+}
+
 template <int R, int C>
 __attribute__((always_inline)) inline void DotBlock(float* out, const float* a, int64_t stride,
                                                     const float* columns, int64_t depth,

@@ -9,17 +9,31 @@
 
 namespace attention {
 
-// rows x depth elements to floats.
-template <typename E>
-void Widen(int64_t begin, int64_t end, float* to, const uint8_t* from, int64_t depth) {
-  const int64_t last = end * depth;
-  for (int64_t i = begin * depth; i < last; i += kLanes)
-    Store<F32>(to + i, Load<E>(from + i, last - i), last - i);
-}
-
-// One number each, on the device; what FP8 stands for is the number in memory times its descale.
+// One number each; what FP8 stands for is the number in memory times its descale.
 struct Fp8Scales {
-  float v, descale_s, scale_s, scale_o;
+  const float *descale_q, *descale_k, *descale_v, *descale_s, *scale_s, *scale_o;
+};
+
+// A Problem without bias, dropout and modifier, as fp8.toml fills it by name.
+struct Fp8Problem {
+  int64_t batches, heads, kv_heads, queries, keys, depth, value_depth;
+  int64_t query_width, key_width;
+  int64_t window;
+  const int32_t* q_lengths;
+  const int32_t* kv_lengths;
+  Mask mask;
+  float scale;
+  bool heads_first;
+
+  Problem With(float scales) const {
+    Problem p{};
+    p.batches = batches, p.heads = heads, p.kv_heads = kv_heads;
+    p.queries = queries, p.keys = keys, p.depth = depth, p.value_depth = value_depth;
+    p.query_width = query_width, p.key_width = key_width;
+    p.window = window, p.q_lengths = q_lengths, p.kv_lengths = kv_lengths;
+    p.mask = mask, p.scale = scale * scales, p.heads_first = heads_first;
+    return p;
+  }
 };
 
 struct Largest {
@@ -80,46 +94,33 @@ void Fp8Tile(uint8_t* o, float* stats, const uint8_t* q, const float* k, const f
   });
   for (int i = 0; i < kTile; ++i) by[i] = sums[i] == 0.0f ? 0.0f : 1.0f / sums[i];
   each_tile([&](const Place& at, int64_t from) {
-    RoundTile<E>(tile, at.rows, count, maxima, by, scales.scale_s, &largest->s);
+    RoundTile<E>(tile, at.rows, count, maxima, by, *scales.scale_s, &largest->s);
     Add(output, v + from * p.value_depth, p.KeyStep() * p.value_depth, at.rows, tile, p.value_depth,
         vectors);
   });
 
-  const float descale = scales.descale_s * scales.v;
+  const float descale = *scales.descale_s * *scales.descale_v;
   for (int64_t d = 0; d < p.value_depth; ++d) {
     for (int i = 0; i < count; ++i) {
       const float x = output[d * kTile + i] * descale, magnitude = x < 0 ? -x : x;
       largest->o = magnitude > largest->o ? magnitude : largest->o;
     }
   }
-  for (int i = 0; i < kTile; ++i) by[i] = descale * scales.scale_o;
+  for (int i = 0; i < kTile; ++i) by[i] = descale * *scales.scale_o;
   Unpack<E>(o + p.OutRow(b, h, q0) * p.value_depth, p.OutStep() * p.value_depth, count, output,
             p.value_depth, by);
-  if (stats == nullptr) return;
-  for (int i = 0; i < count; i += kLanes) {
-    const Floats sum = LoadAny<Floats>(sums + i);
-    const Floats value = LoadAny<Floats>(maxima + i) + Log(sum);
-    Store<F32>(stats + (b * p.heads + h) * p.queries + q0 + i,
-               sum == 0.0f ? Splat(-Infinity()) : value, count - i);
-  }
+  WriteStats(stats, p, b, h, q0, count, maxima, sums);
 }
 
 // largest: two floats for each task, of which the first of a call has those of all.
 template <typename E>
 void Fp8Forward(int64_t begin, int64_t end, uint8_t* o, float* stats, float* largest,
-                const uint8_t* q, const float* kf, const float* vf, const float* descale_q,
-                const float* descale_k, const float* descale_v, const float* descale_s,
-                const float* scale_s, const float* scale_o, const int32_t* q_lengths,
-                const int32_t* kv_lengths, float* scratch, int64_t tasks, int64_t B, int64_t Q1,
-                int64_t Q2, int64_t K1, int64_t K2, int64_t D, int64_t DV, int32_t layout,
-                int32_t mask, int64_t window, float scale) {
-  const Problem p(B, Q1, Q2, K1, K2, D, DV, 0, 0, layout, mask, window,
-                  scale * *descale_q * *descale_k, 0.0f, q_lengths, kv_lengths, nullptr, 0,
-                  Scalars{}, nullptr, nullptr);
-  const Fp8Scales scales{*descale_v, *descale_s, *scale_s, *scale_o};
-  float* own = scratch + begin * kTile * (D + DV + kTile);
+                const uint8_t* q, const float* kf, const float* vf, Fp8Scales scales,
+                float* scratch, int64_t tasks, Fp8Problem problem) {
+  const Problem p = problem.With(*scales.descale_q * *scales.descale_k);
+  float* own = scratch + begin * kTile * (p.depth + p.value_depth + kTile);
   Largest found;
-  EachTile(begin, end, tasks, B * p.heads, p.queries, [&](int64_t image, int64_t q0) {
+  EachTile(begin, end, tasks, p.batches * p.heads, p.queries, [&](int64_t image, int64_t q0) {
     Fp8Tile<E>(o, stats, q, kf, vf, own, p, scales, image / p.heads, image % p.heads, q0, &found);
   });
   for (int64_t task = begin; task < end; ++task) {
