@@ -12,6 +12,7 @@
 #include "builder/model/family.h"
 #include "builder/provider/cuda/nvrtc.h"
 #include "builder/provider/triton/python.h"
+#include "builder/provider/warp/python.h"
 #include "builder/support/process.h"
 #include "builder/tools/choose_python.h"
 #include "builder/tools/toolchain.h"
@@ -104,6 +105,14 @@ Finding FindTriton(bool required) {
   const FoundPackage found = FindPackage(TritonPackage(), "");
   Finding finding = Tool(Part("Triton", "provider triton", required, found.python),
                          found.Need(TritonPackage()), [&] { return TryTriton(found.python); });
+  finding.version = found.version;
+  return finding;
+}
+
+Finding FindWarp(bool required) {
+  const FoundPackage found = FindPackage(WarpPackage(), "");
+  Finding finding = Tool(Part("Warp", "provider warp", required, found.python),
+                         found.Need(WarpPackage()), [&] { return TryWarp(found.python); });
   finding.version = found.version;
   return finding;
 }
@@ -211,6 +220,7 @@ std::vector<Finding> LookAround(const std::vector<std::string>& manifests) {
       [&] { return FindNvcc(tools, needed.contains("nvcc")); },
       [&] { return FindCudnn(tools, needed.contains("cudnn")); },
       [&] { return FindTriton(needed.contains("triton")); },
+      [&] { return FindWarp(needed.contains("warp")); },
       [&] { return FindHostCompiler(tools); },
       [&] { return FindHeaders(tools); },
       [&] { return FindCpu(); },

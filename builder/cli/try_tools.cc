@@ -104,6 +104,13 @@ Status TryTriton(const std::string& python) {
              "triton.language.constexpr(1)\n");
 }
 
+Status TryWarp(const std::string& python) {
+  return Run({python, "-s", "-c", "import kb"}, "kb.py",
+             "import warp\n"
+             "warp.config.kernel_cache_dir = 'cache'\n"
+             "warp.init()\n");
+}
+
 Result<std::string> TryCudnn(const Toolchain& tools) {
   KB_ASSIGN_OR_RETURN(std::string profile, DeviceProfile("h200", ""));
   KB_ASSIGN_OR_RETURN(CudnnPlannerOptions options, CudnnPlanner::Find(tools, std::move(profile)));

@@ -18,6 +18,7 @@ Status TryNvfatbin(const Toolchain& tools);      // PTX of NVRTC into a fatbin
 Status TryNvcc(const Toolchain& tools);          // a kernel to a cubin, with the host compiler
 Status TryHostCompiler(const Toolchain& tools);  // a host kernel to a shared object
 Status TryTriton(const std::string& python);     // import
+Status TryWarp(const std::string& python);       // import, with its compilers
 
 // The version, after the planner has planned attention for an H200: loads cuDNN, its parts, NVRTC
 // and cuBLASLt in the planner's process.

@@ -1,6 +1,7 @@
 // The points of a variant: its type parameters times its tunables, in the order written, the last
 // key fastest, without those that `keep` prunes.
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "builder/expression/evaluate.h"
@@ -236,6 +237,28 @@ void DeclareTunable(VariantTable& table, const std::string& name, const std::str
     table.diagnostics.Error(table.variant.where, clash, whose + " have this tunable");
   }
   tunables.push_back(name);
+}
+
+void CheckAtPoints(const Context& context, const std::string& key, const Program& program,
+                   int64_t most, bool power_of_two) {
+  for (const Template::Point& point : context.variant->points) {
+    Bindings bindings;
+    bindings.types = point.types;
+    bindings.tunables = point.tunables;
+    const Slot slot = Run(program.code, bindings);
+    const std::string at = point.tunables.empty() ? std::string()
+                                                  : fmt::format(" at the grid point [{}]",
+                                                                fmt::join(point.tunables, ", "));
+    if (!slot.ok()) {
+      return context.diagnostics.Error(
+          program.where, fmt::format("'{}' {}{}", program.text, Describe(slot.error), at));
+    }
+    const bool fits = slot.value >= 1 && slot.value <= most;
+    if (fits && (!power_of_two || std::has_single_bit(static_cast<uint64_t>(slot.value)))) continue;
+    return context.diagnostics.Error(
+        program.where, fmt::format("`{}` is {}{}, allowed {} 1 to {}", key, slot.value, at,
+                                   power_of_two ? "are powers of two from" : "are", most));
+  }
 }
 
 }  // namespace kbundle::builder

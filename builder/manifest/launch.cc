@@ -74,4 +74,37 @@ void CheckPlaceholders(const Context& context, const Node& kernel) {
   }
 }
 
+// A step that is not taken asks for nothing.
+void AddCondition(StepTable& table, std::vector<Instruction> code, std::string text,
+                  const SourceSpan& where) {
+  const Context& context = table.context;
+  Program rule;
+  rule.where = where;
+  const Node* when = table.step.when ? table.fields.Take("when") : nullptr;
+  if (when != nullptr) {
+    const std::optional<Program> step_when = ReadCondition(context, *when, WhenPlace());
+    if (!step_when) return;
+    std::vector<Instruction> off = step_when->code;
+    off.push_back({Opcode::kNot, 0});
+    code = CombineCode(Opcode::kOr, std::move(off), code);
+    text = fmt::format("!({}) || {}", step_when->text, text);
+  }
+  rule.text = std::move(text);
+  rule.code = std::move(code);
+  if (rule.code.size() > kMaxProgramLength) {
+    return context.diagnostics.Error(
+        where, fmt::format("the condition '{}' has {} instructions, allowed are {}", rule.text,
+                           rule.code.size(), kMaxProgramLength));
+  }
+  std::vector<Program>& rules = table.variant.when;
+  for (const Program& known : rules) {
+    if (known.text == rule.text) return;
+  }
+  rules.push_back(std::move(rule));
+  if (rules.size() <= kMaxRules) return;
+  context.diagnostics.Error(
+      where, fmt::format("the variant has {} conditions with those of its steps, allowed are {}",
+                         rules.size(), kMaxRules));
+}
+
 }  // namespace kbundle::builder

@@ -52,6 +52,14 @@ provider = "triton"
 source = "every.py"
 steps = [{ kernel = "k", grid = [1], args = ["y"] }]
 [[op.every.variant]]
+name = "warp"
+provider = "warp"
+source = "every.py"
+steps = [
+  { memset = "y" },
+  { kernel = "k", dim = [1], adjoint = true, args = ["x"], adjoints = ["y"] },
+]
+[[op.every.variant]]
 name = "cudnn"
 provider = "cudnn"
 targets = ["sm_90a"]

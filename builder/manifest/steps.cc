@@ -94,7 +94,7 @@ class StepReader {
       table.step.kernel_where = kernel->At(0, static_cast<int>(kernel->text.size()));
     }
     variant_.provider->ReadKernelStep(table);
-    ReadArguments(table.fields, table.step);
+    if (!variant_.provider->ReadsArguments()) ReadArguments(table.fields, table.step);
     variant_.provider->FinishKernelStep(table);
   }
 

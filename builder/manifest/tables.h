@@ -43,12 +43,22 @@ void ReadTypePoints(VariantTable& table);
 // Makes a tunable that no key names known to expressions; `whose`: "algorithms", for messages.
 void DeclareTunable(VariantTable& table, const std::string& name, const std::string& whose);
 
+// Reports a point of the grid at which the program, over tunables and types
+// alone, is not from 1 to `most`.
+void CheckAtPoints(const Context& context, const std::string& key, const Program& program,
+                   int64_t most, bool power_of_two);
+
 // manifest/launch.cc. Every {NAME} of a kernel must be a type parameter or a tunable.
 void CheckPlaceholders(const Context& context, const Node& kernel);
 // grid, block, cluster, shared, programmatic.
 void ReadGpuLaunch(StepTable& table);
 // One to three sizes of `key`.
 std::vector<Program> ReadDims(StepTable& table, const std::string& key, const Place& place);
+
+// The variant is legal only where this holds as well, under the step's `when` if it has one. The
+// code has no lets; the text tells the conditions of a variant apart.
+void AddCondition(StepTable& table, std::vector<Instruction> code, std::string text,
+                  const SourceSpan& where);
 
 }  // namespace kbundle::builder
 

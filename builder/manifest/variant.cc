@@ -134,6 +134,7 @@ class VariantReader {
       }
       region.bytes.code =
           CombineCode(Opcode::kMul, std::move(region.bytes.code), dim->program.code);
+      region.dims.push_back(std::move(dim->program));
     }
     if (region.bytes.code.size() > kMaxProgramLength) {
       diagnostics_.Error(node.where,

@@ -19,6 +19,7 @@ struct Region {
   TypeRef type;
   Program bytes;
   std::string text;
+  std::vector<Program> dims = {};
 };
 struct NamedProgram {
   std::string name;

@@ -58,6 +58,8 @@ class Provider {
   // A step with `kernel`: its name's form and its launch; then, when its arguments are read, hints.
   virtual void ReadKernelStep(StepTable& table) const = 0;
   virtual void FinishKernelStep(StepTable& /*table*/) const {}
+  // Whether FinishKernelStep reads `args` itself, in a form of its own.
+  virtual bool ReadsArguments() const { return false; }
   virtual bool TakesTensorMaps() const { return false; }
   virtual bool TakesStructs() const { return false; }  // `struct` among `args`
   // The key of steps that are not kernels but calls of its library, "graph"; "" where it has none.

@@ -22,7 +22,8 @@ Resolver::Resolver(const Bundle& bundle, const Problem& problem, const Device& d
     : bundle_(bundle),
       problem_(problem),
       row_(*IndexOf(bundle).variants()->Get(variant)),
-      template_(*IndexOf(bundle).templates()->Get(row_.template_index())) {
+      template_(*IndexOf(bundle).templates()->Get(row_.template_index())),
+      target_(static_cast<TargetKind>(IndexOf(bundle).targets()->Get(row_.target())->kind())) {
   resolution_.variant = variant;
   context_.bundle = &bundle;
   context_.problem = &problem;
@@ -104,6 +105,15 @@ Result<bool> Resolver::Fill(const fb::Step& step, const fb::Kernel& row, Resolve
 
 Result<bool> Resolver::FillKernel(const fb::Step& step, const fb::Kernel& row,
                                   ResolvedStep& out) const {
+  // Steps for both kinds of targets have programs of both.
+  out.has_range = target_ == TargetKind::kHost && !Absent(step.range());
+  if (out.has_range) {
+    KB_RETURN_IF_ERROR(EvalSize(step.range(), "range", out.range));
+    KB_RETURN_IF_ERROR(EvalSize(step.grain(), "grain", out.grain));
+    out.grain = std::max<int64_t>(out.grain, 1);
+    KB_RETURN_IF_ERROR(AddArgs(step, out));
+    return out.range != 0;
+  }
   KB_RETURN_IF_ERROR(EvalExtent(step.grid(), "grid", out.grid));
   // What the compiler decided; such a step has no programs for them.
   if (row.threads() != 0) {
@@ -113,13 +123,9 @@ Result<bool> Resolver::FillKernel(const fb::Step& step, const fb::Kernel& row,
   KB_RETURN_IF_ERROR(EvalExtent(step.block(), "block", out.block));
   KB_RETURN_IF_ERROR(EvalExtent(step.cluster(), "cluster", out.cluster));
   KB_RETURN_IF_ERROR(EvalSize(step.shared(), "shared", out.shared));
-  out.has_range = !Absent(step.range());
-  KB_RETURN_IF_ERROR(EvalSize(step.range(), "range", out.range));
-  KB_RETURN_IF_ERROR(EvalSize(step.grain(), "grain", out.grain));
-  out.grain = std::max<int64_t>(out.grain, 1);
   out.programmatic = step.programmatic();
   KB_RETURN_IF_ERROR(AddArgs(step, out));
-  return out.grid[0] != 0 && out.grid[1] != 0 && out.grid[2] != 0 && out.range != 0;
+  return out.grid[0] != 0 && out.grid[1] != 0 && out.grid[2] != 0;
 }
 
 void Resolver::AddWorkspace(int64_t bytes, ResolvedStep& out) {

@@ -5,6 +5,7 @@
 #include "loader/provider/host/host_provider.h"
 #include "loader/provider/provider.h"
 #include "loader/provider/triton/triton_provider.h"
+#include "loader/provider/warp/warp_provider.h"
 
 namespace kbundle {
 namespace {
@@ -21,11 +22,12 @@ const Provider* The() {
 // Alone in this file, so that a test program may have another list.
 std::span<const Provider* const> Providers() {
   static const Provider* const all[] = {
-      The<CudaProvider>(),     //
-      The<HostProvider>(),     //
-      The<TritonProvider>(),   //
-      The<CudnnProvider>(),    //
-      The<CublasLtProvider>()  //
+      The<CudaProvider>(),      //
+      The<HostProvider>(),      //
+      The<TritonProvider>(),    //
+      The<CudnnProvider>(),     //
+      The<CublasLtProvider>(),  //
+      The<WarpProvider>()       //
   };
   return all;
 }

@@ -23,8 +23,8 @@ def healthy(command, tmp_path_factory):
 
 def test_doctor_tries_all_that_a_build_of_kernels_needs_from_any_folder(healthy):
     found = findings(healthy)
-    assert {"nvrtc", "ptxas", "nvfatbin", "nvcc", "cuDNN", "Triton", "host compiler", "kernel headers", "CPU", "NVIDIA driver",
-            "Python", "JAX"} <= set(found)
+    assert {"nvrtc", "ptxas", "nvfatbin", "nvcc", "cuDNN", "Triton", "Warp", "host compiler", "kernel headers", "CPU",
+            "NVIDIA driver", "Python", "JAX"} <= set(found)
     assert found["CPU"]["version"].startswith("x86-64-v")
     assert found["host compiler"]["found"] and os.access(found["host compiler"]["where"], os.X_OK)
     assert {f["part"] for f in found.values() if f["required"]} >= {"nvrtc", "nvfatbin", "host compiler", "Triton", "cuDNN"}

@@ -4,9 +4,7 @@
 #include "builder/provider/triton/manifest.h"
 
 #include <algorithm>
-#include <bit>
 
-#include "builder/expression/evaluate.h"
 #include "builder/manifest/tables.h"
 #include "builder/provider/triton/kernel.h"
 #include "fmt/format.h"
@@ -33,29 +31,6 @@ Program Literal(int64_t value) {
   out.text = std::to_string(value);
   out.code = ConstantCode(value);
   return out;
-}
-
-// Every point of the grid must give a value that Triton takes.
-void CheckAtPoints(const Context& context, const std::string& key, const Program& program,
-                   int64_t most, bool power_of_two) {
-  for (const Template::Point& point : context.variant->points) {
-    Bindings bindings;
-    bindings.types = point.types;
-    bindings.tunables = point.tunables;
-    const Slot slot = Run(program.code, bindings);
-    const std::string at = point.tunables.empty() ? std::string()
-                                                  : fmt::format(" at the grid point [{}]",
-                                                                fmt::join(point.tunables, ", "));
-    if (!slot.ok()) {
-      return context.diagnostics.Error(
-          program.where, fmt::format("'{}' {}{}", program.text, Describe(slot.error), at));
-    }
-    const bool fits = slot.value >= 1 && slot.value <= most;
-    if (fits && (!power_of_two || std::has_single_bit(static_cast<uint64_t>(slot.value)))) continue;
-    return context.diagnostics.Error(
-        program.where, fmt::format("`{}` is {}{}, allowed {} 1 to {}", key, slot.value, at,
-                                   power_of_two ? "are powers of two from" : "are", most));
-  }
 }
 
 Program ReadOption(Fields& fields, const Context& context, const std::string& key,
@@ -124,17 +99,12 @@ std::string InBrackets(const std::string& text) {
 // `align(x) % 16 == 0`, `K % 16 == 0` or `K == 1`. A region needs none: it is 256-byte aligned.
 class HintReader {
  public:
-  HintReader(const Context& context, const Node& args, std::optional<Program> step_when,
-             TritonKernel& kernel, Template& variant)
-      : context_(context),
-        args_(args),
-        step_when_(std::move(step_when)),
-        kernel_(kernel),
-        variant_(variant) {}
+  HintReader(StepTable& table, const Node& args, TritonKernel& kernel)
+      : table_(table), context_(table.context), args_(args), kernel_(kernel) {}
 
-  void Read(Fields& fields) {
-    for (const Node* node : fields.TakeTexts("divisible_by_16")) ReadOne(*node, false);
-    for (const Node* node : fields.TakeTexts("equal_to_1")) ReadOne(*node, true);
+  void Read() {
+    for (const Node* node : table_.fields.TakeTexts("divisible_by_16")) ReadOne(*node, false);
+    for (const Node* node : table_.fields.TakeTexts("equal_to_1")) ReadOne(*node, true);
   }
 
  private:
@@ -177,9 +147,10 @@ class HintReader {
     if (!value) return;
     const std::string text = InBrackets(value->text);
     if (one) {
-      Require(CombineCode(Opcode::kEq, value->code, ConstantCode(1)), text + " == 1", node);
+      AddCondition(table_, CombineCode(Opcode::kEq, value->code, ConstantCode(1)), text + " == 1",
+                   node.where);
     } else {
-      Require(Divisible(value->code), text + " % 16 == 0", node);
+      AddCondition(table_, Divisible(value->code), text + " % 16 == 0", node.where);
     }
   }
 
@@ -187,10 +158,8 @@ class HintReader {
     if (arg.kind == ArgKind::kRegion) return;
     const auto operands = static_cast<int64_t>(context_.op.operands.size());
     const int64_t tensor = arg.index + (arg.kind == ArgKind::kResult ? operands : 0);
-    Node node;
-    node.where = arg.where;
-    Require(Divisible({{Opcode::kAlign, tensor}}), fmt::format("align({}) % 16 == 0", arg.text),
-            node);
+    AddCondition(table_, Divisible({{Opcode::kAlign, tensor}}),
+                 fmt::format("align({}) % 16 == 0", arg.text), arg.where);
   }
 
   static std::vector<Instruction> Divisible(std::vector<Instruction> code) {
@@ -198,38 +167,10 @@ class HintReader {
                        ConstantCode(0));
   }
 
-  // A step that is not taken asks for nothing.
-  void Require(std::vector<Instruction> code, std::string text, const Node& node) {
-    Program rule;
-    rule.where = node.where;
-    if (step_when_) {
-      std::vector<Instruction> off = step_when_->code;
-      off.push_back({Opcode::kNot, 0});
-      code = CombineCode(Opcode::kOr, std::move(off), code);
-      text = fmt::format("!({}) || {}", step_when_->text, text);
-    }
-    rule.text = std::move(text);
-    rule.code = std::move(code);
-    if (rule.code.size() > kMaxProgramLength) {
-      return context_.diagnostics.Error(
-          node.where, fmt::format("the condition '{}' has {} instructions, allowed are {}",
-                                  rule.text, rule.code.size(), kMaxProgramLength));
-    }
-    for (const Program& known : variant_.when) {
-      if (known.text == rule.text) return;
-    }
-    variant_.when.push_back(std::move(rule));
-    if (variant_.when.size() <= kMaxRules) return;
-    context_.diagnostics.Error(node.where, fmt::format("the variant has {} conditions with those "
-                                                       "of its hints, allowed are {}",
-                                                       variant_.when.size(), kMaxRules));
-  }
-
+  StepTable& table_;
   const Context& context_;
   const Node& args_;
-  const std::optional<Program> step_when_;
   TritonKernel& kernel_;
-  Template& variant_;
 };
 
 // A Triton kernel is a function of a Python file; types and tunables reach it as constexprs.
@@ -311,11 +252,7 @@ void ReadTritonHints(StepTable& table) {
     kernel->parameters.push_back({std::move(arg)});
   }
   step.args.clear();
-  std::optional<Program> condition;
-  if (const Node* when = step.when ? fields.Take("when") : nullptr) {
-    condition = ReadCondition(table.context, *when, WhenPlace());
-  }
-  HintReader(table.context, *args, std::move(condition), *kernel, table.variant).Read(fields);
+  HintReader(table, *args, *kernel).Read();
   for (const TritonKernel::Parameter& parameter : kernel->parameters) {
     if (!parameter.equal_to_1) step.args.push_back(parameter.arg);
   }

@@ -101,8 +101,9 @@ std::string WrongKeys(const std::string& text) {
 
 TEST(Schema, AcceptsEveryManifestOfTheTree) {
   int seen = 0;
-  for (const char* folder : {"kernels", "tests/builder/same", "tests/builder/manifests",
-                             "tests/downstream", "tests/python", "tests/triton", "tests/format"}) {
+  for (const char* folder :
+       {"kernels", "tests/builder/same", "tests/builder/manifests", "tests/downstream",
+        "tests/python", "tests/triton", "tests/warp", "tests/format"}) {
     for (const auto& entry :
          fs::recursive_directory_iterator(fs::path(testing::SourceDir()) / folder)) {
       if (entry.path().extension() != ".toml") continue;

@@ -3,7 +3,7 @@
 import math
 import struct
 
-from format.reader import product, program
+from format.reader import choose, product, program
 
 KERNEL, MEMSET, COPY, OWN = 1, 2, 3, 4                         # StepKind
 OPERAND, RESULT, REGION, INTEGER, FLOAT, ARRAY, MAP = range(1, 8)  # ArgKind
@@ -93,7 +93,7 @@ class Launch:
 
     def kernel(self, head, step, row):
         out = head | {"kernel": self.index.symbols[row.symbol], "blob": row.blob}
-        if program.present(step.range):
+        if self.index.targets[self.row.target].kind == choose.HOST and program.present(step.range):
             out |= {"range": self.size(step.range), "grain": max(self.size(step.grain, 1), 1)}
         else:
             out |= {"grid": self.extent(step.grid), "cluster": self.extent(step.cluster), "programmatic": step.programmatic,

@@ -10,6 +10,7 @@
 #include "loader/provider/cudnn/cudnn_provider.h"
 #include "loader/provider/host/host_provider.h"
 #include "loader/provider/triton/triton_provider.h"
+#include "loader/provider/warp/warp_provider.h"
 #include "loader/resolve/launch_json.h"
 #include "loader/resolve/resolver.h"
 #include "loader/support/absent.h"
@@ -95,8 +96,9 @@ std::span<const Provider* const> Providers() {
   static const TritonProvider& triton = *new TritonProvider;
   static const CudnnProvider& cudnn = *new CudnnProvider;
   static const CublasLtProvider& cublaslt = *new CublasLtProvider;
+  static const WarpProvider& warp = *new WarpProvider;
   static const ToyProvider& toy = *new ToyProvider;
-  static const Provider* const all[] = {&cuda, &host, &triton, &cudnn, &cublaslt, &toy};
+  static const Provider* const all[] = {&cuda, &host, &triton, &cudnn, &cublaslt, &warp, &toy};
   return all;
 }
 

@@ -1,0 +1,202 @@
+"""Kernels of NVIDIA Warp build without a GPU, to the same bytes anywhere, and every mistake says what to do."""
+
+import json
+import shutil
+
+import pytest
+from .conftest import HAS_WARP, LIBRARY, TARGETS
+
+ROOT = LIBRARY.parents[2]
+
+
+def targets(more):
+    return () if "--target" in more else ("--target", TARGETS)
+
+
+def build(kbundle, library, output, *more, **how):
+    return kbundle("build", library, "-o", output, *targets(more), "--json", *more, **how)
+
+
+def edit(path, *replacements):
+    text = path.read_text()
+    for before, after in replacements:
+        assert before in text, f"{path.name} has no {before!r}"
+        text = text.replace(before, after)
+    path.write_text(text)
+
+
+@pytest.mark.with_warp
+def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library, tmp_path):
+    first = build(kbundle, library, tmp_path / "sim.kb", "--jobs", "2")
+    assert first.code == 0, first.err
+    again = build(kbundle, library, tmp_path / "again.kb", "--name", "sim")
+    assert again.json["compiled"] == 0 and again.json["reused"] == first.json["objects"]
+    away = shutil.copytree(LIBRARY, tmp_path / "somewhere/else")
+    elsewhere = build(kbundle, away, tmp_path / "else.kb", "--name", "sim", "--cache", tmp_path / "own_cache")
+    assert elsewhere.json["compiled"] == first.json["objects"], elsewhere.err
+    assert (tmp_path / "sim.kb").read_bytes() == (tmp_path / "else.kb").read_bytes() == (tmp_path / "again.kb").read_bytes()
+    assert b"/kbundle" not in (tmp_path / "sim.kb").read_bytes()
+
+
+@pytest.mark.with_warp
+def test_what_is_recorded_is_what_warp_makes(kbundle, library, replayed, tmp_path):
+    host = ("--name", "sim", "--target", "x86-64-v2")
+    assert build(kbundle, library, tmp_path / "made.kb", *host).code == 0
+    replay = build(kbundle, library, tmp_path / "replayed.kb", *host, "--cache", tmp_path / "own", "--python", replayed)
+    assert replay.code == 0, "run tests/warp/record PYTHON\n" + replay.err
+
+    def objects(path):
+        rows = kbundle("inspect", path, "--json").json["ops"]
+        return [kernel for op in rows for variant in op["variants"] for kernel in variant["kernels"]]
+    assert objects(tmp_path / "made.kb") == objects(tmp_path / "replayed.kb")
+
+
+@pytest.mark.with_warp
+def test_one_source_stands_in_the_bundle_for_gpus_and_cpus(kbundle, library, tmp_path):
+    done = build(kbundle, library, tmp_path / "sim.kb")
+    assert done.code == 0, done.err
+    kernels = {}
+    for op in kbundle("inspect", tmp_path / "sim.kb", "--json").json["ops"]:
+        for variant in op["variants"]:
+            assert variant["provider"] == "warp"
+            kernels[variant["id"]] = variant["kernels"]
+    assert kernels["sim.react/warp[BLOCK=128]@sm_90a"][0]["threads"] == 128
+    assert kernels["sim.react/warp[BLOCK=128]@sm_90a"][0]["symbol"] == "react_cuda_kernel_forward"
+    assert kernels["sim.energy_backward/warp@sm_90a"][2]["symbol"] == "energy_cuda_kernel_backward"
+    assert kernels["sim.energy_backward/warp@x86-64-v2"][2]["symbol"] == "kb_energy_adjoint"
+    assert kernels["sim.turn/warp[T=f64]@x86-64-v2"][0]["symbol"] == "kb_turn_f64"
+    assert kbundle("verify", tmp_path / "sim.kb").code == 0
+
+
+def test_structs_are_filled_for_the_problem_as_warps_own_launcher_fills_them(kbundle, library, tmp_path):
+    assert build(kbundle, library, tmp_path / "sim.kb").code == 0
+
+    def launch(target):
+        done = kbundle("explain", tmp_path / "sim.kb", "sim.react", "--operand", "u=f32[257,130]", "--target", target, "--json")
+        assert done.code == 0, done.err
+        return done.json["launch"]["steps"][0]
+    step = launch("x86-64-v2")
+    assert (step["range"], step["grain"]) == (257 * 130, 4096) and "grid" not in step
+    bounds, u, out, k = step["args"]
+    assert [field["value"] for field in bounds["fields"]] == [257, 130, 257 * 130]
+    assert [field.get("value") for field in u["fields"]] == [None, 257, 130, 130 * 4, 4]
+    assert (bounds["bytes"], u["bytes"], k["ctype"]) == (24, 56, "f32") and out["fields"][0]["at"] == {"result": "out", "offset": 0}
+    if HAS_WARP:
+        on_gpu = launch("sm_90a")
+        assert on_gpu["grid"] == [-(-257 * 130 // 128), 1, 1] and on_gpu["block"] == [128, 1, 1] and "range" not in on_gpu
+        assert on_gpu["args"] == step["args"]
+
+
+@pytest.mark.with_warp
+@pytest.mark.parametrize("change, why, compiled", [
+    (("kernels.py", "RATE = wp.constant(0.25)", "RATE = wp.constant(0.5)"), "kernels.py changed", "sim."),
+    (("sim.toml", "block_dim = 64", "block_dim = 32"), "flags changed", "sim.row_sums"),
+])
+def test_a_change_compiles_what_depends_on_it_again(kbundle, library, tmp_path, change, why, compiled):
+    assert build(kbundle, library, tmp_path / "sim.kb").code == 0
+    edit(library / change[0], change[1:])
+    done = kbundle("build", library, "--target", "sm_90a", "--dry-run", "--explain")
+    lines = [line for line in (done.out + done.err).splitlines() if line.startswith("compile ")]
+    assert lines and all(compiled in line and why in line for line in lines)
+
+
+MISTAKES = {
+    "too_few_arguments": ("sim.toml", ('args = ["vec3(v)", "m", "total"] }]', 'args = ["vec3(v)", "m"] }]'),
+                          ["sim.toml:", "energy(v, m, total) takes 3 arguments, the manifest passes 2", "^"]),
+    "another_dtype": ("sim.toml", ('args = ["vec3(v)", "m", "total"] }]', 'args = ["v", "m", "total"] }]'),
+                      ["sim.toml:", "parameter 'v' of energy(v, m, total) is a 1-dimensional array of f32[3]",
+                       "passes a 2-dimensional array of f32", "as in vec3f(x)", "^"]),
+    "another_dim": ("sim.toml", ('kernel = "react", dim = ["N", "M"], block_dim', 'kernel = "react", dim = ["N * M"], block_dim'),
+                    ["sim.toml:", "kernel 'react' asks wp.tid() for 2 indices, `dim` has 1", "^"]),
+    "unknown_kernel": ("sim.toml", ('kernel = "mix"', 'kernel = "mixx"'), ["kernels.py has no kernel 'mixx'", "energy, integrate, mix"]),
+    "no_kernel": ("sim.toml", ('kernel = "mix"', 'kernel = "clamped"'), ["'clamped' of kernels.py is no @wp.kernel but Function"]),
+    "parts_of_a_sum": ("sim.toml", ('{ kernel = "energy", dim = ["N"], args', '{ kernel = "energy", dim = ["N"], grain = 64, args'),
+                       ["sim.toml:", "kernel 'energy' has no parts", "not do atomically on the CPU", "leave out `grain`", "^"]),
+    "gradient_in_an_operand": ("sim.toml", ('adjoints = ["dx", "dv", "dq", "none", "none"]', 'adjoints = ["dx", "dv", "q", "none", "none"]'),
+                               ["sim.toml:", "the adjoint of 'q' is an operand, and Warp writes to it", "copy it into a result", "^"]),
+    "gradient_for_the_array": ("sim.toml", ('args = ["u", "dout", "f32(k)"]', 'args = ["du", "dout", "f32(k)"]'),
+                               ["sim.toml:", "the adjoint reads 'u', and the manifest passes its gradient there", "^"]),
+    "undefined_name": ("kernels.py", ("y[i, j, k, l] = value\n", "y[i, j, k, l] = valu\n"),
+                       ["kernels.py:", "Referencing undefined symbol: valu"]),
+    "syntax": ("kernels.py", ("@wp.kernel\ndef mix(", "@wp.kernel\ndef mix(("), ["kernels.py:", "SyntaxError"]),
+    "missing_module": ("kernels.py", ("import warp as wp\n", "import warp as wp\nimport not_there\n"), ["No module named 'not_there'"]),
+    "generic": ("kernels.py", ("def mix(x: wp.array4d(dtype=float)", "def mix(x: wp.array4d(dtype=__import__('typing').Any)"),
+                ["kernel 'mix' is generic: a parameter has the type Any", 'kernel = "name_{T}"']),
+    "no_adjoint": ("kernels.py", ("@wp.kernel\ndef energy", "@wp.kernel(enable_backward=False)\ndef energy"),
+                   ["kernel 'energy' has no adjoint: it is declared with enable_backward = False"]),
+    "tile_matmul": ("kernels.py", ("        total += wp.tile_sum(wp.tile_load(x[i], shape=TILE, offset=k * TILE))\n",
+                                   "        a = wp.tile_load(x, shape=(16, 16))\n        total += wp.tile_sum(wp.tile_matmul(a, a))\n"),
+                    ["kernel 'row_sums' multiplies tiles with libmathdx: minutes to compile", "enable_mathdx_gemm", "cublaslt"]),
+    "struct": ("kernels.py", ("def mix(x: wp.array4d(dtype=float), w: wp.array(dtype=wp.uint8)",
+                              "@wp.struct\nclass S:\n    a: float\n\n\n@wp.kernel\ndef mix(x: wp.array4d(dtype=float), w: wp.array(dtype=S)"),
+               ["parameter 'w' is a struct of Warp, which kbundle does not pass", "sim.toml:"]),
+    "native_compiler": ("kernels.py", ("@wp.kernel\ndef mix",
+                                       "@wp.func_native('return a +* 1;')\ndef bad(a: float) -> float: ...\n\n\n@wp.kernel\ndef mix"),
+                        ["build failed", "error:"]),
+    "abort": ("kernels.py", ("import warp as wp\n", "import warp as wp\nimport os; os.abort()\n"), ["ended with signal 6"]),
+    "exit": ("kernels.py", ("import warp as wp\n", "import warp as wp\nimport sys; sys.exit(3)\n"), ["ended with exit code 3"]),
+    "hang": ("kernels.py", ("import warp as wp\n", "import warp as wp\nwhile True: pass\n"), ["stopped after 8 s", "KBUNDLE_COMPILE_TIMEOUT"]),
+}
+
+
+@pytest.mark.with_warp
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_clear_error_with_a_command_that_shows_it(kbundle, library, tmp_path, mistake):
+    file, change, wanted = MISTAKES[mistake]
+    edit(library / file, change)
+    if mistake == "native_compiler":
+        edit(library / file, ("    y[i, j, k, l] = value\n", "    y[i, j, k, l] = bad(value)\n"))
+    if mistake == "struct":
+        edit(library / file, ("@wp.kernel\n@wp.struct", "@wp.struct"), ("float(w[l])", "w[l].a"))
+    limit = {"KBUNDLE_COMPILE_TIMEOUT": "8"} if mistake == "hang" else {}
+    done = build(kbundle, library, tmp_path / "sim.kb", "--jobs", "1", env=limit)
+    assert done.code == 1 and not (tmp_path / "sim.kb").exists()
+    missing = [part for part in wanted if part not in done.err]
+    assert not missing, f"{missing} not in:\n{done.err}"
+    assert "to see it again: kbundle build" in done.err and "--only" in done.err
+    assert str(tmp_path / "home") not in done.err and "Traceback" not in done.err
+
+
+def stub_python(folder, facts):
+    """A Python that says it has another Warp."""
+    folder.mkdir()
+    (folder / "python").write_text(f"#!/bin/sh\necho '{json.dumps(facts)}'\n")
+    (folder / "python").chmod(0o755)
+    return folder / "python"
+
+
+@pytest.mark.parametrize("facts, found", [
+    ({"python": "3.11.2", "version": "", "record": "", "files": []}, "has none"),
+    ({"python": "3.11.2", "version": "1.9.0", "record": "00", "files": []}, "has warp-lang 1.9.0"),
+])
+def test_warp_missing_or_of_another_version_is_exit_code_3_and_says_what_to_install(kbundle, library, tmp_path, facts, found):
+    python = stub_python(tmp_path / "stub", facts)
+    done = build(kbundle, library, tmp_path / "sim.kb", "--python", python)
+    assert done.code == 3
+    for part in (found, f"{python} -m pip install warp-lang==1.19.0", "--python", "--provider cuda,host"):
+        assert part in done.err
+    rows = {f["part"]: f for f in kbundle("doctor", "--json", env={"KBUNDLE_PYTHON": str(python)}).json["findings"]}
+    assert not rows["Warp"]["found"] and found in rows["Warp"]["advice"]
+
+
+def test_providers_left_out_need_no_warp(kbundle, library, tmp_path):
+    done = build(kbundle, library, tmp_path / "sim.kb", "--provider", "cuda,host", "--python", tmp_path / "nowhere")
+    assert done.code == 1 and "no variant of these manifests" in done.err
+
+
+@pytest.mark.with_warp
+def test_the_example_of_the_page_of_manifests_compiles(kbundle, tmp_path):
+    page = (ROOT / "builder/MANIFEST.md").read_text()
+    block = page[page.index("\n## Warp\n"):].split("```toml\n")[1].split("```")[0]
+    frames = ROOT / "tests/readme/frames"
+    for name in ("particles.py", "scale_host.cc"):
+        shutil.copy(frames / name, tmp_path)
+    (tmp_path / "page.toml").write_text((frames / "warp_1.toml").read_text().replace("# @BLOCK@\n", block))
+    done = kbundle("build", tmp_path / "page.toml", "-o", tmp_path / "page.kb", "--target", "sm_90a,x86-64-v2", "--json")
+    assert done.code == 0 and done.json["variants"] == 3, done.err + done.out
+
+
+def test_what_is_not_recorded_says_how_to_record_it(kbundle, library, replayed, tmp_path):
+    edit(library / "kernels.py", ("RATE = wp.constant(0.25)", "RATE = wp.constant(0.75)"))
+    done = build(kbundle, library, tmp_path / "sim.kb", "--target", "x86-64-v2", "--cache", tmp_path / "own", "--python", replayed)
+    assert done.code == 1 and "no answer is recorded" in done.err and "tests/warp/record" in done.err
