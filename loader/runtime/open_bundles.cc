@@ -62,15 +62,19 @@ Status NoSuchName(const char* doing, std::string_view name, const OpenBundles& o
       doing, name, names.empty() ? "none" : names));
 }
 
+std::string PathsOf(const std::vector<BundlePtr>& bundles) {
+  std::string paths;
+  for (const BundlePtr& bundle : bundles) paths += (paths.empty() ? "" : ", ") + bundle->path();
+  return paths;
+}
+
 Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<BundlePtr>& bundles) {
   // One bundle says itself what it has, and what is near.
   if (bundles.size() == 1) return bundles[0]->FindOp(op).status();
-  std::string paths;
-  for (const BundlePtr& bundle : bundles) paths += (paths.empty() ? "" : ", ") + bundle->path();
   return NotFound(
       fmt::format("looking for op '{}': none of the bundles open as '{}' has it: {}; "
                   "open the one that does under this name",
-                  op, name, paths));
+                  op, name, PathsOf(bundles)));
 }
 
 }  // namespace
@@ -144,10 +148,18 @@ Result<BundlePtr> FindOpen(std::string_view name, std::string_view op) {
   if (found == open.by_name.end() || found->second.empty()) {
     return NoSuchName("looking for", name, open);
   }
-  for (const BundlePtr& bundle : found->second) {
+  const std::vector<BundlePtr>& bundles = found->second;
+  if (op.empty() && bundles.size() == 1) return bundles[0];
+  if (op.empty()) {
+    return InvalidArgument(
+        fmt::format("looking for bundle '{}': several files are open under this name ({}); say "
+                    "which op",
+                    name, PathsOf(bundles)));
+  }
+  for (const BundlePtr& bundle : bundles) {
     if (HasOp(*bundle, op)) return bundle;
   }
-  return NoSuchOp(name, op, found->second);
+  return NoSuchOp(name, op, bundles);
 }
 
 }  // namespace kbundle

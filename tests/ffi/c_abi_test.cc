@@ -265,6 +265,28 @@ TEST_F(CAbi, ClosesAndReloadsUnderAName) {
   EXPECT_NE(Message(kb_bundle_close(nullptr), 3), "");
 }
 
+TEST_F(CAbi, FindsByNameAndOpWhatIsOpen) {
+  const TempDir folder;
+  const std::string path = folder / "found.kb";
+  WriteFile(path, HostMaker(CompileHostSample(folder.path(), testing::SourceDir())).Bytes());
+  kb_bundle *opened = nullptr, *found = nullptr, *only = nullptr, *none = nullptr;
+  EXPECT_NE(Message(kb_bundle_find("found", nullptr, &none), 5).find("no bundle of that name"),
+            std::string::npos);
+  ASSERT_EQ(Message(kb_bundle_open(path.c_str(), "found", &opened)), "");
+  ASSERT_EQ(Message(kb_bundle_find("found", "host.scale", &found)), "");
+  ASSERT_EQ(Message(kb_bundle_find("found", nullptr, &only)), "");
+  EXPECT_EQ(kb_bundle_identity(found), kb_bundle_identity(opened));
+  EXPECT_EQ(kb_bundle_identity(only), kb_bundle_identity(opened));
+  EXPECT_NE(Message(kb_bundle_find("found", "host.scales", &none), 5).find("host.scale"),
+            std::string::npos);
+  ASSERT_EQ(Message(kb_bundle_close(found)), "") << "any reference closes it";
+  EXPECT_NE(Message(kb_bundle_find("found", "host.scale", &none), 5), "");
+  EXPECT_NE(Message(kb_bundle_find(nullptr, nullptr, &none), 3), "");
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(kb_bundle_identity(nullptr), nullptr);
+  for (kb_bundle* one : {opened, found, only}) kb_bundle_release(one);
+}
+
 TEST_F(CAbi, FreesNothingWithoutComplaint) {
   kb_error_free(nullptr);
   kb_string_free(nullptr);

@@ -57,6 +57,20 @@ kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out) 
   return Guarded([&] { return kbundle::OpenBy(&kbundle::ReloadShared, path, name, out); });
 }
 
+kb_error* kb_bundle_find(const char* name, const char* op, kb_bundle** out) {
+  return Guarded([&]() -> Status {
+    KB_RETURN_IF_ERROR(RequirePointer(name, "name"));
+    KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
+    KB_ASSIGN_OR_RETURN(auto bundle, kbundle::FindOpen(name, op == nullptr ? "" : op));
+    *out = new kb_bundle{name, std::move(bundle)};
+    return Status();
+  });
+}
+
+const void* kb_bundle_identity(const kb_bundle* bundle) {
+  return bundle == nullptr ? nullptr : bundle->bundle.get();
+}
+
 kb_error* kb_bundle_close(const kb_bundle* bundle) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));

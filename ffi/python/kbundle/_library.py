@@ -49,6 +49,8 @@ _FUNCTIONS = {
     "kb_string_free": (None, [_HANDLE]),
     "kb_bundle_open": (_HANDLE, [_TEXT, _TEXT, _OUT]),
     "kb_bundle_reload": (_HANDLE, [_TEXT, _TEXT, _OUT]),
+    "kb_bundle_find": (_HANDLE, [_TEXT, _TEXT, _OUT]),
+    "kb_bundle_identity": (_HANDLE, [_HANDLE]),
     "kb_bundle_close": (_HANDLE, [_HANDLE]),
     "kb_bundle_release": (None, [_HANDLE]),
     "kb_bundle_verify": (_HANDLE, [_HANDLE]),

@@ -1,15 +1,16 @@
-"""The bundles that are open in this process, by name: what compiled programs refer to."""
+"""The bundles that are open in this process, by name: what compiled programs refer to. The library knows which; here each has one object."""
 
 import ctypes
 import os
 import threading
+import weakref
 
 from kbundle._bundle import Bundle
 from kbundle._errors import Error
 from kbundle._library import check, library, text
 
 _lock = threading.Lock()
-_open = {}  # name -> its bundles, no two of which share an op, as in the library
+_objects = weakref.WeakValueDictionary()  # by name and the library's identity; each keeps its identity taken
 _default = None
 
 
@@ -21,6 +22,27 @@ def _after_fork_in_child():
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _live(name, identity):
+    known = _objects.get((name, identity))
+    return known if known is not None and known._handle is not None else None
+
+
+def _object(handle, name, path=None):
+    """The object of the bundle that a new kb_bundle refers to. name: None where it is not known yet."""
+    identity = library().kb_bundle_identity(handle)
+    with _lock:
+        known = name and _live(name, identity)
+        if known:
+            library().kb_bundle_release(handle)
+            return known
+        bundle = Bundle(handle.value, name, path)
+        known = _live(bundle.name, identity)
+        if known:
+            return known
+        _objects[bundle.name, identity] = bundle
+        return bundle
 
 
 def open(path, name=None, *, reload=False):
@@ -38,16 +60,8 @@ def open(path, name=None, *, reload=False):
         raise Error("INVALID_ARGUMENT", "opening %s: name is %r; give a string that is not empty, or leave it out" % (path, name))
     out = ctypes.c_void_p()
     opener = library().kb_bundle_reload if reload else library().kb_bundle_open
-    with _lock:
-        check(opener(text(os.fspath(path), "path"), None if name is None else text(name, "name"), ctypes.byref(out)))
-        bundle = Bundle(out.value, name, os.fsdecode(path))
-        bundles = _open.setdefault(bundle.name, [])
-        for known in bundles:
-            if known.content_id == bundle.content_id:
-                bundle._handle = None
-                return known
-        bundles[:] = [known for known in bundles if known._by_name.keys().isdisjoint(bundle._by_name)] + [bundle]
-        return bundle
+    check(opener(text(os.fspath(path), "path"), None if name is None else text(name, "name"), ctypes.byref(out)))
+    return _object(out, name, os.fsdecode(path))
 
 
 def close(bundle):
@@ -62,9 +76,6 @@ def close(bundle):
         except Error as error:
             if error.tag != "NOT_FOUND":  # else another was loaded in its place
                 raise
-        _open[bundle.name] = [known for known in _open.get(bundle.name, ()) if known is not bundle]
-        if not _open[bundle.name]:
-            del _open[bundle.name]
         if _default is bundle:
             _default = None
 
@@ -72,27 +83,17 @@ def close(bundle):
 def reopen(path, name, content_id):
     """What a pickled bundle stands for: the one of that name where it has this content, else the file's."""
     with _lock:
-        for known in _open.get(name, ()):
-            if known.content_id == content_id:
+        for known in list(_objects.values()):
+            if known.name == name and known.content_id == content_id and known._handle is not None:
                 return known
     return open(path, name)
 
 
 def find(name, op=None):
     """The open bundle of that name; where there are several, the one that has the op."""
-    with _lock:
-        found = [bundle for bundle in _open.get(name, ()) if op is None or op in bundle._by_name]
-        names = ", ".join(sorted(_open)) or "none"
-        paths = ", ".join(bundle.path for bundle in _open.get(name, ()))
-    if len(found) == 1:
-        return found[0]
-    if not paths:
-        raise Error("NOT_FOUND", "finding bundle %r: it is not open in this process (open are: %s); call "
-                    "kbundle.open(path) before the program is used" % (name, names))
-    if op is None:
-        raise Error("INVALID_ARGUMENT", "finding bundle %r: several files are open under this name (%s); say which op"
-                    % (name, paths))
-    raise Error("NOT_FOUND", "finding op %r: none of the bundles open as %r has it: %s" % (op, name, paths))
+    out = ctypes.c_void_p()
+    check(library().kb_bundle_find(text(name, "name"), None if op is None else text(op, "op"), ctypes.byref(out)))
+    return _object(out, name)
 
 
 def use(bundle):

@@ -19,7 +19,8 @@ Result<std::shared_ptr<const Bundle>> ReloadShared(const std::string& path,
 // Takes this bundle out of the name. Its memory and descriptor come back when nobody holds it any
 // more: programs that found it go on. kNotFound: it is not there.
 Status CloseShared(std::string_view name, const std::shared_ptr<const Bundle>& bundle);
-// The bundle of that name that has the op. kNotFound lists what is open.
+// The bundle of that name that has the op; `op` empty: the only one of that name, kInvalidArgument
+// when it is not. kNotFound lists what is open.
 Result<std::shared_ptr<const Bundle>> FindOpen(std::string_view name, std::string_view op);
 
 }  // namespace kbundle

@@ -96,6 +96,11 @@ KB_EXPORT kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle
 /* The same, but bundles of that name that share an op with the file lose it: programs that are
  * compiled from now on get the new one, others keep what they have. */
 KB_EXPORT kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out);
+/* A reference to the bundle that is open under the name and has the op, as compiled programs find
+ * theirs; op NULL: the only one of that name. Code 5 lists what is open. */
+KB_EXPORT kb_error* kb_bundle_find(const char* name, const char* op, kb_bundle** out);
+/* The same for all references to one open bundle, and for no other while one of them lives. */
+KB_EXPORT const void* kb_bundle_identity(const kb_bundle* bundle);
 /* Takes the bundle out of its name; code 5 when it is not there (any more). Plans and programs that
  * have it go on. Its descriptor and memory come back when all of them and all references are gone.
  * The reference is still to be released. */
