@@ -122,6 +122,12 @@ def test_nothing_is_left_unfinished():
     assert not wrong
 
 
+def test_lines_of_manifests_are_at_most_140_columns():
+    manifests = sorted((ROOT / "kernels").glob("*/*.toml"))
+    wrong = [f"{path.name}:{number}" for path in manifests for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 140]
+    assert manifests and not wrong
+
+
 def test_no_type_is_named_after_nothing():
     wrong = [f"{name}: {m.group(0)}" for name, text in sources(*MAY_INCLUDE, suffixes={".h", ".cc"})
              for m in BANNED_NAMES.finditer(text)]
