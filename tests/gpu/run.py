@@ -51,6 +51,7 @@ SECTIONS = {
     "leaks": (["leaks.py"], 150, 1),
     "speed": (["speed.py"], 200, 1),
     "triton_ops": (["triton_ops.py"], 240, 1),
+    "warp_ops": (["warp_ops.py"], 150, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
@@ -92,7 +93,7 @@ def bundle_id(path=ROOT / "build/kernels.kb"):
 
 def versions():
     found = {"python": platform.python_version()}
-    for name in ("jax", "jaxlib", "torch", "triton", "numpy"):
+    for name in ("jax", "jaxlib", "torch", "triton", "warp-lang", "numpy"):
         try:
             found[name] = __import__("importlib.metadata", fromlist=["version"]).version(name)
         except Exception:

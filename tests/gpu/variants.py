@@ -1,4 +1,4 @@
-"""Every CUDA, Triton and library variant of the bundles that this GPU can run, forced, on this GPU; writes the ran_on facts.
+"""Every CUDA, Triton, Warp and library variant of the bundles that this GPU can run, forced, on this GPU; writes the ran_on facts.
 
     variants.py [--few] [--own | --libraries] [FAMILY or part of an id ..]     by default everything
 """
@@ -17,7 +17,7 @@ from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "build/kernels.kb"
-OTHERS = [("build/downstream.kb", ROOT / "tests/downstream/library"), ("build/triton.kb", ROOT / "tests/triton/library")]
+OTHERS = [(f"build/{name}.kb", ROOT / "tests" / name / "library") for name in ("downstream", "triton", "warp")]
 SECONDS = 125
 
 

@@ -1,5 +1,5 @@
-"""What Warp itself computes on the CPU, compiled for the same CPUs as the bundle: forward by wp.launch, gradients by the
-adjoint launch that wp.Tape makes. `python own_results.py LIBRARY INPUTS.npz RESULTS.npz`, in the Python that has Warp."""
+"""What Warp itself computes: forward by wp.launch, gradients by the adjoint launch that wp.Tape makes. `python own_results.py LIBRARY
+INPUTS.npz RESULTS.npz DEVICE`, in the Python that has Warp; on the CPU compiled for the same CPUs as the bundle."""
 import sys
 
 import numpy as np
@@ -11,20 +11,22 @@ wp.config.quiet = True
 sys.path.insert(0, sys.argv[1])
 import kernels  # noqa: E402
 
+DEVICE = sys.argv[4]
+
 
 def array(values, dtype=None, gradient=None):
-    out = wp.array(values, dtype=dtype or float, device="cpu", requires_grad=gradient is not None)
+    out = wp.array(values, dtype=dtype or float, device=DEVICE, requires_grad=gradient is not None)
     if gradient is not None:
-        out.grad = wp.array(gradient, dtype=dtype or float, device="cpu")
+        out.grad = wp.array(gradient, dtype=dtype or float, device=DEVICE)
     return out
 
 
 def launch(kernel, dim, arrays, values=()):
     """Forward, and where the arrays have gradients the adjoint from what they held before."""
     if all(one.grad is None for one in arrays):
-        return wp.launch(kernel, dim, inputs=[*arrays, *values], device="cpu")
+        return wp.launch(kernel, dim, inputs=[*arrays, *values], device=DEVICE)
     wp.launch(kernel, dim, inputs=[*arrays, *values], adj_inputs=[*(one.grad for one in arrays), *(None for _ in values)],
-              adjoint=True, device="cpu")
+              adjoint=True, device=DEVICE)
 
 
 def react(given):

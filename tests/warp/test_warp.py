@@ -88,6 +88,13 @@ def test_structs_are_filled_for_the_problem_as_warps_own_launcher_fills_them(kbu
 
 
 @pytest.mark.with_warp
+def test_every_variant_is_right_at_edge_sizes_on_this_cpu(kbundle, library):
+    done = kbundle("test", library, "--target", "x86-64-v2", "--json", timeout=300)
+    assert done.code == 0, done.out + done.err
+    assert done.json["failed"] == 0 and len(done.json["variants"]) == 13
+
+
+@pytest.mark.with_warp
 @pytest.mark.parametrize("change, why, compiled", [
     (("kernels.py", "RATE = wp.constant(0.25)", "RATE = wp.constant(0.5)"), "kernels.py changed", "sim."),
     (("sim.toml", "block_dim = 64", "block_dim = 32"), "flags changed", "sim.row_sums"),

@@ -32,6 +32,12 @@ def energy(v: wp.array(dtype=wp.vec3), m: wp.array(dtype=float), total: wp.array
 
 
 @wp.kernel
+def square(y: wp.array(dtype=float)):
+    i = wp.tid()
+    y[i] = y[i] * y[i]
+
+
+@wp.kernel
 def turn_f32(m: wp.array2d(dtype=wp.mat22), x: wp.array2d(dtype=wp.vec2), y: wp.array2d(dtype=wp.vec2)):
     i, j = wp.tid()
     y[i, j] = m[i, j] * x[i, j]

@@ -70,6 +70,14 @@ def energy_backward(v, m, dtotal):
     return dtotal[0] * m[:, None] * v, dtotal[0] * 0.5 * np.sum(v * v, -1)
 
 
+def square(y):
+    return y * y
+
+
+def square_backward(y, dy_new):
+    return 2 * y * dy_new
+
+
 def turn(m, x):
     return np.einsum("abij,abj->abi", m, x)
 
@@ -84,6 +92,13 @@ def row_sums(x):
 
 
 def make_inputs(op, problem, seed):
-    """Without cancellation, so that what turn rounds is its last bits."""
+    """Positive where differences would cancel, so that what is rounded is a result's last bits."""
     random = np.random.default_rng(seed)
-    return {name: random.uniform(0.5, 2, problem[name]) for name in ("m", "x")} if op == "turn" else {}
+    ranges = {"row_sums": {"x": (0.5, 2)}, "turn": {"m": (0.5, 2), "x": (0.5, 2)}, "react": {"u": (0.2, 0.6)},
+              "react_backward": {"u": (0.2, 0.6), "dout": (0.5, 2)}}
+    return {name: random.uniform(*between, problem[name]) for name, between in ranges.get(op, {}).items()}
+
+
+def repeats(op, attributes, result):
+    """Sums by atomics come in any order on a GPU: of energy, and of what flows from an element to its neighbours."""
+    return op not in ("energy", "react_backward")
