@@ -117,14 +117,15 @@ void AddBuild(CLI::App& app, BuildCommand& command) {
   verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
   verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
   verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
-  verb.add_option("--provider", options.providers,
-                  "Only variants of these, comma-separated [cuda,host,triton,cudnn,cublaslt]")
+  verb.add_option(
+          "--provider", options.providers,
+          "Only variants of these, comma-separated [cuda,host,triton,cudnn,cublaslt,warp,cute]")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn", "cublaslt"}));
-  verb.add_option(
-      "--python", options.python,
-      "Python that has Triton [$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]");
+      ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn", "cublaslt", "warp", "cute"}));
+  verb.add_option("--python", options.python,
+                  "Python that has Triton and CuTe DSL [$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of "
+                  "the checkout, python3]");
   verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
   verb.add_flag("--force", options.force, "Replace an output that is no bundle");
   verb.add_flag("--json", command.json, "Report as JSON on standard output");

@@ -76,6 +76,11 @@ name = "cublaslt"
 provider = "cublaslt"
 algorithms = "every"
 steps = [{ product = "y", a = "x", b = "z", m = 1, n = 1, k = 1 }]
+[[op.every.variant]]
+name = "cute"
+provider = "cute"
+source = "every.py"
+steps = [{ cute = "k", args = [{ tensor = "x", shape = [1], strides = [1], at = 1 }] }]
 
 [op.all]
 extends = "every"
@@ -106,7 +111,10 @@ const std::vector<Inside>& Insides() {
       {"op", "held_out", true, {"object"}},
       {"a variant", "workspace", false, {"string"}},
       {"a variant", "steps", true, {"(a step)"}},
-      {"a step", "args", true, {"string", "(an argument)", "(a tensor map)", "(a struct)"}},
+      {"a step",
+       "args",
+       true,
+       {"string", "(an argument)", "(a tensor map)", "(a struct)", "(a tensor of a step)"}},
       {"a struct", "fields", true, {"string", "(a field)"}},
       {"a step", "tensors", false, {"array", "(a tensor of a graph)"}},
       {"a step", "scalars", false, {"string"}},

@@ -11,6 +11,7 @@
 
 #include "builder/compile/check_variants.h"
 #include "builder/compile/keep_variants.h"
+#include "builder/compile/learned.h"
 #include "builder/manifest/find.h"
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
@@ -79,6 +80,7 @@ class BundleBuild {
     if (!options_.dry_run) {
       KB_RETURN_IF_ERROR(units.CompileMissing(cancel_, &report_));
       LeaveOutRefused(units.objects());
+      KB_RETURN_IF_ERROR(PutLearned(units.objects()));
       KB_RETURN_IF_ERROR(Check(units.objects(), units.ReadTypes()));
       if (options_.only.empty()) KB_RETURN_IF_ERROR(WriteBundle(units.objects(), store, &digests));
     }
@@ -217,6 +219,13 @@ class BundleBuild {
     report_.variants = static_cast<int>(work_.variants.size());
   }
 
+  // The units stay as they are.
+  Status PutLearned(const std::vector<Object>& objects) {
+    KB_ASSIGN_OR_RETURN(learned_, WithLearnedSteps(work_, objects));
+    work_ = learned_.work;
+    return Status();
+  }
+
   Status Check(const std::vector<Object>& objects, const std::vector<ParameterTypes>& types) {
     for (const Misfit& misfit : CheckVariants(work_, objects, types)) {
       report_.failed += 1 + misfit.others;
@@ -239,6 +248,8 @@ class BundleBuild {
     input.store = &store;
     input.jobs = options_.jobs;
     KB_ASSIGN_OR_RETURN(input.provenance, Provenance(context_, digests));
+    input.provenance.insert(input.provenance.end(), learned_.provenance.begin(),
+                            learned_.provenance.end());
     if (options_.lean) input.provenance.emplace_back("kbundle build", "--lean");
     KB_ASSIGN_OR_RETURN(input.ran_on, ReadRanOn(families_));
     KB_ASSIGN_OR_RETURN(std::string bytes, Pack(input));
@@ -323,6 +334,7 @@ class BundleBuild {
   Reporter& reporter_;
   const std::atomic<bool>& cancel_;
   std::vector<Family> families_;
+  LearnedWork learned_;  // its ops are those of work_
   Work work_;
   CompileContext context_;
   BuildReport report_;

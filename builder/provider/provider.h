@@ -5,6 +5,7 @@
 //   manifest ── ReadVariantKeys, ReadPoints, ReadKernelStep | ReadOwnStep, FinishVariant
 //   work     ── MakesCodeFor, AddUnits          which compilations a variant needs
 //   compile  ── AddCompilers                    what makes a unit's object (compile/compiler.h)
+//   compile  ── LearnedSteps                    steps that only a compiler knows
 //   pack     ── WriteStep, AddToFingerprint     its rows, and what tells two of them apart
 //
 // To add one: a folder here with a function that returns it, a line in registry.cc, and its other
@@ -12,6 +13,7 @@
 #ifndef KBUNDLE_BUILDER_PROVIDER_PROVIDER_H_
 #define KBUNDLE_BUILDER_PROVIDER_PROVIDER_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -76,6 +78,19 @@ class Provider {
   // Fills use->units, one for each step: from `units`, or kNoUnit.
   virtual Status AddUnits(UnitSet* units, VariantUse* use) const = 0;
   virtual void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const = 0;
+
+  // Whether its steps are known only when their units are compiled. Until then each stands for one
+  // kernel step; LearnedSteps gives those that take its place, from Object::learned of its unit,
+  // with kernels that the object names. kDataLoss, kInternal: not what its compiler leaves there.
+  virtual bool LearnsLaunches() const { return false; }
+  virtual Result<std::vector<Step>> LearnedSteps(const Op& /*op*/, const Template& /*variant*/,
+                                                 const Step& step,
+                                                 const std::string& /*learned*/) const {
+    return std::vector<Step>{step};
+  }
+  // Whose work besides the compiler's is in an object: rows for the bundle's provenance.
+  virtual void AddLearnedProvenance(const std::string& /*learned*/,
+                                    std::map<std::string, std::string>* /*rows*/) const {}
 
   // What `own` of a step says, as rows of the index and as text.
   virtual void WriteStep(const Step& /*step*/, IndexWriter* /*writer*/, fb::StepT* /*row*/) const {}

@@ -4,7 +4,7 @@
 #include "builder/provider/provider.h"
 
 // Name##Provider() is in the provider's own folder, which nothing here includes.
-#define KB_PROVIDERS(X) X(Cuda) X(Host) X(Triton) X(Cudnn) X(CublasLt) X(Warp)
+#define KB_PROVIDERS(X) X(Cuda) X(Host) X(Triton) X(Cudnn) X(CublasLt) X(Warp) X(Cute)
 
 namespace kbundle::builder {
 

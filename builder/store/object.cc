@@ -38,6 +38,7 @@ Object FromJson(const Json& facts) {
                               row.at("spill"), row.at("shared"), row.value("dynamic_shared", 0u),
                               row.value("threads", 0u), row.value("workspace", 0u)});
   }
+  object.learned = facts.value("learned", "");
   for (const Json& row : facts.at("reads")) object.reads.push_back({row.at(0), row.at(1)});
   return object;
 }
@@ -47,10 +48,11 @@ Object FromJson(const Json& facts) {
 std::string Serialize(const Object& object) {
   Json reads = Json::array();
   for (const Object::Read& read : object.reads) reads.push_back({read.path, read.sha256});
-  const Json facts = {{"format", object.format},
-                      {"log", object.log},
-                      {"kernels", KernelsJson(object.kernels)},
-                      {"reads", std::move(reads)}};
+  Json facts = {{"format", object.format},
+                {"log", object.log},
+                {"kernels", KernelsJson(object.kernels)},
+                {"reads", std::move(reads)}};
+  if (!object.learned.empty()) facts["learned"] = object.learned;
   const std::string text = JsonText(facts);
   return KeyWriter().Text(text).bytes() + object.code;
 }

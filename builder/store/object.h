@@ -27,6 +27,9 @@ struct Object {
   Sha256Digest sha256{};  // of code; not stored, UnitBuilder takes it once
   std::vector<KernelInfo> kernels;
   std::string log;  // warnings
+  // What the compiler found out about the launches of its steps, in its provider's words
+  // (Provider::LearnedSteps); "" where the manifest says all of it.
+  std::string learned;
 
   // A file outside the source tree that the compiler said it read (-MD): the system's headers.
   struct Read {

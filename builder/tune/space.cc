@@ -7,6 +7,7 @@
 #include "builder/compile/check_variants.h"
 #include "builder/compile/fingerprint.h"
 #include "builder/compile/keep_variants.h"
+#include "builder/compile/learned.h"
 #include "builder/manifest/manifest.h"
 #include "builder/pack/outline.h"
 #include "builder/pack/pack.h"
@@ -281,9 +282,11 @@ Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   }
   LeaveOutRefused(builder.objects(), &there, &only);
   if (there.empty()) return NotFound("a library refuses all of the variants");
+  KB_ASSIGN_OR_RETURN(const LearnedWork learned, WithLearnedSteps(only, builder.objects()));
   for (size_t i = 0; i < there.size(); ++i) {
     const VariantUse& use = only.variants[i];
-    fingerprints_[there[i]] = Fingerprint(only, use, builder.objects());
+    fingerprints_[there[i]] =
+        Fingerprint(learned.work, learned.work.variants[i], builder.objects());
     const std::vector<uint32_t>& units_here = work_.variants[there[i]].units;
     for (size_t step = 0; step < use.units.size(); ++step) {
       if (use.units[step] == kNoUnit) continue;
@@ -292,7 +295,7 @@ Result<std::string> TuneSpace::PackedBundle(const std::vector<uint32_t>& uses) {
   }
   PackInput input;
   input.name = fmt::format("tune{}", bundles_);
-  input.work = &only;
+  input.work = &learned.work;
   input.objects = &builder.objects();
   input.store = store_.get();
   KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));

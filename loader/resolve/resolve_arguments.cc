@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -166,18 +167,30 @@ Result<Pointer> Resolver::PlaceOf(const fb::Arg& arg) const {
   return pointer;
 }
 
+// count: an element of an array, 0 where the problem has fewer. A factor multiplies what a kernel
+// would get without it, and the product is rounded once more.
+Result<double> Resolver::NumberOf(const fb::Arg& arg) const {
+  const Problem::Attribute& attribute = problem_.attributes[arg.index()];
+  const size_t element = arg.count();
+  const bool given = element > 0 && element <= attribute.numbers.size();
+  const double number = element == 0 ? attribute.number
+                        : given      ? attribute.numbers[element - 1]
+                                     : 0;
+  if (Absent(arg.program())) return number;
+  KB_ASSIGN_OR_RETURN(const int64_t bits, Eval(*arg.program(), View(arg.text())));
+  const bool single = static_cast<DType>(arg.ctype()) == DType::kF32;
+  return (single ? static_cast<double>(static_cast<float>(number)) : number) *
+         std::bit_cast<double>(bits);
+}
+
 Result<Resolver::Bytes> Resolver::ScalarOf(const fb::Arg& arg) const {
   const auto ctype = static_cast<DType>(arg.ctype());
   Bytes bytes(static_cast<size_t>(SizeOf(ctype)));
   bool fits = false;
   std::string value;
   if (static_cast<ArgKind>(arg.kind()) == ArgKind::kFloat) {
-    // count: an element of an array, 0 where the problem has fewer.
-    const Problem::Attribute& attribute = problem_.attributes[arg.index()];
-    const size_t element = arg.count();
-    const bool given = element > 0 && element <= attribute.numbers.size();
-    const double number = element == 0 ? attribute.number : 0;
-    fits = StoreAs(ctype, given ? attribute.numbers[element - 1] : number, bytes.data());
+    KB_ASSIGN_OR_RETURN(const double number, NumberOf(arg));
+    fits = StoreAs(ctype, number, bytes.data());
   } else {
     KB_ASSIGN_OR_RETURN(int64_t integer, Eval(*arg.program(), View(arg.text())));
     fits = StoreAs(ctype, integer, bytes.data());

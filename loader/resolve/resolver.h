@@ -57,6 +57,8 @@ class Resolver {
   Result<Pointer> PlaceOf(const fb::Arg& arg) const;   // its offset with it
   Result<Bytes> ConstantOf(const fb::Arg& arg) const;  // of a number or an array
   Result<Bytes> ScalarOf(const fb::Arg& arg) const;
+  Result<double> NumberOf(const fb::Arg& arg) const;  // of a float
+
   Result<Bytes> ArrayOf(const fb::Arg& arg) const;
   Status AddStruct(const fb::Struct& row, ResolvedStep& out) const;
   Status AddTensorMap(const fb::TensorMap& map, ResolvedStep& out) const;

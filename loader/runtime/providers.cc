@@ -2,6 +2,7 @@
 #include "loader/provider/cublaslt/cublaslt_provider.h"
 #include "loader/provider/cuda/cuda_provider.h"
 #include "loader/provider/cudnn/cudnn_provider.h"
+#include "loader/provider/cute/cute_provider.h"
 #include "loader/provider/host/host_provider.h"
 #include "loader/provider/provider.h"
 #include "loader/provider/triton/triton_provider.h"
@@ -27,7 +28,8 @@ std::span<const Provider* const> Providers() {
       The<TritonProvider>(),    //
       The<CudnnProvider>(),     //
       The<CublasLtProvider>(),  //
-      The<WarpProvider>()       //
+      The<WarpProvider>(),      //
+      The<CuteProvider>()       //
   };
   return all;
 }

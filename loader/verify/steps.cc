@@ -70,7 +70,9 @@ Status CheckValue(const ProgramScope& scope, const fb::Arg& arg, bool in_struct,
       return VerifyProgram(scope, arg.program(), true);
     case ArgKind::kFloat:
       *size = {element, element};
-      return CheckAttributeArg(scope, arg);
+      KB_RETURN_IF_ERROR(CheckAttributeArg(scope, arg));
+      if (!in_struct && !Absent(arg.program())) return DataLoss("a factor outside a struct");
+      return VerifyProgram(scope, arg.program(), false);
     case ArgKind::kArray:
       *size = {element * arg.count(), element};
       return CheckAttributeArg(scope, arg);

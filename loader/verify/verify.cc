@@ -109,6 +109,18 @@ uint64_t FeaturesOf(const fb::Index& index) {
   return features;
 }
 
+// Of one variant, whose points are launched differently: their ids must not meet.
+bool ArePartsOfOne(const fb::Template& before, const fb::Template& row) {
+  if (before.name()->string_view() != row.name()->string_view()) return false;
+  if (before.provider() != row.provider() || Count(before.tunables()) != Count(row.tunables())) {
+    return false;
+  }
+  for (uint32_t i = 0; i < Count(row.tunables()); ++i) {
+    if (View(before.tunables()->Get(i)) != View(row.tunables()->Get(i))) return false;
+  }
+  return true;
+}
+
 Status VerifyTemplatesOf(const fb::Index& index, uint32_t number, uint32_t* next) {
   const fb::Op& op = *index.ops()->Get(number);
   const uint64_t end = uint64_t{op.first_template()} + op.template_count();
@@ -123,7 +135,8 @@ Status VerifyTemplatesOf(const fb::Index& index, uint32_t number, uint32_t* next
     const fb::Template& row = *index.templates()->Get(i);
     KB_VERIFY(CheckName(row.name(), "name"), "template {}", i);
     if (row.op() != number) return DataLoss(fmt::format("template {} says op {}", i, row.op()));
-    if (!names.insert(row.name()->string_view()).second) {
+    if (!names.insert(row.name()->string_view()).second &&
+        !(i > op.first_template() && ArePartsOfOne(*index.templates()->Get(i - 1), row))) {
       return DataLoss(fmt::format("template '{}' appears twice", row.name()->string_view()));
     }
     KB_VERIFY(VerifyTemplate(index, op, row), "variant '{}'", row.name()->string_view());

@@ -29,6 +29,7 @@ BUILDER = {
     "provider/cuda": "support model provider manifest compile",
     "provider/triton": "model provider expression manifest tools store compile",
     "provider/warp": "support model provider expression manifest tools compile",
+    "provider/cute": "support source model provider expression problem manifest tools store compile",
     "provider/cudnn": "support score model provider problem manifest tools store compile provider/cuda",
     "provider/cublaslt": "support model provider problem manifest tools store record compile device pack provider/cuda",
     "pipeline": "support model provider expression problem manifest store compile pack",
@@ -52,10 +53,12 @@ LOADER = {
     "provider/host": "support provider verify",
     "provider/triton": "support provider verify",
     "provider/warp": "support provider verify",
+    "provider/cute": "provider/cuda",
     "provider/cudnn": "support verify open resolve cuda provider/cuda",
     "provider/cublaslt": "support problem verify open resolve plan cuda provider/cuda",
     "runtime": "support problem provider open plan cuda host "
-               "provider/cuda provider/host provider/triton provider/warp provider/cudnn provider/cublaslt",
+               "provider/cuda provider/host provider/triton provider/warp provider/cudnn provider/cublaslt "
+               "provider/cute",
     "describe": "support provider open bind resolve select runtime",
 }
 # Public headers have no folders, so here is which room is behind each.

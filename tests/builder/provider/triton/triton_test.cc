@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr char kManifest[] = R"toml(
+constexpr char kTritonManifest[] = R"toml(
 [family]
 name = "demo"
 
@@ -56,7 +56,7 @@ class TritonManifest : public ::testing::Test {
     Write("unused.py", "");
     Write("pack/__init__.py", "");
     Write("pack/inner.py", "from helpers import x");
-    Write("demo.toml", kManifest);
+    Write("demo.toml", kTritonManifest);
     Result<Family> family = ReadManifest((folder_ / "demo.toml").string());
     EXPECT_TRUE(family.ok()) << family.status().ToString();
     if (family.ok()) family_ = std::move(*family);

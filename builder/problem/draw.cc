@@ -1,0 +1,359 @@
+#include "builder/problem/draw.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "builder/problem/bindings.h"
+#include "kbundle/dtype.h"
+
+namespace kbundle::builder {
+namespace {
+
+constexpr int kClimbs = 60, kClimbSteps = 4000, kStarts = 8;
+constexpr int kMoves = 24, kMostChanges = 6, kTries = 4;
+constexpr size_t kPool = 64;
+constexpr int64_t kMaxSize = (int64_t{1} << 31) - 1;
+constexpr int64_t kLeastAlignment = 1, kMostAlignment = 16;
+
+bool Holds(const Program& program, const Bindings& bindings) {
+  const Slot slot = Run(program.code, bindings);
+  return slot.ok() && slot.value != 0;
+}
+
+}  // namespace
+
+ProblemDrawer::ProblemDrawer(const Op& op, const Template& variant, const Template::Point& point,
+                             uint64_t seed)
+    : op_(op), variant_(variant), point_(point), random_(seed), edges_(point.tunables) {
+  const auto add = [this](const Program& program) {
+    for (const Instruction& one : program.code) {
+      if (one.opcode == Opcode::kConst && one.operand > 0) edges_.push_back(one.operand);
+    }
+  };
+  for (const Program& rule : op.require) add(rule);
+  for (const Program& rule : variant.when) add(rule);
+  for (const NamedProgram& let : variant.lets) add(let.program);
+  refusals_.assign(static_cast<size_t>(Rules()), 0);
+}
+
+int ProblemDrawer::Rules() const {
+  return static_cast<int>(op_.require.size() + variant_.when.size());
+}
+
+// Uphill in the number of conditions that hold; never down.
+bool ProblemDrawer::Climb() {
+  Genes best = Chance();
+  Bindings bindings;
+  int height = HeldBy(best, &bindings, &refusals_);
+  for (int i = 0; i < kClimbSteps && height < Rules(); ++i) {
+    Genes genes = best;
+    for (uint64_t changes = 1 + Below(3); changes > 0; --changes) Change(&genes);
+    if (const int reached = HeldBy(genes, &bindings, &refusals_); reached >= height) {
+      best = std::move(genes);
+      height = reached;
+    }
+  }
+  if (height < Rules()) return false;
+  found_.push_back(std::move(best));
+  return true;
+}
+
+Result<DrawnProblem> ProblemDrawer::Next() {
+  if (found_.empty()) {
+    for (int i = 0; i < kClimbs && found_.size() < kStarts; ++i) Climb();
+    if (found_.empty()) return NothingLegal();
+  }
+  // Away from where it was: what is not a size by a walk, sizes each anew.
+  Genes genes = found_[Below(found_.size())];
+  DrawnProblem drawn;
+  for (int i = 0; i < kMoves; ++i) {
+    Genes changed = genes;
+    for (uint64_t changes = 1 + Below(kMostChanges); changes > 0; --changes) Change(&changed);
+    if (Bind(changed, &drawn)) genes = std::move(changed);
+  }
+  for (size_t round = 0; round < 2 * genes.symbols.size(); ++round) {
+    for (int i = 0; i < kTries; ++i) {
+      Genes changed = genes;
+      Resize(Below(genes.symbols.size()), &changed.symbols);
+      if (!Bind(changed, &drawn)) continue;
+      genes = std::move(changed);
+      break;
+    }
+  }
+  Genes changed = genes;
+  ChangeFloats(&changed);
+  if (Bind(changed, &drawn)) genes = std::move(changed);
+  KB_CHECK(Bind(genes, &drawn));
+  if (found_.size() < kPool) {
+    found_.push_back(std::move(genes));
+  } else {
+    found_[Below(kPool)] = std::move(genes);
+  }
+  return drawn;
+}
+
+// Another size for one symbol, for it and all of its size, or for it and those that are multiples.
+void ProblemDrawer::Resize(size_t number, std::vector<int64_t>* sizes) {
+  const int64_t before = (*sizes)[number], after = ChanceSize();
+  const uint64_t kind = Below(3);
+  for (size_t i = 0; i < sizes->size(); ++i) {
+    int64_t& size = (*sizes)[i];
+    const bool multiple = kind == 2 && size % before == 0 && size / before <= kMaxSize / after;
+    if (i == number || (kind == 1 && size == before)) {
+      size = after;
+    } else if (multiple && Below(2) == 0) {
+      size = size / before * after;
+    }
+  }
+}
+
+// Small, a power of two, a multiple of 8, beside one of 64, anything at all.
+int64_t ProblemDrawer::ChanceSize() {
+  const uint64_t kind = Below(24);
+  if (kind >= 20 && !edges_.empty()) {
+    const int64_t edge = edges_[Below(edges_.size())];
+    return std::clamp<int64_t>(edge + static_cast<int64_t>(Below(5)) / 2 - 1, 1, kMaxSize);
+  }
+  if (kind < 5) return 1 + static_cast<int64_t>(Below(16));
+  if (kind < 9) return int64_t{1} << Below(15);
+  if (kind < 12) return 8 * (1 + static_cast<int64_t>(Below(512)));
+  if (kind < 14) {
+    return std::max<int64_t>(
+        1, 64 * (1 + static_cast<int64_t>(Below(64))) + static_cast<int64_t>(Below(3)) - 1);
+  }
+  const uint64_t bits = kind < 19 ? 1 + Below(17) : 1 + Below(31);
+  return 1 + static_cast<int64_t>(random_() & ((uint64_t{1} << bits) - 1));
+}
+
+ProblemAttribute ProblemDrawer::ChanceOf(int number) {
+  const Attribute& attribute = op_.attributes[static_cast<size_t>(number)];
+  ProblemAttribute chosen;
+  chosen.attribute = number;
+  const auto real = [&] {
+    constexpr double kUnits = 1 << 20;
+    const double value = std::ldexp(static_cast<double>(1 + Below(uint64_t{1} << 20)) / kUnits,
+                                    static_cast<int>(Below(13)) - 8);
+    return Below(4) == 0 ? -value : value;
+  };
+  switch (attribute.type) {
+    case AttributeType::kBool:
+      chosen.integers = {static_cast<int64_t>(Below(2))};
+      break;
+    case AttributeType::kInt:
+      chosen.integers = {Below(3) == 0 ? static_cast<int64_t>(Below(4)) - 1 : ChanceSize()};
+      break;
+    case AttributeType::kFloat:
+      chosen.floats = {Below(4) == 0 ? 0.0 : real()};
+      break;
+    case AttributeType::kEnum:
+      chosen.integers = {static_cast<int64_t>(Below(attribute.choices.size()))};
+      break;
+    case AttributeType::kDType:
+      for (size_t i = 0; i < op_.types.size(); ++i) {
+        if (op_.types[i].attribute == number) {
+          chosen.integers = {static_cast<int64_t>(point_.types[i])};
+        }
+      }
+      break;
+    case AttributeType::kIntArray:
+      for (uint64_t i = Below(attribute.max_len + 1); i > 0; --i) {
+        chosen.integers.push_back(ChanceSize());
+      }
+      break;
+    case AttributeType::kFloatArray:
+      for (uint64_t i = Below(attribute.max_len + 1); i > 0; --i) chosen.floats.push_back(real());
+      break;
+  }
+  return chosen;
+}
+
+ProblemDrawer::Genes ProblemDrawer::Chance() {
+  Genes genes;
+  for (size_t i = 0; i < op_.symbols.size(); ++i) genes.symbols.push_back(ChanceSize());
+  for (size_t i = 0; i < op_.attributes.size(); ++i) {
+    const Attribute& attribute = op_.attributes[i];
+    if (!attribute.has_default || Below(2) == 0) {
+      genes.attributes.push_back(ChanceOf(static_cast<int>(i)));
+    }
+  }
+  for (const Tensor& operand : op_.operands) {
+    genes.present.push_back(!operand.optional || Below(2) == 0);
+  }
+  return genes;
+}
+
+void ProblemDrawer::ChangeSymbols(Genes* genes) {
+  std::vector<int64_t>& sizes = genes->symbols;
+  int64_t& one = sizes[Below(sizes.size())];
+  int64_t& other = sizes[Below(sizes.size())];
+  switch (Below(6)) {
+    case 0:
+      one = other;
+      break;
+    case 1:
+      std::swap(one, other);
+      break;
+    case 2:
+      if (other <= kMaxSize / 16) one = other * (1 + static_cast<int64_t>(Below(16)));
+      break;
+    case 3: {  // all that are equal stay so
+      const int64_t before = one, after = ChanceSize();
+      std::replace(sizes.begin(), sizes.end(), before, after);
+      break;
+    }
+    default:
+      one = ChanceSize();
+  }
+}
+
+// Sizes rarely depend on them, so that each problem may have its own.
+void ProblemDrawer::ChangeFloats(Genes* genes) {
+  for (size_t i = 0; i < op_.attributes.size(); ++i) {
+    const auto number = static_cast<int>(i);
+    if (op_.attributes[i].type == AttributeType::kFloat && Below(2) == 0)
+      Give(ChanceOf(number), genes);
+  }
+}
+
+void ProblemDrawer::Give(const ProblemAttribute& chosen, Genes* genes) {
+  std::erase_if(genes->attributes, [&](const ProblemAttribute& before) {
+    return before.attribute == chosen.attribute;
+  });
+  genes->attributes.push_back(chosen);
+}
+
+void ProblemDrawer::Change(Genes* genes) {
+  const uint64_t kind = Below(10);
+  if (kind < 6 && !genes->symbols.empty()) return ChangeSymbols(genes);
+  if (kind < 9 && !op_.attributes.empty()) {
+    return Give(ChanceOf(static_cast<int>(Below(op_.attributes.size()))), genes);
+  }
+  const size_t number = Below(op_.operands.size());
+  if (op_.operands[number].optional) genes->present[number] = !genes->present[number];
+}
+
+OpProblem ProblemDrawer::ProblemOf(const Genes& genes) const {
+  OpProblem problem;
+  problem.attributes = genes.attributes;
+  Bindings bindings;
+  bindings.symbols = genes.symbols;
+  bindings.types = point_.types;
+  bindings.tensors.resize(op_.operands.size() + op_.results.size());
+  for (const Attribute& attribute : op_.attributes) {
+    bindings.attributes.push_back({attribute.integers, 0, 0});
+  }
+  for (const ProblemAttribute& given : genes.attributes) {
+    bindings.attributes[static_cast<size_t>(given.attribute)].integers = given.integers;
+  }
+  for (size_t i = 0; i < op_.operands.size(); ++i) {
+    const Tensor& tensor = op_.operands[i];
+    ProblemTensor& operand = problem.operands.emplace_back();
+    operand.present = genes.present[i];
+    operand.dtype = tensor.type.param >= 0 ? point_.types[static_cast<size_t>(tensor.type.param)]
+                                           : tensor.type.dtype;
+    if (!operand.present) continue;
+    for (const Dim& dim : tensor.dims) {
+      const bool symbol = dim.ellipsis || dim.bind;
+      const Slot size = symbol ? Slot{genes.symbols[static_cast<size_t>(dim.symbol)]}
+                               : Run(dim.program.code, bindings);
+      operand.dims.push_back(size.ok() ? size.value : 0);
+    }
+  }
+  return problem;
+}
+
+bool ProblemDrawer::FitsMemory(const Bindings& bindings) const {
+  for (size_t i = 0; i < op_.operands.size(); ++i) {
+    double bytes = 8;  // of the largest element
+    for (const int64_t dim : bindings.tensors[i].dims) {
+      if (dim < 1 || dim > kMaxSize) return false;
+      bytes *= static_cast<double>(dim);
+    }
+    if (bindings.tensors[i].present && bytes > 8 * static_cast<double>(kMaxTensorBytes))
+      return false;
+  }
+  return true;
+}
+
+int ProblemDrawer::Held(const Bindings& bindings, std::vector<int>* refusals) const {
+  int held = 0;
+  size_t number = 0;
+  for (const auto* rules : {&op_.require, &variant_.when}) {
+    for (const Program& rule : *rules) {
+      const bool holds = Holds(rule, bindings);
+      held += holds ? 1 : 0;
+      if (!holds && refusals != nullptr) ++(*refusals)[number];
+      ++number;
+    }
+  }
+  return held;
+}
+
+// One below nothing: sizes that no memory holds, or a let without a value.
+int ProblemDrawer::HeldBy(const Genes& genes, Bindings* bindings,
+                          std::vector<int>* refusals) const {
+  *bindings = BindingsOf(op_, ProblemOf(genes));
+  bindings->types = point_.types;
+  bindings->tunables = point_.tunables;
+  bindings->alignment = kMostAlignment;
+  if (!FitsMemory(*bindings) || !AddLets(variant_, bindings).ok()) return -1;
+  return Held(*bindings, refusals);
+}
+
+bool ProblemDrawer::Bind(const Genes& genes, DrawnProblem* drawn) const {
+  Bindings bindings;
+  if (HeldBy(genes, &bindings, nullptr) < Rules()) return false;
+  for (int64_t align = kLeastAlignment; align <= kMostAlignment; align *= 2) {
+    bindings.alignment = align;
+    if (Held(bindings, nullptr) == Rules()) break;
+  }
+  drawn->alignment = bindings.alignment;
+  drawn->bindings = std::move(bindings);
+  drawn->text = Describe(genes);
+  return true;
+}
+
+std::string ProblemDrawer::Describe(const Genes& genes) const {
+  std::string text;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, value);
+  };
+  for (size_t i = 0; i < op_.symbols.size(); ++i) {
+    add(op_.symbols[i], std::to_string(genes.symbols[i]));
+  }
+  for (const ProblemAttribute& given : genes.attributes) {
+    const Attribute& attribute = op_.attributes[static_cast<size_t>(given.attribute)];
+    if (attribute.type == AttributeType::kEnum) {
+      add(attribute.name, "'" + attribute.choices[static_cast<size_t>(given.integers[0])] + "'");
+    } else if (given.integers.size() == 1) {
+      add(attribute.name, std::to_string(given.integers[0]));
+    } else if (given.floats.size() == 1) {
+      add(attribute.name, fmt::format("{}", given.floats[0]));
+    }
+  }
+  std::string absent;
+  for (size_t i = 0; i < op_.operands.size(); ++i) {
+    if (genes.present[i]) continue;
+    absent += (absent.empty() ? "; absent: " : ", ") + op_.operands[i].name;
+  }
+  return text + absent;
+}
+
+Status ProblemDrawer::NothingLegal() const {
+  const auto most = std::max_element(refusals_.begin(), refusals_.end());
+  const auto number = static_cast<size_t>(most - refusals_.begin());
+  std::string why;
+  if (most != refusals_.end() && *most > 0) {
+    const bool required = number < op_.require.size();
+    const Program& rule =
+        required ? op_.require[number] : variant_.when[number - op_.require.size()];
+    why = fmt::format("; '{}' of {} refuses most", rule.text, required ? "`require`" : "`when`");
+  }
+  return InvalidArgument(
+      fmt::format("no problem was found that the variant takes, in {} searches of {} steps{}",
+                  kClimbs, kClimbSteps, why));
+}
+
+}  // namespace kbundle::builder

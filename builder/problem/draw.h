@@ -1,0 +1,80 @@
+// Random problems of an op that one point of a variant takes, to learn from and to prove with.
+//
+// A climb from chance to something that the op's `require` and the variant's `when` allow, then a
+// walk by small changes of symbols, attributes and optional operands, of which those are kept that
+// stay legal. So sizes that must agree do, and every corner of what is legal is reached in time.
+// Listed problems play no part, so that listing one changes nothing that is learned.
+#ifndef KBUNDLE_BUILDER_PROBLEM_DRAW_H_
+#define KBUNDLE_BUILDER_PROBLEM_DRAW_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "builder/expression/evaluate.h"
+#include "builder/model/family.h"
+#include "kbundle/status.h"
+
+namespace kbundle::builder {
+
+struct DrawnProblem {
+  Bindings bindings;      // with the point's types and tunables and the variant's lets
+  int64_t alignment = 1;  // the least, in bytes, of its tensors that `when` allows
+  // "B = 4, S = 128, layout = 'bshd', scale = 0.5; absent: bias"
+  std::string text;
+};
+
+// Borrows its arguments. The same seed gives the same problems, anywhere. Not thread-safe.
+class ProblemDrawer {
+ public:
+  // No tensor of a problem is larger: more than a GPU has memory.
+  static constexpr int64_t kMaxTensorBytes = int64_t{1} << 39;
+
+  ProblemDrawer(const Op& op, const Template& variant, const Template::Point& point, uint64_t seed);
+
+  // kInvalidArgument: nothing legal was found; the message says which condition stood in the way
+  // most often.
+  Result<DrawnProblem> Next();
+
+ private:
+  // What a problem is made of; the rest follows.
+  struct Genes {
+    std::vector<int64_t> symbols;
+    std::vector<ProblemAttribute> attributes;
+    std::vector<bool> present;  // by operand
+  };
+  Genes Chance();
+  bool Climb();
+  void Change(Genes* genes);
+  void ChangeSymbols(Genes* genes);
+  void Resize(size_t number, std::vector<int64_t>* sizes);
+  void ChangeFloats(Genes* genes);
+  static void Give(const ProblemAttribute& chosen, Genes* genes);
+  ProblemAttribute ChanceOf(int attribute);
+  int64_t ChanceSize();
+  uint64_t Below(uint64_t end) { return random_() % end; }
+
+  OpProblem ProblemOf(const Genes& genes) const;
+  // False: not legal.
+  bool Bind(const Genes& genes, DrawnProblem* drawn) const;
+  // How many conditions hold; all of them where it is Rules(). refusals: by condition.
+  int Held(const Bindings& bindings, std::vector<int>* refusals) const;
+  int HeldBy(const Genes& genes, Bindings* bindings, std::vector<int>* refusals) const;
+  int Rules() const;
+  bool FitsMemory(const Bindings& bindings) const;
+  std::string Describe(const Genes& genes) const;
+  Status NothingLegal() const;
+
+  const Op& op_;
+  const Template& variant_;
+  const Template::Point& point_;
+  std::mt19937_64 random_;
+  std::vector<Genes> found_;
+  std::vector<int64_t> edges_;  // what the conditions compare with
+  std::vector<int> refusals_;   // by condition, of problems that chance made
+};
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PROBLEM_DRAW_H_

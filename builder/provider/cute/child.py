@@ -1,0 +1,294 @@
+"""Runs inside the Python that has CuTe DSL: compiles what one step of a manifest asks for, and learns its launches.
+
+`python -c THIS probe` prints what is installed; `python -c THIS serve FOLDER SOURCE OUT` answers one JSON line of its
+descriptor 3 with one on its descriptor 4, and leaves the cubin at OUT. Whatever is printed is the log.
+"""
+import contextlib
+import importlib.metadata
+import importlib.util
+import inspect
+import io
+import json
+import os
+import sys
+import traceback
+
+FUNCTION = "kbundle"
+PACKAGE = "nvidia-cutlass-dsl"
+PARTS = (PACKAGE, "nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core", "nvidia-cutlass-dsl-libs-cu13", "apache-tvm-ffi")
+
+
+def digest_of(distribution):
+    """RECORD holds a digest of every file that was installed."""
+    import hashlib
+    rows = sorted(row for row in (distribution.read_text("RECORD") or "").splitlines()
+                  if not row.rsplit(",", 2)[0].endswith(".pyc") and "INSTALLER" not in row and "REQUESTED" not in row
+                  and not row.startswith("../"))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def license_of(distribution):
+    """What its metadata say, or the first line of its licence."""
+    metadata = distribution.metadata
+    text = metadata.get("License-Expression") or metadata.get("License") or ""
+    files = [file for file in distribution.files or () if "licen" in file.name.lower()]
+    if not text and files:
+        text = files[0].locate().read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:60] if lines else "unknown"
+
+
+def probe():
+    found = {"python": "%d.%d.%d" % sys.version_info[:3], "version": "", "record": "", "files": []}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        found["record"] = " ".join(digest_of(importlib.metadata.distribution(name)) for name in PARTS)
+        found["version"] = importlib.metadata.version(PACKAGE)
+    print(json.dumps(found))
+
+
+def packages_used(before):
+    """[name, version, licence] of the compiler and of what a source imported from installed packages."""
+    fresh = {name.split(".")[0] for name in set(sys.modules) - before}
+    used = {PACKAGE}
+    for module, names in importlib.metadata.packages_distributions().items():
+        if module in fresh:
+            used.update(names)
+    return sorted([name, importlib.metadata.version(name), license_of(importlib.metadata.distribution(name))] for name in used)
+
+
+class Refused(Exception):
+    """The source and the manifest do not go together, or a launch cannot be learned."""
+
+    def __init__(self, message, note="", problem=None):
+        super().__init__(message)
+        self.note, self.problem = note, problem
+
+
+class Tensor:
+    """What a function gets for a tensor of the manifest; among what it returns, the tensor itself.
+
+    name, dtype (a type of cutlass), shape and strides in elements: a number where every problem has the same, else None.
+    """
+
+    def __init__(self, index, name, dtype, shape, strides):
+        self.index, self.name, self.dtype_name, self.shape, self.strides = index, name, dtype, tuple(shape), tuple(strides)
+        self.align, self.divisible, self.dynamic = None, 1, ()
+
+    @property
+    def dtype(self):
+        import cutlass
+        return getattr(cutlass, {"f16": "Float16", "bf16": "BFloat16", "f32": "Float32", "f64": "Float64", "i8": "Int8",
+                                 "i16": "Int16", "i32": "Int32", "i64": "Int64", "u8": "Uint8", "u16": "Uint16",
+                                 "u32": "Uint32", "u64": "Uint64", "bool": "Boolean", "e4m3": "Float8E4M3FN",
+                                 "e5m2": "Float8E5M2", "e8m0": "Float8E8M0FNU"}[self.dtype_name])
+
+    @property
+    def rank(self):
+        return len(self.shape)
+
+    def like(self, align=None, divisible=1, dynamic=()):
+        """The same tensor, of which the kernel may believe more or less.
+
+        align: of its address, in bytes; divisible: what all strides but the innermost are multiples of, in elements;
+        dynamic: axes whose size the kernel is not to know although it is fixed.
+        """
+        made = Tensor(self.index, self.name, self.dtype_name, self.shape, self.strides)
+        made.align, made.divisible, made.dynamic = align, divisible, tuple(dynamic)
+        return made
+
+    def fake(self):
+        from cutlass import cute
+        from cutlass.cute.runtime import make_fake_tensor
+        shape = tuple(cute.sym_int32() if size is None or axis in self.dynamic else size for axis, size in enumerate(self.shape))
+        strides = tuple(cute.sym_int64(divisibility=self.divisible) if step is None else step for step in self.strides)
+        align = {} if self.align is None else {"assumed_align": self.align}
+        return make_fake_tensor(self.dtype, shape, strides, **align)
+
+
+class Scalar:
+    """What a function gets for a number that the manifest passes."""
+
+    def __init__(self, index, type_):
+        self.index, self.type = index, type_
+
+    def fake(self):
+        import cutlass
+        name = {"f32": "Float32", "f64": "Float64", "i32": "Int32", "i64": "Int64", "u32": "Uint32", "u64": "Uint64",
+                "bool": "Boolean"}[self.type]
+        return getattr(cutlass, name)(1)
+
+
+def replaced(value, change, kinds=(Tensor, Scalar)):
+    """The same nesting of tuples, with `change` of every tensor and scalar."""
+    if isinstance(value, kinds):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[replaced(one, change, kinds) for one in value])
+    if isinstance(value, (tuple, list)):
+        return type(value)(replaced(one, change, kinds) for one in value)
+    return value
+
+
+def at_launch(kernel, arguments):
+    """Those that are passed when it is called: what is annotated Constexpr was used up when it was compiled."""
+    function = kernel if inspect.isroutine(kernel) or inspect.isfunction(kernel) else type(kernel).__call__
+    parameters = list(inspect.signature(inspect.unwrap(function)).parameters.values())
+    if function is not kernel:
+        parameters = parameters[1:]  # self
+    return [one for one, parameter in zip(arguments, parameters) if "Constexpr" not in str(parameter.annotation)]
+
+
+class Child:
+    def __init__(self, folder, source, out, request):
+        self.source, self.name, self.out, self.request = folder, source, out, request
+        self.folder = os.path.dirname(out)
+        self.at = None  # the problem that is being recorded
+
+    def load(self):
+        import tvm_ffi  # noqa: F401  before a source can stand anything in for what it looks for
+        import cutlass.cute  # noqa: F401
+        self.before = set(sys.modules)
+        name = self.name
+        sys.path.insert(0, self.source)
+        spec = importlib.util.spec_from_file_location("kbundle_source", os.path.join(self.source, name))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["kbundle_source"] = module
+        spec.loader.exec_module(module)
+        function = getattr(module, self.request["function"], None)
+        if inspect.isfunction(function):
+            return function
+        known = sorted(k for k, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == "kbundle_source")
+        raise Refused("%s has no function '%s'" % (name, self.request["function"]), "it has " + (", ".join(known) or "none"))
+
+    def inputs(self):
+        for index, one in enumerate(self.request["arguments"]):
+            if one is None:
+                yield None
+            elif "type" in one:
+                yield Scalar(index, one["type"])
+            else:
+                yield Tensor(index, one["name"], one["dtype"], one["shape"], one["strides"])
+
+    def ask(self, function):
+        """(what is to be compiled, its arguments, options)"""
+        given = list(self.inputs())
+        named = {**self.request["tunables"], "target": self.request["target"]["name"]}
+        try:
+            bound = inspect.signature(function).bind(*given, **named)
+        except TypeError as error:
+            raise Refused("'%s' cannot be called with what the manifest passes: %s" % (self.request["function"], error),
+                          "it gets the %d `args` in order, and by name: %s" % (len(given), ", ".join(named))) from None
+        made = function(*bound.args, **bound.kwargs)
+        if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[1], (tuple, list)):
+            raise Refused("'%s' returned %s" % (self.request["function"], type(made).__name__),
+                          "it returns what cute.compile is to compile and a tuple of its arguments, and maybe options")
+        return made if len(made) == 3 else (*made, "")
+
+    def compile(self, kernel, arguments, options):
+        from cutlass import cute
+        from cutlass.cute.runtime import make_fake_stream
+        fakes = [replaced(one, lambda leaf: leaf.fake()) for one in arguments]
+        compiled = cute.compile(kernel, *fakes, make_fake_stream(use_tvm_ffi_env_stream=True),
+                                options=" ".join(["--enable-tvm-ffi --keep-cubin --gpu-arch", self.request["target"]["name"], options]))
+        cubin, object_file = compiled.artifacts.CUBIN, os.path.join(self.folder, "host.o")
+        compiled.export_to_c(object_file, function_name=FUNCTION)
+        with open(self.out, "wb") as file:
+            file.write(cubin)
+        return cubin, object_file
+
+    def placed(self, leaf, problem, where):
+        import recorder
+        if not isinstance(leaf, (Tensor, Scalar)):
+            return leaf.value
+        value = problem["arguments"][leaf.index]
+        if isinstance(leaf, Scalar):
+            return float(value) if leaf.type in ("f32", "f64") else bool(value) if leaf.type == "bool" else value
+        return recorder.Placed(value[where], leaf.dtype_name, value["shape"], value["strides"])
+
+    def record(self, maker, arguments):
+        import cutlass
+        import recorder
+        kinds = (Tensor, Scalar, cutlass.Numeric)  # a number of CuTe DSL is passed as Python's
+        target, recordings = self.request["target"], []
+        for number, problem in enumerate(self.request["problems"]):
+            self.at = number
+            maker.device(target["major"], target["minor"], problem["sm_count"], target["shared"])
+            here, there = ([replaced(one, lambda leaf, where=where: self.placed(leaf, problem, where), kinds) for one in arguments]
+                           for where in ("address", "elsewhere"))
+            recordings.append(recorder.Recording(maker, here, there))
+        self.at = None
+        return recordings
+
+    def infer(self, maker, recordings):
+        import template
+        request, problems = self.request, self.request["problems"][:self.request["infer"]]
+        atoms = {text: [one["atoms"][i] for one in problems] for i, text in enumerate(request["atoms"])}
+        floats = {name: [one["floats"][i] for one in problems] for i, name in enumerate(request["floats"])}
+        tensors = {name: ([one["bases"][i] for one in problems], [one["elsewhere"][i] for one in problems], size)
+                   for i, (name, size) in enumerate(request["tensors"])}
+        known = template.Problems(recordings[:len(problems)], atoms, [one["sm_count"] for one in problems], tensors, floats)
+        return template.template(known, maker.param_bytes)
+
+    def learn(self):
+        import elf
+        import recorder
+        kernel, arguments, options = self.ask(self.load())
+        cubin, object_file = self.compile(kernel, arguments, options)
+        maker = recorder.Recorder(self.folder, self.request["compiler"], object_file, cubin, FUNCTION)
+        recordings = self.record(maker, at_launch(kernel, arguments))
+        if not recordings[0].launches:
+            raise Refused("'%s' launches nothing" % self.request["function"])
+        used = elf.resources(cubin)
+        kernels = [{"symbol": maker.symbols[one.kernel], **used[maker.symbols[one.kernel]]} for one in recordings[0].launches]
+        return {"launches": self.infer(maker, recordings), "kernels": kernels, "packages": packages_used(self.before),
+                "recorded": [[self.recorded(recording, i) for i in range(len(recording.launches))]
+                             for recording in recordings[self.request["infer"]:]]}
+
+    @staticmethod
+    def recorded(recording, number):
+        one, data = recording.launches[number], bytearray(recording.launches[number].params)
+        for at in recording.unwritten[number]:
+            data[at] = 0
+        return {"grid": one.grid, "block": one.block, "cluster": one.cluster, "shared": one.shared,
+                "programmatic": bool(one.programmatic), "params": data.hex()}
+
+    def describe(self, error):
+        """The part of a traceback that is about the author's files, and what was said."""
+        last = ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename.startswith(self.source):
+                last = "%s:%d: in %s: " % (os.path.relpath(frame.filename, self.source), frame.lineno, frame.name)
+        if isinstance(error, SyntaxError) and error.filename:
+            last = "%s:%s:%s: " % (os.path.basename(error.filename), error.lineno, error.offset)
+        return ("%s%s: %s" % (last, type(error).__name__, error)).replace(self.source + os.sep, "")
+
+    def answer(self):
+        import recorder
+        import template
+        log, note = io.StringIO(), ""
+        try:
+            with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+                return {"ok": True, "log": "", **self.learn()}
+        except Refused as refused:
+            text, note = str(refused), refused.note
+        except recorder.CannotRecord as refused:
+            text = str(refused)
+        except template.CannotExplain as refused:
+            text = str(refused)
+            note = "name what it is by a `let` of the variant, which the search for expressions takes as it takes sizes"
+        except Exception as error:  # whatever an author's module or CuTe DSL throws
+            text = self.describe(error)
+        return {"ok": False, "error": text, "note": note, "at": {} if self.at is None else {"problem": self.at}, "log": log.getvalue()[-4000:]}
+
+
+def serve(folder, source, out):
+    with os.fdopen(3, encoding="utf-8") as requests, os.fdopen(4, "w", encoding="utf-8") as answers:
+        for line in requests:
+            answers.write(json.dumps(Child(folder, source, out, json.loads(line)).answer(), sort_keys=True) + "\n")
+            answers.flush()
+
+
+if sys.argv[1] == "probe":
+    probe()
+else:
+    serve(*sys.argv[2:5])

@@ -1,0 +1,23 @@
+// One step of CuTe DSL to a cubin and its launches, by a Python child.
+#ifndef KBUNDLE_BUILDER_PROVIDER_CUTE_COMPILE_H_
+#define KBUNDLE_BUILDER_PROVIDER_CUTE_COMPILE_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "builder/compile/work.h"
+#include "builder/source/tree.h"
+#include "builder/store/object.h"
+
+namespace kbundle::builder {
+
+// compiler: of C, for what stands in for CUDA's runtime. Safe from any thread.
+// kInvalidArgument: the source or the manifest is wrong, or the launches cannot be learned.
+Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                               const std::string& python, const std::string& compiler,
+                               std::chrono::seconds limit);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PROVIDER_CUTE_COMPILE_H_

@@ -1,0 +1,32 @@
+// A step of CuTe DSL as a manifest describes it.
+#ifndef KBUNDLE_BUILDER_PROVIDER_CUTE_KERNEL_H_
+#define KBUNDLE_BUILDER_PROVIDER_CUTE_KERNEL_H_
+
+#include <string>
+#include <vector>
+
+#include "builder/expression/names.h"
+#include "builder/model/step.h"
+
+namespace kbundle::builder {
+
+// What the function of the source gets for one of `args`.
+struct CuteArgument {
+  Arg arg;  // kOperand, kResult, kRegion, maybe with an offset; kInteger, kFloat
+  // Of a tensor: how the kernel is to see it, in elements; as many of one as of the other.
+  std::vector<Program> shape, strides;
+};
+
+struct CuteKernel : ProviderPart {
+  std::vector<CuteArgument> arguments;
+  Names names;  // of the variant, for the expressions that are found when it is compiled
+};
+
+// Of a step `cute` before its launches are known.
+inline const CuteKernel& CuteKernelOf(const Step& step) {
+  return static_cast<const CuteKernel&>(*step.own);
+}
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PROVIDER_CUTE_KERNEL_H_

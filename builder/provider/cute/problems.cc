@@ -1,0 +1,238 @@
+// The problems that a function's launches are recorded for.
+#include "builder/provider/cute/problems.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "builder/provider/cute/kernel.h"
+#include "builder/provider/cute/manifest.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kSmCounts[] = {132, 78, 114, 144, 16, 1};  // a launch may ask for it
+constexpr uint64_t kLowest = uint64_t{0x10} << 40, kAddressMask = (uint64_t{1} << 44) - 1;
+
+DType TypeAt(const TypeRef& type, const Template::Point& point) {
+  return type.param >= 0 ? point.types[static_cast<size_t>(type.param)] : type.dtype;
+}
+
+bool Present(const Arg& arg, const CuteSubject& subject, const Bindings& bindings) {
+  if (arg.kind == ArgKind::kRegion) return true;
+  const size_t first = arg.kind == ArgKind::kResult ? subject.op->operands.size() : 0;
+  return bindings.tensors[first + static_cast<size_t>(arg.index)].present;
+}
+
+}  // namespace
+
+DType CuteDType(const Arg& arg, const Op& op, const Template& variant,
+                const Template::Point& point) {
+  if (arg.kind == ArgKind::kOperand) return TypeAt(op.operands[arg.index].type, point);
+  if (arg.kind == ArgKind::kResult) return TypeAt(op.results[arg.index].type, point);
+  return TypeAt(variant.regions[arg.index].type, point);
+}
+
+std::string CuteName(const Arg& arg, const Op& op, const Template& variant) {
+  if (arg.kind == ArgKind::kOperand) return op.operands[arg.index].name;
+  if (arg.kind == ArgKind::kResult) return op.results[arg.index].name;
+  return variant.regions[arg.index].name;
+}
+
+std::vector<std::string> CuteFloats(const Op& op, const CuteKernel& kernel) {
+  std::vector<std::string> names;
+  for (const CuteArgument& argument : kernel.arguments) {
+    if (argument.arg.kind != ArgKind::kFloat) continue;
+    const std::string& name = op.attributes[argument.arg.index].name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+CuteSubject SubjectOf(const Unit& unit) {
+  CuteSubject subject;
+  for (const Op& op : unit.family->ops) {
+    for (const Template& variant : op.templates) {
+      for (const Step& step : variant.steps) {
+        if (&step == unit.step) subject = {&op, &variant, {}};
+      }
+    }
+  }
+  KB_CHECK(subject.op != nullptr);
+  const Json request = Json::parse(unit.extra_options);
+  for (const Json& type : request["types"]) {
+    subject.point.types.push_back(static_cast<DType>(type.get<int>()));
+  }
+  subject.point.tunables = request["values"].get<std::vector<int64_t>>();
+  return subject;
+}
+
+std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step) {
+  std::vector<CuteTensor> tensors;
+  for (const CuteArgument& argument : CuteKernelOf(step).arguments) {
+    const Arg& arg = argument.arg;
+    if (!IsPointer(arg)) continue;
+    const bool known = std::any_of(tensors.begin(), tensors.end(), [&](const CuteTensor& one) {
+      return one.kind == arg.kind && one.index == arg.index;
+    });
+    if (known) continue;
+    const DType dtype = CuteDType(arg, *subject.op, *subject.variant, subject.point);
+    tensors.push_back(
+        {arg.kind, arg.index, SizeOf(dtype), CuteName(arg, *subject.op, *subject.variant)});
+  }
+  return tensors;
+}
+
+Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const Step& step,
+                                              uint64_t seed) {
+  Template taken = *subject.variant;  // a step that is not taken launches nothing
+  if (step.when) taken.when.push_back(*step.when);
+  ProblemDrawer drawer(*subject.op, taken, subject.point, seed);
+  std::mt19937_64 random(seed + 1);
+  const std::vector<CuteTensor> tensors = CuteTensors(subject, step);
+  std::vector<CuteProblem> problems;
+  for (int i = 0; i < kInferred + kProved; ++i) {
+    CuteProblem problem;
+    KB_ASSIGN_OR_RETURN(problem.drawn, drawer.Next());
+    problem.sm_count = kSmCounts[random() % std::size(kSmCounts)];
+    for (const CuteTensor& tensor : tensors) {
+      const auto unit =
+          static_cast<uint64_t>(tensor.kind == ArgKind::kRegion
+                                    ? static_cast<int64_t>(kWorkspaceAlignment)
+                                    : std::max(problem.drawn.alignment, tensor.element_bytes));
+      for (auto* places : {&problem.addresses, &problem.elsewhere}) {
+        places->push_back(kLowest + ((random() & kAddressMask) / unit | 1) * unit);
+      }
+    }
+    problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+namespace {
+
+// One problem as the child gets it.
+class ProblemWriter {
+ public:
+  ProblemWriter(const CuteSubject& subject, const Step& step, const CuteProblem& problem)
+      : subject_(subject),
+        kernel_(CuteKernelOf(step)),
+        tensors_(CuteTensors(subject, step)),
+        problem_(problem) {}
+
+  Result<Json> Write(const std::vector<Program>& atoms) const {
+    Json arguments = Json::array(), values = Json::array(), floats = Json::array();
+    for (const CuteArgument& argument : kernel_.arguments) {
+      KB_ASSIGN_OR_RETURN(Json one, Argument(argument));
+      arguments.push_back(std::move(one));
+    }
+    for (const Program& atom : atoms) {
+      KB_ASSIGN_OR_RETURN(const int64_t value, Value(atom));
+      values.push_back(value);
+    }
+    const Op& op = *subject_.op;
+    for (const std::string& name : CuteFloats(op, kernel_)) {
+      for (size_t i = 0; i < op.attributes.size(); ++i) {
+        if (op.attributes[i].name == name) {
+          floats.push_back(problem_.drawn.bindings.attributes[i].number);
+        }
+      }
+    }
+    return Json{{"sm_count", problem_.sm_count},
+                {"arguments", arguments},
+                {"atoms", values},
+                {"floats", floats},
+                {"bases", problem_.addresses},
+                {"elsewhere", problem_.elsewhere}};
+  }
+
+ private:
+  Result<int64_t> Value(const Program& program) const {
+    Result<int64_t> value = Evaluate(program, problem_.drawn.bindings);
+    if (value.ok()) return value;
+    return InvalidArgument(fmt::format("{}, for the problem {}; a `when` keeps the variant off it",
+                                       value.status().message(), problem_.drawn.text));
+  }
+
+  Result<Json> Values(const std::vector<Program>& programs) const {
+    Json values = Json::array();
+    for (const Program& program : programs) {
+      KB_ASSIGN_OR_RETURN(const int64_t value, Value(program));
+      values.push_back(value);
+    }
+    return values;
+  }
+
+  Result<Json> Argument(const CuteArgument& argument) const {
+    const Arg& arg = argument.arg;
+    if (arg.kind == ArgKind::kFloat) {
+      return Json(problem_.drawn.bindings.attributes[static_cast<size_t>(arg.index)].number);
+    }
+    if (arg.kind == ArgKind::kInteger) {
+      KB_ASSIGN_OR_RETURN(const int64_t value, Value(arg.program));
+      return Json(value);
+    }
+    if (!Present(arg, subject_, problem_.drawn.bindings)) return Json(nullptr);
+    KB_ASSIGN_OR_RETURN(Json shape, Values(argument.shape));
+    KB_ASSIGN_OR_RETURN(Json strides, Values(argument.strides));
+    int64_t at = 0;
+    if (!arg.program.empty()) {
+      KB_ASSIGN_OR_RETURN(at, Value(arg.program));
+    }
+    size_t number = 0;
+    while (tensors_[number].kind != arg.kind || tensors_[number].index != arg.index) ++number;
+    const auto bytes = static_cast<uint64_t>(at * tensors_[number].element_bytes);
+    return Json{{"address", problem_.addresses[number] + bytes},
+                {"elsewhere", problem_.elsewhere[number] + bytes},
+                {"shape", std::move(shape)},
+                {"strides", std::move(strides)}};
+  }
+
+  const CuteSubject& subject_;
+  const CuteKernel& kernel_;
+  const std::vector<CuteTensor> tensors_;
+  const CuteProblem& problem_;
+};
+
+}  // namespace
+
+Result<Json> WithProblems(const std::string& text, const CuteSubject& subject, const Step& step,
+                          const std::vector<CuteProblem>& problems) {
+  Json request = Json::parse(text);
+  const CuteKernel& kernel = CuteKernelOf(step);
+  std::vector<Program> atoms;
+  for (const Json& atom : request["atoms"]) {
+    KB_ASSIGN_OR_RETURN(Program program,
+                        CompileText(atom.get<std::string>(), *subject.op, *subject.variant,
+                                    kernel.names, StepPlace("")));
+    atoms.push_back(std::move(program));
+  }
+  Json rows = Json::array(), tensors = Json::array();
+  for (const CuteProblem& problem : problems) {
+    KB_ASSIGN_OR_RETURN(Json row, ProblemWriter(subject, step, problem).Write(atoms));
+    rows.push_back(std::move(row));
+  }
+  for (size_t i = 0; i < kernel.arguments.size(); ++i) {
+    const Arg& arg = kernel.arguments[i].arg;
+    if (!IsPointer(arg)) continue;
+    const bool present = Present(arg, subject, problems[0].drawn.bindings);
+    for (const CuteProblem& problem : problems) {
+      if (Present(arg, subject, problem.drawn.bindings) == present) continue;
+      return InvalidArgument(fmt::format(
+          "whether '{}' is there decides what is compiled, and `when` leaves it open; add "
+          "present({}) == (SOME_TUNABLE == 1)",
+          arg.text, CuteName(arg, *subject.op, *subject.variant)));
+    }
+    if (!present) request["arguments"][i] = nullptr;
+  }
+  for (const CuteTensor& tensor : CuteTensors(subject, step)) {
+    tensors.push_back({tensor.name, tensor.element_bytes});
+  }
+  request["problems"] = std::move(rows);
+  request["tensors"] = std::move(tensors);
+  return request;
+}
+
+}  // namespace kbundle::builder

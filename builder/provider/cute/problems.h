@@ -1,0 +1,59 @@
+// What a function's launches are recorded for: random problems, and where their tensors lie.
+#ifndef KBUNDLE_BUILDER_PROVIDER_CUTE_PROBLEMS_H_
+#define KBUNDLE_BUILDER_PROVIDER_CUTE_PROBLEMS_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "builder/compile/work.h"
+#include "builder/problem/draw.h"
+#include "builder/provider/cute/kernel.h"
+
+namespace kbundle::builder {
+
+// A number of problems is looked at, the others are to prove what was found.
+inline constexpr int kInferred = 384, kProved = 256;
+
+// The op, variant and point that a unit was planned for.
+struct CuteSubject {
+  const Op* op = nullptr;
+  const Template* variant = nullptr;
+  Template::Point point;
+};
+CuteSubject SubjectOf(const Unit& unit);
+
+// A drawn problem and where its tensors lie, in the first of two places. Addresses are multiples of
+// its alignment and of nothing more.
+struct CuteProblem {
+  DrawnProblem drawn;
+  int sm_count = 0;
+  std::vector<uint64_t> addresses, elsewhere;  // by CuteTensors
+};
+// The tensors and regions among a step's arguments, each once: kind, index, bytes of an element.
+struct CuteTensor {
+  ArgKind kind = ArgKind::kOperand;
+  int index = 0;
+  int64_t element_bytes = 1;
+  std::string name;
+};
+std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step);
+
+// kInvalidArgument: there is no legal problem.
+Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const Step& step,
+                                              uint64_t seed);
+// The request with `problems`. kInvalidArgument: a problem has no value for an expression, or the
+// variant's `when` does not say whether a tensor is there.
+Result<nlohmann::json> WithProblems(const std::string& request, const CuteSubject& subject,
+                                    const Step& step, const std::vector<CuteProblem>& problems);
+
+// Of an argument that is a pointer, at a point; and its name.
+DType CuteDType(const Arg& arg, const Op& op, const Template& variant,
+                const Template::Point& point);
+std::string CuteName(const Arg& arg, const Op& op, const Template& variant);
+// The float attributes among its arguments, each once.
+std::vector<std::string> CuteFloats(const Op& op, const CuteKernel& kernel);
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_PROVIDER_CUTE_PROBLEMS_H_

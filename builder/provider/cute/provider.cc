@@ -1,0 +1,147 @@
+// Provider cute: a unit per step; what the step launches is known when its unit is compiled.
+#include "builder/provider/provider.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "builder/compile/compile.h"
+#include "builder/manifest/tables.h"
+#include "builder/provider/cute/compile.h"
+#include "builder/provider/cute/launch.h"
+#include "builder/provider/cute/manifest.h"
+#include "builder/provider/cute/python.h"
+#include "builder/provider/cute/request.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::json;
+
+class CuteCompiler : public Compiler {
+ public:
+  std::string_view name() const override { return "cute"; }
+  uint8_t number() const override { return 7; }
+  Sources sources() const override { return Sources::kPython; }
+
+  Status Find(const std::vector<const Unit*>& /*units*/, const std::string& python,
+              Toolchain* tools) override {
+    package_ = CutePackage();
+    found_ = FindPackage(package_, python);
+    KB_RETURN_IF_ERROR(found_.Need(package_));
+    return tools->NeedHostCompiler();  // of what stands in for CUDA's runtime
+  }
+
+  std::vector<std::string> Options(const Unit& unit) const override { return {unit.extra_options}; }
+
+  // What the C compiler makes is run and forgotten.
+  Result<Sha256Digest> Identity(const Unit& /*unit*/, const Toolchain& /*tools*/,
+                                ToolDigests* digests) const override {
+    return found_.Identity(package_, digests);
+  }
+
+  // CuTe DSL's own files are in its digest.
+  std::vector<std::string> ModuleFiles(const std::string& module) const override {
+    return module == "cutlass" ? std::vector<std::string>() : found_.FilesOfModule(module);
+  }
+
+  Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
+                         const std::string& /*key*/, const CompileContext& context) const override {
+    return CompileWithCute(unit, tree, found_.python, context.tools.host_compiler, context.limit);
+  }
+
+  Result<std::optional<std::pair<std::string, std::string>>> Provenance(
+      const Toolchain& /*tools*/, ToolDigests* /*digests*/) const override {
+    return std::optional(std::pair(package_.name, found_.VersionAndDigest()));
+  }
+
+ private:
+  PythonPackage package_;
+  FoundPackage found_;
+};
+
+class Cute : public Provider {
+ public:
+  std::string_view name() const override { return "cute"; }
+  bool MakesCodeFor(const Target& target) const override { return CuteMakes(target); }
+  std::string TargetsInWords() const override {
+    return "CuTe DSL makes code for sm_80, sm_86, sm_89, sm_90a, sm_100a and their like";
+  }
+  std::string WhyLeftOut(const Target& target) const override {
+    if (target.kind != TargetKind::kCuda || CuteMakes(target)) return "";
+    return "CuTe DSL's kernels are made for one GPU; add it to --target";
+  }
+
+  void ReadVariantKeys(VariantTable& table) const override {
+    ReadSource(table, /*required=*/true);
+    table.variant.compiler = "cute";
+    RefuseKeys(table, {"compiler", "portable", "flags", "max_spill"},
+               "its function decides what is compiled, and how");
+    ReadTargets(table);
+  }
+  void ReadPoints(VariantTable& table) const override { ReadGrid(table); }
+  void ReadKernelStep(StepTable& table) const override {
+    table.fields.Refuse("kernel", "a variant of cute has no kernels by name",
+                        "its steps name functions: { cute = \"forward\", args = [..] }");
+    for (const char* key : {"grid", "block", "shared", "args"}) table.fields.Take(key);
+  }
+  std::string_view OwnStepKey() const override { return "cute"; }
+  void ReadOwnStep(StepTable& table) const override { ReadCuteStep(table); }
+
+  std::string KernelName(const Op& /*op*/, const Template& /*variant*/,
+                         const Template::Point& /*point*/, const Step& step) const override {
+    return step.kernel;
+  }
+
+  Status AddUnits(UnitSet* units, VariantUse* use) const override {
+    const Template& variant = units->variant(*use);
+    for (size_t i = 0; i < variant.steps.size(); ++i) {
+      use->units.push_back(kNoUnit);
+      if (use->kernels[i].empty()) continue;
+      Unit unit = units->New(*use);
+      unit.compiler = "cute";
+      unit.source = variant.source;
+      unit.step = &variant.steps[i];
+      if (variant.steps.size() > 1) unit.label += fmt::format(" step {}", i + 1);
+      KB_ASSIGN_OR_RETURN(
+          unit.extra_options,
+          CuteRequest(units->op(*use), variant, units->point(*use), variant.steps[i], unit.target));
+      use->units[i] = units->Add(std::move(unit), {use->kernels[i]});
+    }
+    return Status();
+  }
+
+  void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
+    compilers->push_back(std::make_unique<CuteCompiler>());
+  }
+
+  bool LearnsLaunches() const override { return true; }
+
+  Result<std::vector<Step>> LearnedSteps(const Op& op, const Template& variant, const Step& step,
+                                         const std::string& learned) const override {
+    const Json facts = Json::parse(learned, nullptr, false);
+    if (!facts.is_object() || !facts.contains("launches")) {
+      return DataLoss("what was learned of '" + step.kernel + "' is damaged");
+    }
+    return CuteSteps(facts["launches"], op, variant, step);
+  }
+
+  void AddLearnedProvenance(const std::string& learned,
+                            std::map<std::string, std::string>* rows) const override {
+    const Json facts = Json::parse(learned, nullptr, false);
+    if (!facts.is_object()) return;
+    for (const auto& package : facts.value("packages", Json::array())) {
+      const std::string name = package.at(0), version = package.at(1), license = package.at(2);
+      rows->emplace(name + " licence", fmt::format("{}, of {}", license, version));
+    }
+  }
+};
+
+}  // namespace
+
+const Provider* CuteProvider() {
+  static const Cute cute;
+  return &cute;
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,179 @@
+#include "builder/provider/cute/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "builder/provider/cute/kernel.h"
+#include "builder/provider/cute/manifest.h"
+#include "builder/provider/cute/problems.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kFirstExactMajor = 9;  // sm_90 and later: with the "a"
+
+// Bytes of shared memory that a block may have, as the device's attribute.
+int SharedBytes(const Target& target) {
+  const int version = target.major * 10 + target.minor;
+  if (version == 80 || version == 87) return 163 << 10;
+  return target.major >= 9 && target.major <= 11 ? 227 << 10 : 99 << 10;
+}
+
+// Whether a point of the grid decides the program's value.
+bool IsFixed(const Program& program, const Template& variant) {
+  return std::all_of(program.code.begin(), program.code.end(), [&](const Instruction& one) {
+    if (one.opcode == Opcode::kLet) {
+      return IsFixed(variant.lets[static_cast<size_t>(one.operand)].program, variant);
+    }
+    return one.opcode >= Opcode::kAdd || one.opcode == Opcode::kConst ||
+           one.opcode == Opcode::kTunable || one.opcode == Opcode::kSizeOfType ||
+           one.opcode == Opcode::kType;
+  });
+}
+
+std::string Grouped(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+  return plain ? text : "(" + text + ")";
+}
+
+// Bytes from a tensor's first element to behind its last: what a tensor map's flags depend on.
+std::string SpanOf(const CuteArgument& argument, int64_t element_bytes) {
+  std::string text = "1";
+  for (size_t axis = 0; axis < argument.shape.size(); ++axis) {
+    text += fmt::format(" + ({} - 1) * {}", Grouped(argument.shape[axis].text),
+                        Grouped(argument.strides[axis].text));
+  }
+  return fmt::format("({}) * {}", text, element_bytes);
+}
+
+class RequestWriter {
+ public:
+  RequestWriter(const Op& op, const Template& variant, const Template::Point& point,
+                const CuteKernel& kernel)
+      : op_(op), variant_(variant), point_(point), kernel_(kernel) {
+    bindings_.types = point.types;
+    bindings_.tunables = point.tunables;
+    for (const NamedProgram& let : variant.lets) {
+      const Slot slot = IsFixed(let.program, variant) ? Run(let.program.code, bindings_) : Slot{0};
+      bindings_.lets.push_back(slot.value);
+    }
+  }
+
+  Result<Json> Sizes(const std::vector<Program>& programs) const {
+    Json sizes = Json::array();
+    for (const Program& program : programs) {
+      if (!IsFixed(program, variant_)) {
+        sizes.push_back(nullptr);
+        continue;
+      }
+      KB_ASSIGN_OR_RETURN(const int64_t value, Evaluate(program, bindings_));
+      sizes.push_back(value);
+    }
+    return sizes;
+  }
+
+  Result<Json> Argument(const CuteArgument& argument) const {
+    if (!IsPointer(argument.arg)) return Json{{"type", Name(argument.arg.ctype)}};
+    KB_ASSIGN_OR_RETURN(Json shape, Sizes(argument.shape));
+    KB_ASSIGN_OR_RETURN(Json strides, Sizes(argument.strides));
+    return Json{{"name", CuteName(argument.arg, op_, variant_)},
+                {"dtype", Name(CuteDType(argument.arg, op_, variant_, point_))},
+                {"shape", std::move(shape)},
+                {"strides", std::move(strides)}};
+  }
+
+  // What expressions may be made of: symbols, lets, and the sizes of what the kernel sees.
+  std::vector<std::string> Atoms() const {
+    std::vector<std::string> atoms;
+    const auto add = [&](const std::string& text) {
+      const bool known = std::find(atoms.begin(), atoms.end(), text) != atoms.end();
+      if (!known && CompileText(text, op_, variant_, kernel_.names, StepPlace("")).ok()) {
+        atoms.push_back(text);
+      }
+    };
+    for (const std::string& symbol : op_.symbols) add(symbol);
+    for (const NamedProgram& let : variant_.lets) add(let.name);
+    for (const Attribute& attribute : op_.attributes) add(attribute.name);
+    for (const CuteArgument& argument : kernel_.arguments) {
+      if (argument.arg.kind == ArgKind::kInteger) add(argument.arg.program.text);
+      for (const Program& size : argument.shape) add(size.text);
+      for (const Program& stride : argument.strides) add(stride.text);
+      if (IsPointer(argument.arg) && !argument.arg.program.empty()) add(argument.arg.program.text);
+    }
+    for (const CuteArgument& argument : kernel_.arguments) {
+      if (IsPointer(argument.arg)) add(SpanOf(argument, ElementBytes(argument)));
+    }
+    return atoms;
+  }
+
+ private:
+  int64_t ElementBytes(const CuteArgument& argument) const {
+    return SizeOf(CuteDType(argument.arg, op_, variant_, point_));
+  }
+
+  const Op& op_;
+  const Template& variant_;
+  const Template::Point& point_;
+  const CuteKernel& kernel_;
+  Bindings bindings_;
+};
+
+Json TextsOf(const std::vector<Program>& programs) {
+  Json texts = Json::array();
+  for (const Program& program : programs) texts.push_back(program.text);
+  return texts;
+}
+
+}  // namespace
+
+// The exact GPU, or what all of a kind run: CuTe DSL knows both. Families are left to who asks.
+bool CuteMakes(const Target& target) {
+  if (target.kind != TargetKind::kCuda || target.major < 8) return false;
+  return target.major < kFirstExactMajor ? target.feature == '\0' : target.feature == 'a';
+}
+
+Result<std::string> CuteRequest(const Op& op, const Template& variant, const Template::Point& point,
+                                const Step& step, const Target& target) {
+  const CuteKernel& kernel = CuteKernelOf(step);
+  const RequestWriter writer(op, variant, point, kernel);
+  Json arguments = Json::array(), types = Json::array(), tunables = Json::object();
+  for (const CuteArgument& argument : kernel.arguments) {
+    KB_ASSIGN_OR_RETURN(Json one, writer.Argument(argument));
+    arguments.push_back(std::move(one));
+  }
+  for (const DType type : point.types) types.push_back(static_cast<int>(type));
+  for (size_t i = 0; i < variant.tunables.size(); ++i) {
+    tunables[variant.tunables[i]] = point.tunables[i];
+  }
+  Json lets = Json::array(), regions = Json::array();
+  for (const NamedProgram& let : variant.lets) lets.push_back({let.name, let.program.text});
+  for (const Region& region : variant.regions) regions.push_back({region.name, region.text});
+  return Json{{"function", step.kernel},
+              {"target",
+               {{"name", target.ToString()},
+                {"major", target.major},
+                {"minor", target.minor},
+                {"shared", SharedBytes(target)}}},
+              {"types", types},
+              {"tunables", tunables},
+              {"values", point.tunables},
+              {"arguments", arguments},
+              {"atoms", writer.Atoms()},
+              {"floats", CuteFloats(op, kernel)},
+              {"infer", kInferred},
+              {"prove", kProved},
+              {"interface", op.interface_hash},
+              {"require", TextsOf(op.require)},
+              {"when", TextsOf(variant.when)},
+              {"step_when", step.when ? step.when->text : ""},
+              {"lets", lets},
+              {"regions", regions}}
+      .dump();
+}
+
+}  // namespace kbundle::builder

@@ -1,0 +1,166 @@
+"""Kernels written in CuTe DSL build without a GPU, to the same bytes anywhere, for any shape that they take, and every mistake says
+what to do.
+
+Needs a Python with nvidia-cutlass-dsl==4.8.1: KBUNDLE_PYTHON, else the one that runs the tests.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from cli.command import Command
+
+LIBRARY = pathlib.Path(__file__).resolve().parent / "library"
+PYTHON = os.environ.get("KBUNDLE_PYTHON", sys.executable)
+VERSION = subprocess.run([PYTHON, "-c", "import importlib.metadata as m; print(m.version('nvidia-cutlass-dsl'))"],
+                         capture_output=True, text=True).stdout.strip()
+WITH_CUTE = pytest.mark.skipif(VERSION != "4.8.1", reason=f"{PYTHON} has nvidia-cutlass-dsl {VERSION or '(none)'}, not 4.8.1")
+
+
+@pytest.fixture
+def library(tmp_path):
+    return pathlib.Path(shutil.copytree(LIBRARY, tmp_path / "library"))
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cute_cache")
+
+
+@pytest.fixture
+def kbundle(command, shared_cache, tmp_path):
+    """The command; what these tests compile they share, since a kernel's key is its content."""
+    (tmp_path / "home").mkdir()
+    run = Command(command, shared_cache, tmp_path / "home")
+    run.environment["KBUNDLE_PYTHON"] = PYTHON
+    return run
+
+
+def build(kbundle, library, output, *more, **how):
+    return kbundle("build", library, "-o", output, "--target", "sm_90a", "--json", *more, **how)
+
+
+def edit(path, *replacements):
+    text = path.read_text()
+    for before, after in replacements:
+        assert before in text, f"{path.name} has no {before!r}"
+        text = text.replace(before, after)
+    path.write_text(text)
+
+
+@WITH_CUTE
+def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library, tmp_path):
+    first = build(kbundle, library, tmp_path / "cut.kb", "--jobs", "2")
+    assert first.code == 0, first.err
+    again = build(kbundle, library, tmp_path / "again.kb", "--name", "cut")
+    assert again.json["compiled"] == 0 and again.json["reused"] == first.json["objects"]
+    away = shutil.copytree(LIBRARY, tmp_path / "somewhere/else")
+    elsewhere = build(kbundle, away, tmp_path / "else.kb", "--name", "cut", "--cache", tmp_path / "own_cache")
+    assert elsewhere.json["compiled"] == first.json["objects"], elsewhere.err
+    assert (tmp_path / "cut.kb").read_bytes() == (tmp_path / "else.kb").read_bytes() == (tmp_path / "again.kb").read_bytes()
+    for foreign in (b"/kbundle-", b"/somewhere", b"tvm_ffi", b"cudaLaunch"):  # neither a path nor host code
+        assert foreign not in (tmp_path / "cut.kb").read_bytes()
+
+
+def launch(kbundle, bundle, op, *problem):
+    plan = kbundle("explain", bundle, op, *problem, "--target", "sm_90a", "--json").json["launch"]
+    return plan["steps"]
+
+
+@WITH_CUTE
+def test_what_a_host_function_would_launch_stands_in_the_bundle(kbundle, library, tmp_path):
+    assert build(kbundle, library, tmp_path / "cut.kb").code == 0
+    assert kbundle("verify", tmp_path / "cut.kb").code == 0
+    step, = launch(kbundle, tmp_path / "cut.kb", "cut.scale", "--operand", "x=bf16[300,512]", "--attr", "K=200", "factor=0.5")
+    assert step["grid"] == [5, 4, 1] and step["block"] == [128, 1, 1] and step["shared"] == 64 * 64 * 2 + 8
+    tensor_map = {field["offset"]: field for field in step["args"][0]["fields"]}
+    # A tensor map of the driver: address; strides by 16 bytes from 12 on; sizes less one from 32 on.
+    assert tensor_map[12]["value"] == 512 * 2 // 16 and tensor_map[32]["value"] == 199 and tensor_map[36]["value"] == 299
+    assert step["args"][0]["bytes"] == 128
+    first, second = launch(kbundle, tmp_path / "cut.kb", "cut.total", "--operand", "x=f32[1000001]")
+    assert first["grid"] == [7813, 1, 1] and second["grid"] == [1, 1, 1]
+
+
+@WITH_CUTE
+def test_where_the_address_is_odd_or_tiles_do_not_fit_the_other_variant_is_chosen(kbundle, library, tmp_path):
+    assert build(kbundle, library, tmp_path / "cut.kb").code == 0
+    problem = ["cut.scale", "--operand", "x=bf16[300,512]", "--attr", "K=200", "--target", "sm_90a"]
+    assert "chosen     cut.scale/tiles" in kbundle("explain", tmp_path / "cut.kb", *problem).out
+    assert "chosen     cut.scale/elements" in kbundle("explain", tmp_path / "cut.kb", *problem, "--align", "2").out
+
+
+@WITH_CUTE
+def test_the_bundle_says_under_which_licence_the_compiler_is(kbundle, library, tmp_path):
+    assert build(kbundle, library, tmp_path / "cut.kb").code == 0
+    said = kbundle("inspect", tmp_path / "cut.kb").out
+    assert "nvidia-cutlass-dsl 4.8.1 sha256:" in said
+    assert "nvidia-cutlass-dsl licence NVIDIA Software License Agreement, of 4.8.1" in said
+
+
+@WITH_CUTE
+def test_other_targets_are_left_out_aloud(kbundle, library, tmp_path):
+    edit(library / "cut.toml", ('targets  = ["sm_80", "sm_90a"]\n', ""))
+    done = kbundle("build", library, "-o", tmp_path / "cut.kb", "--target", "sm_80,sm_100f,portable", "--dry-run", "--explain")
+    assert done.code == 0 and "out of sm_100f: CuTe DSL's kernels are made for one GPU" in done.out + done.err
+
+
+TILES = 'args = [{ tensor = "x", shape = ["R", "K"], strides = ["W", "1"] }, "y", "f32(factor)"] }]\n\n# Any'
+
+
+@WITH_CUTE
+@pytest.mark.parametrize("file, change, wanted", [
+    ("cut.toml", (TILES, TILES.replace(', "f32(factor)"', "")),
+     ["cut.toml:23:", "'scale' cannot be called with what the manifest passes: missing a required argument: 'factor'", "^~~~~"]),
+    ("cut.toml", ('cute = "total"', 'cute = "totl"'), ["total.py has no function 'totl'", "total"]),
+    ("scale.py", ("return Scale(x.dtype), (", "return ("), ["'scale' returned tuple", "a tuple of its arguments"]),
+    ("scale.py", ("staged = memory.allocate_tensor(self.dtype,", "staged = memory.allocate_tensor(self.dtypo,"), ["scale.py:", "dtypo"]),
+    ("scale.py", ("class Scale:", "class Scale(:"), ["scale.py:10:", "SyntaxError"]),
+    ("scale.py", ("import cutlass\n", "import cutlass\nimport not_there\n"), ["No module named 'not_there'"]),
+    ("scale.py", ("import cutlass\n", "import cutlass\nimport os; os.abort()\n"), ["ended with signal 6"]),
+    # A `when` that takes what the kernel does not.
+    ("cut.toml", ('"align(x) % 16 == 0", ', ""), ["cannot be launched for a problem that the variant takes", "Misaligned", "multiples of"]),
+    ("cut.toml", ('"W * sizeof(T) % 16 == 0", ', ""), ["cannot be launched for a problem that the variant takes", "the problem is R = "]),
+    ("cut.toml", ('"R * W <= 2147483647"', '"R == 3 && R == 4"'), ["no problem was found that the variant takes", "'R == 3 && R == 4'"]),
+    # What a record cannot hold.
+    ("elements.py", ("block=[THREADS, 1, 1], stream=stream)", "block=[THREADS, 1, 1], stream=stream, cooperative=True)"),
+     ["cut.toml:32:", "it wants a cooperative launch"]),
+    ("elements.py", ("    count, width", "    cute.printf(\"%d\", cute.size(y))\n    count, width"),
+     ["its host code calls", "which a recording does not hold"]),
+    ("elements.py", ("scale_kernel(x, y, scale, count,", "scale_kernel(x, y, scale, (count * 40503) ^ (count >> 3),"),
+     ["bytes at 0 of parameter 3 of kernel 0 follow no known expression", "a `let` of the variant"]),
+    ("elements.py", ("scale_kernel(x, y, scale, count,",
+                     "scale_kernel(x, y, scale, cutlass.Int32((x.iterator.toint() >> 8) & 0xFFFF),"),
+     ["depends on an address beyond adding an offset to it"]),
+], ids=["too_few_arguments", "unknown_function", "returns_nothing", "undefined_name", "syntax", "missing_module", "abort", "misaligned",
+        "odd_stride", "no_problem", "cooperative", "host_call", "noise", "address"])
+def test_a_mistake_is_one_clear_error(kbundle, library, tmp_path, file, change, wanted):
+    edit(library / file, change)
+    done = build(kbundle, library, tmp_path / "cut.kb", "--keep-going")
+    assert done.code != 0 and not (tmp_path / "cut.kb").exists()
+    for words in wanted:
+        assert words in done.err, done.err
+
+
+@WITH_CUTE
+def test_what_the_search_does_not_find_a_let_says(kbundle, library, tmp_path):
+    edit(library / "elements.py", ("scale_kernel(x, y, scale, count,", "scale_kernel(x, y, scale, count + (count % 7) * 9,"),
+         ("count: cutlass.Int32, width", "odd: cutlass.Int32, width"), ("if element < count:", "if element < cute.size(y) and odd >= 0:"))
+    done = build(kbundle, library, tmp_path / "cut.kb")
+    assert done.code != 0 and "follow no known expression" in done.err, done.err
+    when = 'when     = ["R * W <= 1073741824"]'
+    edit(library / "cut.toml", (when, when + '\nlet      = { ODD = "R * K + R * K % 7 * 9" }'))
+    assert build(kbundle, library, tmp_path / "cut.kb").code == 0
+
+
+def test_without_cute_dsl_the_error_says_what_to_install(command, library, tmp_path, shared_cache):
+    import venv
+    venv.create(tmp_path / "bare", with_pip=False)
+    (tmp_path / "home").mkdir()
+    run = Command(command, shared_cache, tmp_path / "home")
+    run.environment["KBUNDLE_PYTHON"] = str(tmp_path / "bare/bin/python")
+    done = run("build", library, "-o", tmp_path / "cut.kb", "--target", "sm_90a")
+    assert done.code != 0
+    assert 'variants with provider = "cute" need nvidia-cutlass-dsl==4.8.1' in done.err and "pip install" in done.err

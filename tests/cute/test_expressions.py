@@ -1,0 +1,127 @@
+"""From recorded numbers come the expressions that made them, and what follows none is an error that names parameter and bytes.
+
+Needs no CuTe DSL: columns and recordings are made here.
+"""
+
+import math
+import pathlib
+import random
+import struct
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "builder/provider/cute"))
+from infer import DIVISION, Explainer, ceil_log2, next_pow2  # noqa: E402
+from template import CannotExplain, Parameter, Problems  # noqa: E402
+
+
+def columns(count=80, seed=3):
+    chance = random.Random(seed)
+    sizes = {name: [chance.choice([1, 2, 3, 16, 64, 100, chance.randint(1, 5000)]) for _ in range(count)] for name in "BSH"}
+    sizes["BITS"] = [1 << chance.randint(0, 9) for _ in range(count)]
+    return sizes
+
+
+NAMES = {"ceil_div": lambda a, b: -(-a // b), "min": min, "max": max, "next_pow2": next_pow2, "ceil_log2": ceil_log2}
+
+
+def computed(text, sizes):
+    """The text by Python, whose / is not the language's."""
+    condition, mark, values = text.partition(" ? ")
+    if mark:
+        yes, _, no = values.partition(" : ")
+        text = f"({yes}) if ({condition}) else ({no})"
+    count = len(next(iter(sizes.values())))
+    return [eval(text.replace("/", "//"), {}, {**NAMES, **{name: column[i] for name, column in sizes.items()}})
+            for i in range(count)]
+
+
+@pytest.mark.parametrize("rule", [
+    "7", "S", "S - 1", "S * 3 + 2", "B * H", "B * H * ceil_div(S, 128)", "ceil_div(S, 80) * 80", "S * H * 64 / 16", "B * H * S - 1",
+    "(B * H) / BITS", "(B * H) % BITS", "max(H % BITS, 1)", "min(S, 132)", "ceil_div(S, BITS)", "B * S * H * 256 >= 131072 ? 9 : 5",
+])
+def test_what_made_a_column_is_found(rule):
+    sizes = columns()
+    explainer = Explainer(sizes)
+    for known in ("B * H", "H % BITS", "B * S * H * 256"):  # fields that stand before it
+        explainer.explain(computed(known, sizes))
+    column = computed(rule, sizes)
+    if rule == "min(S, 132)":
+        explainer = Explainer({**sizes, "sm_count": [random.Random(i).choice([132, 78]) for i in range(80)]})
+        column = [min(s, c) for s, c in zip(sizes["S"], explainer.atoms["sm_count"])]
+        assert explainer.explain(column) in ("min(S, sm_count)", "min(sm_count, S)")
+        return
+    text = explainer.explain(column)
+    assert text is not None and computed(text, sizes) == column
+    other = columns(seed=4)  # the rule and not only its numbers
+    assert computed(text, other) == computed(rule, other), text
+
+
+def test_a_fast_division_divides():
+    chance = random.Random(1)
+    for _ in range(2000):
+        divisor, number = chance.choice([1, 2, 3, 7, chance.randint(1, 1 << 31)]), chance.randint(0, (1 << 31) - 1)
+        multiplier, first, second = (value(divisor) for _, value in DIVISION)
+        high = number * multiplier >> 32
+        assert (high + ((number - high) >> first)) >> second == number // divisor
+
+
+def test_noise_has_no_expression():
+    chance = random.Random(2)
+    assert Explainer(columns()).explain([chance.randint(0, 1 << 31) for _ in range(80)]) is None
+
+
+class Launch:
+    def __init__(self, params):
+        self.params = params
+
+
+class Recording:
+    """What recorder.Recording has of one launch."""
+
+    def __init__(self, here, moved, unwritten):
+        self.launches, self.moved, self.unwritten = [Launch(here)], [Launch(moved)], [unwritten]
+        self.addressed = [{i for i, (a, b) in enumerate(zip(here, moved)) if a != b}]
+
+
+def parameter(pack, unwritten=frozenset(), size=32):
+    sizes, chance = columns(), random.Random(9)
+    places = [[chance.randint(1 << 30, 1 << 40) * 16 for _ in range(80)] for _ in range(2)]
+    scales = [chance.uniform(-3, 3) for _ in range(80)]
+    recordings = [Recording(*(pack(sizes, place, scales, i) for place in places), set(unwritten)) for i in range(80)]
+    problems = Problems(recordings, sizes, [132] * 80, {"x": (*places, 2)}, {"scale": scales})
+    return Parameter(problems, 0, "0 of kernel 0", 0, size).template()
+
+
+def test_bytes_become_addresses_numbers_floats_and_divisions():
+    def pack(sizes, place, scales, i):
+        heads = sizes["H"][i]
+        multiplier, first, second = (value(heads) for _, value in DIVISION)
+        scale = struct.unpack("<f", struct.pack("<f", scales[i]))[0] * struct.unpack("<f", struct.pack("<f", math.log2(math.e)))[0]
+        junk = b"\xa5" if i % 2 else b"\x5a"
+        return (struct.pack("<Qq", place[i] + 2 * sizes["S"][i], sizes["B"][i]) + struct.pack("<IIBB", heads, multiplier, first, second)
+                + junk * 2 + struct.pack("<f", scale))
+    made = parameter(pack, unwritten={26, 27})
+    assert made["fields"][:2] == [{"offset": 0, "tensor": "x", "at": "S"}, {"offset": 8, "type": "u64", "value": "B"}]
+    assert [field["offset"] for field in made["fields"]] == [0, 8, 16, 20, 24, 25, 28]
+    assert made["fields"][5] == {"offset": 25, "type": "u8", "value": "max(ceil_log2(H) - 1, 0)"}
+    assert made["fields"][6]["float"] == "scale" and made["fields"][6]["factor"] == pytest.approx(math.log2(math.e), rel=1e-7)
+    assert made["bytes"] == "00" * 32  # and nothing of what was never written
+
+
+def test_shifts_that_were_alike_in_all_that_was_seen_are_a_division_all_the_same():
+    def pack(sizes, place, scales, i):
+        divisor = sizes["S"][i] + 1
+        return struct.pack("<IIBB", divisor, *(value(divisor) for _, value in DIVISION)) + bytes(6)
+    assert {min(ceil_log2(size + 1), 1) for size in columns()["S"]} == {1}
+    assert [field["offset"] for field in parameter(pack, size=16)["fields"]] == [0, 4, 8, 9]
+
+
+@pytest.mark.parametrize("pack, words", [
+    (lambda sizes, place, scales, i: struct.pack("<I", sizes["S"][i] * 2654435761 % (1 << 32)), "4 bytes at 0 of parameter 0 of kernel 0 follow"),
+    (lambda sizes, place, scales, i: struct.pack("<I", place[i] >> 4 & 0xFFFF), "depends on an address beyond adding an offset to it"),
+])
+def test_bytes_that_follow_nothing_are_named(pack, words):
+    with pytest.raises(CannotExplain, match=words):
+        parameter(pack, size=4)
