@@ -104,13 +104,22 @@ def host_kernel(name, symbol, kernel, adjoint):
     dense = " && ".join("%s.%s.strides[0] == static_cast<int32_t>(sizeof(*%s.%s.data))" % (s, x, s, x) for s, _ in sides for x in flat)
     all_flat = dims == 1 and flat and len(flat) == sum(type(arg.type).__name__ == "array" for arg in kernel.adj.args)
     way = "backward" if adjoint else "forward"
-    call = "%s_cpu_kernel_%s<%%s>(dim, static_cast<size_t>(i), &a%s)" % (name, way, ", &b" if adjoint else "")
-    loop = "for (int64_t i = begin; i < end; ++i) %s;" % (call % "false")
+    call = "kb_tasks<%%s>(&dim, begin, end, &a%s)" % (", &b" if adjoint else "")
+    loop = call % "false" + ";"
     if all_flat:  # addresses one behind the other, as Warp's own entry distinguishes it
-        loop = "if (%s) {\n    for (int64_t i = begin; i < end; ++i) %s;\n  } else {\n    %s\n  }" % (dense, call % "true", loop)
+        loop = "if (%s) {\n    %s;\n  } else {\n    %s\n  }" % (dense, call % "true", loop)
     sizes = ["sizeof(wp::launch_bounds_t<%d>)" % dims] + ["sizeof(wp_args_%s::%s)" % (name, label) for _ in sides for label in labels]
     return """
-namespace { template <typename T> inline T kb_value(const void* at) { T v; __builtin_memcpy(&v, at, sizeof v); return v; } }
+namespace {
+template <typename T> inline T kb_value(const void* at) { T v; __builtin_memcpy(&v, at, sizeof v); return v; }
+// As Warp's own loop over all of them is: one function with the kernel inside.
+template <bool linear, typename... A>
+WP_FORCEINLINE void kb_tasks(wp::launch_bounds_t<%(dims)d>* dim, int64_t begin, int64_t end, A*... args) {
+  const wp::launch_bounds_t<%(dims)d> bounds = *dim;
+  const size_t first = static_cast<size_t>(begin), past = static_cast<size_t>(end);
+  for (size_t i = first; i < past; ++i) %(name)s_cpu_kernel_%(way)s<linear>(bounds, i, args...);
+}
+}
 extern "C" {
 int _wp_isfinite(double x) { return __builtin_isfinite(x); }
 int _wp_isnan(double x) { return __builtin_isnan(x); }
@@ -120,7 +129,7 @@ void _wp_assert(const char* what, const char* file, unsigned line) {
   __builtin_trap();
 }
 void %(symbol)s(int64_t begin, int64_t end, const void* const* args) {
-  auto dim = kb_value<wp::launch_bounds_t<%(dims)d>>(args[0]);
+  wp::launch_bounds_t<%(dims)d> dim = kb_value<wp::launch_bounds_t<%(dims)d>>(args[0]);
   dim.size /= dim.coord_mult;
   dim.coord_mult = 1;  // one lane does a block's work here
   wp_args_%(name)s a%(b)s;
@@ -134,7 +143,7 @@ struct kb_params_t { uint32_t count; uint32_t sizes[%(count)d]; };
 extern const kb_params_t %(symbol)s_kb_params;
 const kb_params_t %(symbol)s_kb_params = {%(count)d, {%(sizes)s}};
 }
-""" % {"symbol": symbol, "dims": dims, "name": name, "b": ", b" if adjoint else "", "fill": fill, "loop": loop,
+""" % {"symbol": symbol, "dims": dims, "name": name, "b": ", b" if adjoint else "", "fill": fill, "loop": loop, "way": way,
        "count": len(sizes), "sizes": ", ".join(sizes)}
 
 
@@ -150,9 +159,13 @@ class Compiler:
         self.build_cpu, warp_build.build_cpu = warp_build.build_cpu, self.build_with_host_kernel
 
     def build_with_host_kernel(self, obj_path, cpp_path, **options):
-        with open(cpp_path, "a", encoding="utf-8") as file:
-            file.write(self.appended(cpp_path))
-        shutil.copyfile(cpp_path, "kernel.cpp")  # a name without a process's number
+        with open(cpp_path, encoding="utf-8") as file:
+            text = file.read()
+        # Without Warp's own entries, which would be second callers of the kernel and keep it from being compiled into its loop.
+        text, entries = re.subn(r'extern "C" \{\n.*?\n\} // extern C\n', "", text, flags=re.S)
+        assert entries
+        with open("kernel.cpp", "w", encoding="utf-8") as file:
+            file.write(text + self.appended(cpp_path))
         self.build_cpu(obj_path, "kernel.cpp", **options)
 
     def load(self):
