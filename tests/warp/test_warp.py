@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 
 import pytest
 from .conftest import HAS_WARP, LIBRARY, TARGETS
@@ -85,6 +86,20 @@ def test_structs_are_filled_for_the_problem_as_warps_own_launcher_fills_them(kbu
         on_gpu = launch("sm_90a")
         assert on_gpu["grid"] == [-(-257 * 130 // 128), 1, 1] and on_gpu["block"] == [128, 1, 1] and "range" not in on_gpu
         assert on_gpu["args"] == step["args"]
+
+
+def test_code_for_cpus_exports_its_kernel_and_asks_for_no_version_of_the_c_library(kbundle, library, tmp_path):
+    assert build(kbundle, library, tmp_path / "sim.kb").code == 0
+    asked = {}
+    for op in ("integrate", "square"):
+        assert kbundle("extract", tmp_path / "sim.kb", f"sim.{op}/warp@x86-64-v2", "-o", tmp_path / f"{op}.so").code == 0
+        said = subprocess.run(["readelf", "-W", "--dyn-syms", "--dynamic", "--version-info", tmp_path / f"{op}.so"],
+                              capture_output=True, text=True, check=True).stdout
+        symbols = [line.split() for line in said.splitlines() if " GLOBAL " in line]
+        assert {row[7] for row in symbols if row[6] != "UND"} == {f"kb_{op}", f"kb_{op}_kb_params"}
+        asked[op] = ({row[7] for row in symbols if row[6] == "UND"}, "[libm.so.6]" in said)
+        assert "GLIBC" not in said and "Version needs" not in said
+    assert asked["integrate"] == ({"sinf"}, True) and asked["square"] == (set(), False)
 
 
 @pytest.mark.with_warp

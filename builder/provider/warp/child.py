@@ -124,10 +124,6 @@ extern "C" {
 int _wp_isfinite(double x) { return __builtin_isfinite(x); }
 int _wp_isnan(double x) { return __builtin_isnan(x); }
 int _wp_isinf(double x) { return __builtin_isinf(x); }
-void _wp_assert(const char* what, const char* file, unsigned line) {
-  printf("Assertion failed: '%%s'\\nAt '%%s:%%u'\\n", what, file, line);
-  __builtin_trap();
-}
 void %(symbol)s(int64_t begin, int64_t end, const void* const* args) {
   wp::launch_bounds_t<%(dims)d> dim = kb_value<wp::launch_bounds_t<%(dims)d>>(args[0]);
   dim.size /= dim.coord_mult;
