@@ -5,25 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "builder/tools/finding.h"
+
 namespace kbundle::builder {
-
-// One thing that was looked for and, where a build uses it, tried.
-struct Finding {
-  enum class State { kWorks, kAbsent, kBroken };
-
-  std::string part;
-  State state = State::kAbsent;
-  bool required = false;  // by the build that was asked about
-  std::string needed_by;  // in words: "every build", "provider triton"; "" where no build needs it
-  std::string version, where;
-  std::string advice;  // when it does not work: what it is for, and what to do
-
-  // What is there and does not work stops the build that uses it, so it counts even where nothing
-  // that is known of needs it.
-  bool ok() const {
-    return state == State::kWorks || needed_by.empty() || (state == State::kAbsent && !required);
-  }
-};
 
 // Tries all tools at once; takes as long as the slowest, some three seconds.
 // manifests: families whose providers and compilers become required besides what every build needs.

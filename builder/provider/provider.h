@@ -6,6 +6,7 @@
 //   work     ── MakesCodeFor, AddUnits          which compilations a variant needs
 //   compile  ── AddCompilers                    what makes a unit's object (compile/compiler.h)
 //   compile  ── LearnedSteps                    steps that only a compiler knows
+//   doctor   ── AddLooks                        whether its tools are there and work
 //   pack     ── WriteStep, AddToFingerprint     its rows, and what tells two of them apart
 //
 // To add one: a folder here with a function that returns it, a line in registry.cc, and its other
@@ -33,6 +34,7 @@ class Compiler;
 class FingerprintText;
 class IndexWriter;
 class UnitSet;
+struct Look;
 struct StepTable;
 struct VariantTable;
 struct VariantUse;
@@ -78,6 +80,8 @@ class Provider {
   // Fills use->units, one for each step: from `units`, or kNoUnit.
   virtual Status AddUnits(UnitSet* units, VariantUse* use) const = 0;
   virtual void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const = 0;
+  // What `kbundle doctor` looks for on its behalf (tools/finding.h).
+  virtual void AddLooks(std::vector<Look>* /*looks*/) const {}
 
   // Whether its steps are known only when their units are compiled. Until then each stands for one
   // kernel step; LearnedSteps gives those that take its place, from Object::learned of its unit,

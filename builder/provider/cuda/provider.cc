@@ -71,6 +71,7 @@ class Cuda : public Provider {
     return Status();
   }
 
+  void AddLooks(std::vector<Look>* looks) const override { AddCudaLooks(looks); }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(MakeNvrtcCompiler());
     compilers->push_back(MakeNvccCompiler());

@@ -7,12 +7,16 @@
 #include "builder/compile/work.h"
 #include "builder/provider/cudnn/libraries.h"
 #include "builder/store/object.h"
+#include "builder/tools/finding.h"
 
 namespace kbundle::builder {
 
 // An object without code where cuDNN does not take the request: its log says why.
 Result<Object> CompileWithCudnn(const Unit& unit, const CudnnLibraries& libraries,
                                 std::chrono::seconds limit);
+
+// provider/cudnn/look.cc
+Finding LookForCudnn(const Toolchain& tools);
 
 }  // namespace kbundle::builder
 

@@ -103,6 +103,9 @@ class Cudnn : public Provider {
   }
 
   int own_step_number() const override { return 4; }
+  void AddLooks(std::vector<Look>* looks) const override {
+    looks->push_back({Look::For::kVariants, "cudnn", LookForCudnn});
+  }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<CudnnPlanning>());
   }

@@ -12,6 +12,7 @@
 #include "builder/provider/cute/manifest.h"
 #include "builder/provider/cute/python.h"
 #include "builder/provider/cute/request.h"
+#include "builder/tools/finding.h"
 
 namespace kbundle::builder {
 namespace {
@@ -111,6 +112,11 @@ class Cute : public Provider {
     return Status();
   }
 
+  void AddLooks(std::vector<Look>* looks) const override {
+    looks->push_back({Look::For::kVariants, "cute", [](const Toolchain&) {
+                        return TryPackage("CuTe DSL", CutePackage(), "import cutlass.cute\n");
+                      }});
+  }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<CuteCompiler>());
   }

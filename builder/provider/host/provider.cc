@@ -122,6 +122,7 @@ class Host : public Provider {
     return Status();
   }
 
+  void AddLooks(std::vector<Look>* looks) const override { AddHostLooks(looks); }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<HostCompiler>());
   }

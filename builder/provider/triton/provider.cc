@@ -9,6 +9,7 @@
 #include "builder/provider/triton/manifest.h"
 #include "builder/provider/triton/python.h"
 #include "builder/provider/triton/request.h"
+#include "builder/tools/finding.h"
 
 namespace kbundle::builder {
 namespace {
@@ -117,6 +118,13 @@ class Triton : public Provider {
     return Status();
   }
 
+  void AddLooks(std::vector<Look>* looks) const override {
+    looks->push_back({Look::For::kVariants, "triton", [](const Toolchain&) {
+                        return TryPackage("Triton", TritonPackage(),
+                                          "import triton.compiler, triton.language\n"
+                                          "triton.language.constexpr(1)\n");
+                      }});
+  }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<TritonCompiler>());
   }

@@ -13,6 +13,7 @@
 #include "builder/provider/warp/manifest.h"
 #include "builder/provider/warp/python.h"
 #include "builder/provider/warp/request.h"
+#include "builder/tools/finding.h"
 #include "kbundle/key.h"
 
 namespace kbundle::builder {
@@ -134,6 +135,14 @@ class Warp : public Provider {
     return Status();
   }
 
+  void AddLooks(std::vector<Look>* looks) const override {
+    looks->push_back({Look::For::kVariants, "warp", [](const Toolchain&) {
+                        return TryPackage("Warp", WarpPackage(),
+                                          "import warp\n"
+                                          "warp.config.kernel_cache_dir = 'cache'\n"
+                                          "warp.init()\n");
+                      }});
+  }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<WarpCompiler>());
   }
