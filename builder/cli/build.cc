@@ -1,5 +1,6 @@
 #include "builder/cli/build.h"
 
+#include "builder/pipeline/build_work.h"
 #include "builder/pipeline/expand_targets.h"
 #include "kbundle/target.h"
 
@@ -10,8 +11,11 @@ void PrintSummary(const Terminal& terminal, const BuildOptions& options,
                   const BuildReport& report) {
   const std::string left_out =
       options.lean ? " (" + std::to_string(report.left_out) + " left out)" : "";
-  const std::string counts = std::to_string(report.variants) + " variants" + left_out + ", " +
-                             std::to_string(report.objects) + " code objects (" +
+  const auto counted = [](int number, const char* what) {
+    return Counted(static_cast<uint64_t>(number), what);
+  };
+  const std::string counts = counted(report.variants, "variant") + left_out + ", " +
+                             counted(report.objects, "code object") + " (" +
                              std::to_string(report.compiled) + " compiled, " +
                              std::to_string(report.reused) + " reused";
   const std::string failed =
@@ -31,19 +35,28 @@ void PrintSummary(const Terminal& terminal, const BuildOptions& options,
 
 }  // namespace
 
-int BuildCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) const {
+Status CheckNames(const BuildOptions& options) {
   for (const std::string& target : ExpandTargets(options.targets)) {
-    const auto parsed = Target::Parse(target);
-    if (!parsed.ok()) return terminal.Usage("build", "--target: " + parsed.status().message());
+    Result<Target> parsed = Target::Parse(target);
+    if (!parsed.ok()) return std::move(parsed).status().Annotate("--target");
   }
-  if (options.output.empty() && !options.dry_run && options.only.empty()) {
+  return WantedProviders(options.providers).status();
+}
+
+int BuildCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) const {
+  if (const Status status = CheckNames(options); !status.ok()) {
+    return terminal.Usage("build", status.message());
+  }
+  if (options.output.empty() && options.writes()) {
     return terminal.Usage("build", "-o is required: where to write the bundle");
   }
-  ProgressLine progress(terminal, json);
+  ProgressLine progress(terminal, json || options.plan);
   const Result<BuildReport> report = Build(options, progress, cancel);
   progress.Clear();
-  if (!report.ok()) return terminal.Fail(report.status());
-  if (json) {
+  if (!report.ok()) return terminal.Fail(report.status(), progress.failures());
+  if (options.plan) {
+    terminal.Out(report->plan);
+  } else if (json) {
     terminal.Line(report->ToJson());
   } else {
     PrintSummary(terminal, options, *report);

@@ -9,6 +9,9 @@
 
 namespace kbundle::builder {
 
+// Of a command line: targets and providers that there are.
+Status CheckNames(const BuildOptions& options);
+
 struct BuildCommand {
   BuildOptions options;
   bool json = false;

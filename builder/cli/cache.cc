@@ -48,8 +48,8 @@ std::string Day(int64_t seconds) {
 void PrintStatus(const Terminal& terminal, const std::string& folder, const Files& files) {
   std::map<std::string, Files> kinds;
   for (const StoredFile& file : files) kinds[file.kind].push_back(file);
-  terminal.Line(terminal.Paint(Terminal::Style::kBold, folder) + ": " + Grouped(files.size()) +
-                " entries, " + Grouped(BytesOf(files)) + " bytes");
+  terminal.Line(terminal.Paint(Terminal::Style::kBold, folder) + ": " +
+                Counted(files.size(), "entry") + ", " + Grouped(BytesOf(files)) + " bytes");
   if (files.empty()) return;
   Table table({"KIND", "ENTRIES", "BYTES", "USED FROM", "TO"});
   table.Right(1);
@@ -87,7 +87,7 @@ int Verify(const Terminal& terminal, const Files& files, bool json) {
                     ": damaged; a build takes it for a miss, and makes "
                     "it again");
     }
-    terminal.Line(Grouped(files.size()) + " entries checked, " + Grouped(damaged.size()) +
+    terminal.Line(Counted(files.size(), "entry") + " checked, " + Grouped(damaged.size()) +
                   " damaged");
   }
   return damaged.empty() ? kExitOk : kExitNo;
@@ -109,7 +109,7 @@ int Prune(const Terminal& terminal, const Files& files, const PruneLimits& limit
                             {"entries", files.size() - gone.size()},
                             {"bytes", left}}));
   } else {
-    terminal.Line("removed " + Grouped(gone.size()) + " entries, " + Grouped(BytesOf(gone)) +
+    terminal.Line("removed " + Counted(gone.size(), "entry") + ", " + Grouped(BytesOf(gone)) +
                   " bytes; " + Grouped(left) + " bytes are left");
   }
   return kExitOk;

@@ -1,5 +1,5 @@
-// The command line of kbundle. Only here are flags bound (CLI11 costs seconds to compile): each
-// verb is a struct of options with a Run function, in command_<verb>.h.
+// The command line of kbundle. Only here and in build_flags.cc are flags bound (CLI11 costs seconds
+// to compile): each verb is a struct of options with a Run function, in <verb>.h.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -12,7 +12,9 @@
 
 #include "builder/cli/algorithms.h"
 #include "builder/cli/build.h"
+#include "builder/cli/build_flags.h"
 #include "builder/cli/cache.h"
+#include "builder/cli/compile_unit.h"
 #include "builder/cli/doctor.h"
 #include "builder/cli/explain.h"
 #include "builder/cli/extract.h"
@@ -70,6 +72,7 @@ void CatchSignals(bool building) {
 
 struct Verbs {
   BuildCommand build;
+  CompileUnitCommand compile_unit;
   CacheCommand cache;
   InspectCommand inspect;
   VerifyCommand verify;
@@ -81,68 +84,6 @@ struct Verbs {
   TestCommand test;
   TuneCommand tune;
 };
-
-CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
-  CLI::App& verb = *app.add_subcommand(name, what);
-  verb.footer(std::string("\nExample:\n  ") + example);
-  return verb;
-}
-
-void AddBuild(CLI::App& app, BuildCommand& command) {
-  CLI::App& verb = AddVerb(app, "build", "Compile op families and write one bundle",
-                           "kbundle build kernels -o build/kernels.kb --target sm_90a,x86-64-v3");
-  BuildOptions& options = command.options;
-  verb.add_option("PATH", options.paths, "Folder with *.toml op families, or one such file")
-      ->required();
-  verb.add_option("-o,--output", options.output, "The bundle to write");
-  verb.add_option("--name", options.name,
-                  "Name by which programs refer to it [file name without .kb]");
-  verb.add_option("-t,--target", options.targets,
-                  "Targets, comma-separated; host is x86-64-v2,x86-64-v3,x86-64-v4 "
-                  "[sm_80,sm_90a,sm_100f,portable,host]")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  verb.add_option("-j,--jobs", options.jobs, "Compiles at a time [one per CPU]")
-      ->check(CLI::Range(1, 1024));
-  verb.add_option(
-      "--cache", options.cache_dir,
-      "Folder of compiled objects [$KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle]");
-  verb.add_option("--shared-cache", options.shared_cache,
-                  "Such a folder behind it, for many machines; FOLDER:ro only reads it "
-                  "[$KBUNDLE_SHARED_CACHE]");
-  verb.add_option("--problems", options.problems,
-                  "Also list the problems of this file, as record_problems saves them");
-  verb.add_flag("--lean", options.lean,
-                "Leave out the variants that no problem's choice can come to");
-  verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
-  verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
-  verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
-  verb.add_option(
-          "--provider", options.providers,
-          "Only variants of these, comma-separated [cuda,host,triton,cudnn,cublaslt,warp,cute]")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember({"cuda", "host", "triton", "cudnn", "cublaslt", "warp", "cute"}));
-  verb.add_option("--python", options.python,
-                  "Python that has Triton and CuTe DSL [$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of "
-                  "the checkout, python3]");
-  verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
-  verb.add_flag("--force", options.force, "Replace an output that is no bundle");
-  verb.add_flag("--json", command.json, "Report as JSON on standard output");
-}
-
-void AddCache(CLI::App& app, CacheCommand& command) {
-  CLI::App& verb = AddVerb(app, "cache", "Show, prune or verify the folder of compiled objects",
-                           "kbundle cache prune --unused 30d --max-size 5G");
-  verb.add_option("ACTION", command.action, "status, prune or verify [status]")
-      ->check(CLI::IsMember({"status", "prune", "verify"}));
-  verb.add_option("--cache", command.folder,
-                  "The folder, as for build; a shared one is named here too");
-  verb.add_option("--unused", command.unused, "What no build used for so long goes: 12h, 30d, 8w");
-  verb.add_option("--max-size", command.max_size,
-                  "What is beyond this goes, least recently used first: 500M, 5G");
-  verb.add_flag("--json", command.json, "As JSON");
-}
 
 void AddReaders(CLI::App& app, Verbs& verbs) {
   CLI::App& inspect = AddVerb(app, "inspect", "Show what is inside a bundle",
@@ -311,6 +252,7 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   const std::string verb = app.get_subcommands().front()->get_name();
   CatchSignals(verb == "build" || verb == "tune" || verb == "test");
   if (verb == "build") return verbs.build.Run(terminal, cancelled);
+  if (verb == "compile-unit") return verbs.compile_unit.Run(terminal);
   if (verb == "tune") return verbs.tune.Run(terminal, cancelled);
   if (verb == "test") return verbs.test.Run(terminal, cancelled);
   if (verb == "cache") return verbs.cache.Run(terminal);
@@ -354,8 +296,7 @@ int Main(int argc, char** argv) {
   app.footer(kEnvironmentText);
   app.get_formatter()->column_width(28);
   Verbs verbs;
-  AddBuild(app, verbs.build);
-  AddCache(app, verbs.cache);
+  AddBuildVerbs(app, &verbs.build, &verbs.compile_unit, &verbs.cache);
   AddReaders(app, verbs);
   AddMachine(app, verbs);
   AddAlgorithms(app, verbs.algorithms);

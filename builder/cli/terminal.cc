@@ -95,17 +95,23 @@ void Terminal::Error(std::string_view text) const {
   Note(PaintError(Style::kBad, "kbundle: error: ") + std::string(text));
 }
 
-void Terminal::ErrorInJson(StatusCode code, std::string_view text) const {
+void Terminal::ErrorInJson(StatusCode code, std::string_view text,
+                           const std::vector<std::string>& failures) const {
   if (!json_) return;
   JsonWriter json;
   json.BeginObject().Key("ok").Bool(false).Key("error").BeginObject();
   json.Key("code").Text(StatusCodeName(code)).Key("message").Text(text).EndObject();
+  if (!failures.empty()) {
+    json.Key("failures").BeginArray();
+    for (const std::string& failure : failures) json.Text(failure);
+    json.EndArray();
+  }
   Line(json.EndObject().text());
 }
 
-int Terminal::Fail(const Status& status) const {
+int Terminal::Fail(const Status& status, const std::vector<std::string>& failures) const {
   Error(status.message());
-  ErrorInJson(status.code(), status.message());
+  ErrorInJson(status.code(), status.message(), failures);
   if (status.code() == StatusCode::kUnavailable) return kExitEnvironment;
   if (status.code() == StatusCode::kCancelled) return kExitInterrupted;
   return kExitNo;
@@ -209,6 +215,7 @@ void ProgressLine::Warn(const std::string& text) {
 
 void ProgressLine::Failure(const std::string& text) {
   Clear();
+  failures_.push_back(text);
   terminal_.Error(text);
 }
 
@@ -216,6 +223,14 @@ std::string Grouped(uint64_t number) {
   std::string digits = std::to_string(number);
   for (size_t at = digits.size(); at > 3;) digits.insert(at -= 3, 1, ',');
   return digits;
+}
+
+std::string Counted(uint64_t number, std::string_view what) {
+  std::string words = Grouped(number) + " " + std::string(what);
+  if (number == 1) return words;
+  if (!what.ends_with('y')) return words + "s";
+  words.back() = 'i';
+  return words + "es";
 }
 
 std::string Fixed(double number, int decimals) {

@@ -40,8 +40,9 @@ class Terminal {
   void Note(std::string_view text) const;   // standard error, a line
   void Warn(std::string_view text) const;   // "kbundle: warning: ..."
   void Error(std::string_view text) const;  // "kbundle: error: ..."
-  // Error() with the status's message; the exit code that fits its code.
-  int Fail(const Status& status) const;
+  // Error() with the status's message; the exit code that fits its code. failures: what was said
+  // before it of its causes; in JSON they stand beside it, {"ok": false, .., "failures": [".."]}.
+  int Fail(const Status& status, const std::vector<std::string>& failures = {}) const;
   // A mistake on the command line; kExitUsage.
   int Usage(std::string_view verb, std::string_view text) const;
   // Flushes standard output: `code`, or kExitNo when the text could not be written (a full disk).
@@ -53,7 +54,8 @@ class Terminal {
 
  private:
   std::string PaintError(Style style, std::string_view text) const;
-  void ErrorInJson(StatusCode code, std::string_view text) const;
+  void ErrorInJson(StatusCode code, std::string_view text,
+                   const std::vector<std::string>& failures = {}) const;
 
   bool json_ = false;
   bool color_out_ = false;
@@ -87,15 +89,19 @@ class ProgressLine : public Reporter {
   void Warn(const std::string& text) override;
   void Failure(const std::string& text) override;
   void Clear();  // takes the line away
+  const std::vector<std::string>& failures() const { return failures_; }
 
  private:
   const Terminal& terminal_;
   const bool notes_to_stderr_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point last_{};
+  std::vector<std::string> failures_;
 };
 
-std::string Grouped(uint64_t number);            // "1,553,504"
+std::string Grouped(uint64_t number);  // "1,553,504"
+// "1 variant", "2,620 variants", "0 entries".
+std::string Counted(uint64_t number, std::string_view what);
 std::string Fixed(double number, int decimals);  // "15.6", in any locale
 std::string Joined(const std::vector<std::string>& parts, std::string_view separator);
 

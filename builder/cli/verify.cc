@@ -148,9 +148,9 @@ void PrintVerifyText(const Terminal& terminal, const VerifyCommand& command, con
                      const Coverage& coverage) {
   const fb::Index& index = IndexOf(bundle);
   terminal.Line(command.file + ": every byte is as written: " + Grouped(bundle.file_size()) +
-                " bytes, " + std::to_string(index.ops() ? index.ops()->size() : 0) + " ops, " +
-                std::to_string(index.variants() ? index.variants()->size() : 0) + " variants, " +
-                std::to_string(index.blobs() ? index.blobs()->size() : 0) + " code objects");
+                " bytes, " + Counted(index.ops() ? index.ops()->size() : 0, "op") + ", " +
+                Counted(index.variants() ? index.variants()->size() : 0, "variant") + ", " +
+                Counted(index.blobs() ? index.blobs()->size() : 0, "code object"));
   for (const std::string& op : coverage.silent_ops) {
     terminal.Line("note: " + op + " lists no problems; only the presence of code is checked");
   }

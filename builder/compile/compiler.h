@@ -59,6 +59,8 @@ class Compiler {
   virtual std::vector<std::string> Command(const Unit& /*unit*/, const Toolchain& /*tools*/) const {
     return {};
   }
+  // Environment variables by which it is found or works: "KBUNDLE_CXX".
+  virtual std::vector<std::string> Variables() const { return {}; }
   // Its version and digest for the bundle's provenance, "nvcc" and "13.0 sha256:..".
   virtual Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& /*tools*/, ToolDigests* /*digests*/) const {

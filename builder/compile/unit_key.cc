@@ -159,25 +159,32 @@ std::string KeyMaker::ChangedRead(const UnitInputs& inputs, const Object& object
   return "";
 }
 
-std::string WhyChanged(const UnitInputs& now, const std::string& note) {
-  if (note.empty()) return "first build";
-  std::map<std::string, std::string> before;
-  std::istringstream lines(note);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.size() > 65) before[line.substr(65)] = line.substr(0, 64);
-  }
-  std::string why;
-  const auto add = [&why](const std::string& text) { why += (why.empty() ? "" : ", ") + text; };
-  for (const auto& [name, digest] : now.named) {
-    const auto found = before.find(name);
-    if (found == before.end()) {
-      add(name + " is new");
-    } else if (found->second != digest) {
-      add(name + " changed");
-    }
-    if (found != before.end()) before.erase(found);
+std::string WhatDiffers(const UnitInputs& now, const NamedDigests& then) {
+  std::multimap<std::string, std::string> before(then.begin(), then.end());
+  std::string what;
+  const auto add = [&what](const std::string& text) { what += (what.empty() ? "" : ", ") + text; };
+  NamedDigests all = now.named;
+  if (before.contains(kToolkitHeaders)) all.emplace_back(kToolkitHeaders, now.toolkit);
+  for (const auto& [name, digest] : all) {
+    const auto [first, last] = before.equal_range(name);
+    const auto same = std::find_if(first, last, [&text = digest](const auto& one) {
+      return !one.second.empty() && text.starts_with(one.second);
+    });
+    if (same == last) add(name + (first == last ? " is new" : " changed"));
+    if (first != last) before.erase(same == last ? first : same);
   }
   for (const auto& [name, digest] : before) add(name + " is gone");
+  return what;
+}
+
+std::string WhyChanged(const UnitInputs& now, const std::string& note) {
+  if (note.empty()) return "first build";
+  NamedDigests before;
+  std::istringstream lines(note);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() > 65) before.emplace_back(line.substr(65), line.substr(0, 64));
+  }
+  const std::string why = WhatDiffers(now, before);
   return why.empty() ? "its object is not in the store" : why;
 }
 

@@ -57,6 +57,11 @@ class KeyMaker {
 // of the last build of the unit, or "".
 std::string WhyChanged(const UnitInputs& now, const std::string& note);
 
+// What differs from inputs elsewhere, name and SHA-256 as text (or how it begins): "rows.h changed,
+// part.h is new"; "" when nothing does. The toolkit's headers count where `then` names them.
+using NamedDigests = std::vector<std::pair<std::string, std::string>>;
+std::string WhatDiffers(const UnitInputs& now, const NamedDigests& then);
+
 // Where the note of a unit is kept.
 std::string NoteKey(const Unit& unit);
 

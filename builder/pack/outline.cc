@@ -10,13 +10,18 @@
 namespace kbundle::builder {
 namespace {
 
-// An object that says which kernels a unit would hold, and holds none.
-Object OutlineOf(const Unit& unit) {
+Object OutlineOf(ObjectFormat format) {
   Object object;
-  object.format = unit.format;
+  object.format = format;
   // Equal bytes would be one blob, which has one format.
   object.code = "outline of format " + std::to_string(static_cast<int>(object.format));
   object.sha256 = Sha256Of(object.code.data(), object.code.size());
+  return object;
+}
+
+// An object that says which kernels a unit would hold, and holds none.
+Object OutlineOf(const Unit& unit) {
+  Object object = OutlineOf(unit.format);
   for (const std::string& kernel : unit.kernels) {
     KernelInfo info;
     info.kernel = info.symbol = kernel;
@@ -34,14 +39,30 @@ std::vector<Object> OutlineObjects(const Work& work) {
   return objects;
 }
 
+std::vector<Object> OutlineObjects(const std::vector<Object>& compiled) {
+  std::vector<Object> objects;
+  for (const Object& object : compiled) {
+    objects.push_back(OutlineOf(object.format));
+    objects.back().kernels = object.kernels;
+  }
+  return objects;
+}
+
 Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work, const ObjectStore& store,
                                                     const std::string& name,
                                                     const std::string& path) {
-  const std::vector<Object> objects = OutlineObjects(work);
+  return OutlineBundle(work, OutlineObjects(work), store, name, path);
+}
+
+Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work,
+                                                    const std::vector<Object>& outlines,
+                                                    const ObjectStore& store,
+                                                    const std::string& name,
+                                                    const std::string& path) {
   PackInput input;
   input.name = name;
   input.work = &work;
-  input.objects = &objects;
+  input.objects = &outlines;
   input.store = &store;
   KB_ASSIGN_OR_RETURN(const std::string bytes, Pack(input));
   KB_RETURN_IF_ERROR(PublishFile(path, bytes, Durability::kCrashOnly));

@@ -16,8 +16,15 @@ namespace kbundle::builder {
 
 // By unit: objects that name their kernels and hold no code.
 std::vector<Object> OutlineObjects(const Work& work);
+// The same of units that are compiled: with the kernels that these hold.
+std::vector<Object> OutlineObjects(const std::vector<Object>& compiled);
 
-// Written to `path` and opened.
+// Written to `path` and opened. `outlines`: by unit; without them those of the work.
+Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work,
+                                                    const std::vector<Object>& outlines,
+                                                    const ObjectStore& store,
+                                                    const std::string& name,
+                                                    const std::string& path);
 Result<std::shared_ptr<const Bundle>> OutlineBundle(const Work& work, const ObjectStore& store,
                                                     const std::string& name,
                                                     const std::string& path);

@@ -22,13 +22,18 @@ struct BuildOptions {
   std::string
       cache_dir;  // object store; default $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle
   std::string shared_cache;  // a store behind it, FOLDER or FOLDER:ro; "": $KBUNDLE_SHARED_CACHE
-  std::vector<std::string> providers;  // only these: cuda, host, triton, cudnn; empty: all
+  std::vector<std::string> providers;  // only these; empty: all
   std::string python;    // with Triton; see provider/triton/python.h for what is the default
   std::string only;      // a variant's id: compile just its code, write no bundle
   std::string problems;  // a file of problems to list beside those of the manifests
   bool keep_going = false, dry_run = false, explain = false;
-  bool lean = false;   // only variants that can be chosen: pipeline/lean.h
-  bool force = false;  // replace an output that is no bundle
+  bool plan = false;        // like dry_run, and BuildReport::plan
+  bool no_compile = false;  // what the store lacks is an error
+  bool lean = false;        // only variants that can be chosen: pipeline/lean.h
+  bool force = false;       // replace an output that is no bundle
+
+  bool compiles() const { return !dry_run && !plan && !no_compile; }
+  bool writes() const { return !dry_run && !plan && only.empty(); }  // a bundle
 };
 
 // One code object of a build, for --dry-run --json.
@@ -45,6 +50,7 @@ struct BuildReport {
   int stale_records = 0;              // tuning records left out: they speak of other code
   std::vector<std::string> warnings;  // as they were reported
   std::vector<BuildUnit> units;       // of a dry run
+  std::string plan;                   // pipeline/build_plan.h
   std::string ToJson() const;
 };
 

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "builder/compile/compile_errors.h"
+#include "builder/pipeline/unit_command.h"
 #include "builder/support/diagnostic.h"
 #include "builder/support/files.h"
 #include "builder/support/process.h"
@@ -94,7 +95,7 @@ bool UnitBuilder::Take(int unit) {
     }
     if (object.ok()) why += " changed";
   }
-  if (why.empty() && (options_.explain || options_.dry_run)) {
+  if (why.empty() && (options_.explain || !options_.compiles())) {
     why = WhyChanged(inputs_[unit], store_.Get("last", NoteKey(work_.units[unit])).value_or(""));
   }
   missing_.push_back({unit, std::move(why)});
@@ -127,23 +128,63 @@ std::vector<BuildUnit> UnitBuilder::Units() const {
   return units;
 }
 
-// The levels of one source share an answer: types do not depend on them.
-std::vector<ParameterTypes> UnitBuilder::ReadTypes() const {
-  std::vector<ParameterTypes> types(work_.units.size());
-  for (size_t i = 0; i < work_.units.size(); ++i) {
-    const Unit& unit = work_.units[i];
-    const Compiler& compiler = context_.CompilerOf(unit);
-    if (!compiler.TellsTypes()) continue;
-    const std::string key = TypesKey(unit, inputs_[i], objects_[i]);
-    if (const auto known = store_.Get("types", key)) {
-      types[i] = ParseParameterTypes(*known);
-      continue;
-    }
-    Result<ParameterTypes> read = compiler.ReadTypes(unit, *inputs_[i].tree, context_);
-    if (!read.ok()) continue;  // sizes are compared all the same
-    types[i] = std::move(*read);
-    store_.Put("types", key, Serialize(types[i]));
+bool UnitBuilder::IsMissing(int unit) const {
+  return std::any_of(missing_.begin(), missing_.end(),
+                     [unit](const Missing& missing) { return missing.unit == unit; });
+}
+
+bool UnitBuilder::KnowsTypes(int unit) const {
+  if (!context_.CompilerOf(work_.units[unit]).TellsTypes()) return true;
+  return store_.Get("types", TypesKey(work_.units[unit], inputs_[unit], objects_[unit]))
+      .has_value();
+}
+
+Status UnitBuilder::NeedNothing(const std::vector<Family>& families) const {
+  constexpr size_t kMostListed = 10;
+  std::vector<Missing> lacking = missing_;
+  for (int i = 0; i < static_cast<int>(work_.units.size()); ++i) {
+    if (!IsMissing(i) && !KnowsTypes(i)) lacking.push_back({i, "its parameter types are not kept"});
   }
+  if (lacking.empty()) return Status();
+  std::string text =
+      fmt::format("--no-compile: the cache lacks {} of {} code objects; no bundle was written",
+                  lacking.size(), work_.units.size());
+  for (size_t i = 0; i < std::min(lacking.size(), kMostListed); ++i) {
+    const auto& [unit, why] = lacking[i];
+    std::vector<std::string> words =
+        UnitCommand(options_, work_.units[unit], inputs_[unit], families, /*with_inputs=*/false);
+    if (!options_.cache_dir.empty()) words.insert(words.end(), {"--cache", options_.cache_dir});
+    if (!options_.shared_cache.empty()) {
+      words.insert(words.end(), {"--shared-cache", options_.shared_cache});
+    }
+    text += fmt::format("\n{}: {}\n  {}", work_.units[unit].label, why, ShellCommand(words));
+  }
+  if (lacking.size() > kMostListed) {
+    text += fmt::format("\nand {} more; `kbundle build --plan` lists all of them",
+                        lacking.size() - kMostListed);
+  }
+  return FailedPrecondition(std::move(text));
+}
+
+// The levels of one source share an answer: types do not depend on them.
+ParameterTypes UnitBuilder::TypesOf(int number) const {
+  const Unit& unit = work_.units[number];
+  const Compiler& compiler = context_.CompilerOf(unit);
+  if (!compiler.TellsTypes()) return {};
+  const std::string key = TypesKey(unit, inputs_[number], objects_[number]);
+  if (const auto known = store_.Get("types", key)) return ParseParameterTypes(*known);
+  Result<ParameterTypes> read = compiler.ReadTypes(unit, *inputs_[number].tree, context_);
+  // Sizes are compared all the same. A compiler that says no will say it again.
+  ParameterTypes types = read.ok() ? std::move(*read) : ParameterTypes();
+  if (read.ok() || read.status().code() == StatusCode::kInvalidArgument) {
+    store_.Put("types", key, Serialize(types));
+  }
+  return types;
+}
+
+std::vector<ParameterTypes> UnitBuilder::ReadTypes() const {
+  std::vector<ParameterTypes> types;
+  for (int i = 0; i < static_cast<int>(work_.units.size()); ++i) types.push_back(TypesOf(i));
   return types;
 }
 
@@ -158,6 +199,12 @@ Status UnitBuilder::Compile(int unit) {
   store_.Put("last", NoteKey(work_.units[unit]), inputs.Note());
   store_.Put("objects", inputs.key, Serialize(objects_[unit]));
   return Status();
+}
+
+void UnitBuilder::Share(int unit) const {
+  store_.Share("objects", inputs_[unit].key);
+  if (!context_.CompilerOf(work_.units[unit]).TellsTypes()) return;
+  store_.Share("types", TypesKey(work_.units[unit], inputs_[unit], objects_[unit]));
 }
 
 std::string UnitBuilder::Explained(int unit, const Status& status) const {

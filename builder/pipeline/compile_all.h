@@ -32,16 +32,25 @@ class UnitBuilder {
   // store: safe from any thread while units differ.
   std::vector<int> MissingUnits() const;
   Status Compile(int unit);
+  // What is kept of it into the shared store, where that lacks it.
+  void Share(int unit) const;
   // For people: why a unit has no code, and how to see it again.
   std::string FailureText(int unit, const Status& status) const;
 
   // All units, and why those that are missing are.
   std::vector<BuildUnit> Units() const;
-  // Once every object is there: the types of its kernels' parameters, by unit, where the symbols do
-  // not tell them.
-  std::vector<ParameterTypes> ReadTypes() const;
+  // --no-compile: OK when nothing would have to be compiled, parameter types neither; else
+  // kFailedPrecondition, which lists what, why, and the commands that make it.
+  Status NeedNothing(const std::vector<Family>& families) const;
 
-  const std::vector<Object>& objects() const { return objects_; }  // by unit
+  // Once its object is there: the types of a unit's kernels' parameters, where the symbols do not
+  // tell them; from the store, or read and put there. None where the compiler does not say.
+  ParameterTypes TypesOf(int unit) const;
+  std::vector<ParameterTypes> ReadTypes() const;  // of all, by unit
+
+  const std::vector<Object>& objects() const { return objects_; }    // by unit
+  const std::vector<UnitInputs>& inputs() const { return inputs_; }  // by unit
+  bool IsMissing(int unit) const;                                    // since LookUp
   int missing() const { return static_cast<int>(missing_.size()); }
 
  private:
@@ -51,6 +60,7 @@ class UnitBuilder {
   };
   bool Take(int unit);  // from the store; false: it must be compiled
   void Keep(int unit, Object object);
+  bool KnowsTypes(int unit) const;
   // The status's message, and where the manifest names a kernel that the source does not have.
   std::string Explained(int unit, const Status& status) const;
 

@@ -90,6 +90,16 @@ std::optional<std::string> ObjectStore::Get(std::string_view kind, const std::st
 
 void ObjectStore::Put(std::string_view kind, const std::string& key, std::string_view bytes) const {
   PutOwn(Path(kind, key), bytes);
+  PutShared(kind, key, bytes);
+}
+
+void ObjectStore::Share(std::string_view kind, const std::string& key) const {
+  if (shared_.empty() || !shared_grows_ || ReadEntry(PathIn(shared_, kind, key))) return;
+  if (const auto bytes = ReadEntry(Path(kind, key))) PutShared(kind, key, *bytes);
+}
+
+void ObjectStore::PutShared(std::string_view kind, const std::string& key,
+                            std::string_view bytes) const {
   if (shared_.empty() || !shared_grows_ || kind == kOwnKind) return;
   const std::string root = std::filesystem::path(shared_).parent_path().string();
   Status status = WriteEntry(root, PathIn(shared_, kind, key), bytes, shared_mode_);

@@ -36,6 +36,8 @@ class ObjectStore {
   // kind: "objects", "frames", "last"; key: hexadecimal.
   std::optional<std::string> Get(std::string_view kind, const std::string& key) const;
   void Put(std::string_view kind, const std::string& key, std::string_view bytes) const;
+  // What is here into the shared store too, where that grows and has none.
+  void Share(std::string_view kind, const std::string& key) const;
   // Why something could not be kept, the first time; OK as long as everything was.
   Status refusal() const;
   Status shared_refusal() const;
@@ -53,6 +55,7 @@ class ObjectStore {
       : folder_(std::move(folder)), refusals_(std::make_shared<Refusals>()) {}
   void OpenShared(const std::string& shared);
   void PutOwn(const std::string& path, std::string_view bytes) const;
+  void PutShared(std::string_view kind, const std::string& key, std::string_view bytes) const;
   void Refuse(Status Refusals::*which, Status status) const;
 
   std::string folder_;

@@ -94,6 +94,43 @@ def test_a_failing_kernel_prints_its_log_once_with_a_command_that_reproduces_it(
     assert again.returncode != 0 and "on purpose" in again.stderr
 
 
+def test_the_json_of_a_failed_build_has_what_the_compiler_said(kbundle, tiny, tmp_path):
+    for name, text in {"negate.cc": "one purpose", "scale.cc": "another purpose"}.items():
+        (tiny.parent / name).write_text(f"#error {text}\n")
+    done = kbundle.build(tiny, tmp_path / "tiny.kb", "--json", "--keep-going")
+    assert done.code == 1 and done.json["ok"] is False
+    for purpose in ("one purpose", "another purpose"):
+        [text] = [text for text in done.json["failures"] if f"#error {purpose}" in text]
+        assert "to see it again: " in text and text in done.err
+
+
+@pytest.mark.parametrize("value", ["abc", "0", "-5", "10s", "1e3", "99999999999", " 5"])
+def test_a_compile_limit_that_is_no_number_of_seconds_is_refused(kbundle, tiny, tmp_path, value):
+    done = kbundle.build(tiny, tmp_path / "tiny.kb", env={"KBUNDLE_COMPILE_TIMEOUT": value})
+    assert done.code == 1 and f"KBUNDLE_COMPILE_TIMEOUT is '{value}'" in done.err and "from 1 to " in done.err
+    assert kbundle.build(tiny, tmp_path / "tiny.kb", env={"KBUNDLE_COMPILE_TIMEOUT": ""}).code == 0
+
+
+@pytest.mark.parametrize("option, names", [("--target", "x86-64-v2,,x86-64-v3"), ("--target", ",x86-64-v2"), ("--target", "x86-64-v2,"),
+                                           ("--target", ""), ("--provider", "host,,cuda"), ("--provider", "host,")])
+def test_an_empty_name_in_a_list_is_a_usage_error(kbundle, tiny, tmp_path, option, names):
+    done = kbundle("build", tiny, "-o", tmp_path / "x.kb", f"{option}={names}")
+    assert done.code == 2 and option in done.err and not (tmp_path / "x.kb").exists(), done.err
+
+
+def test_targets_may_be_given_together_or_one_by_one(kbundle, tiny, tmp_path):
+    kbundle.build(tiny, tmp_path / "a.kb", "--name", "n")
+    kbundle("build", tiny, "-o", tmp_path / "b.kb", "--name", "n", "--target", "x86-64-v3", "-t", "x86-64-v2")
+    assert (tmp_path / "a.kb").read_bytes() == (tmp_path / "b.kb").read_bytes()
+
+
+def test_one_is_not_several(kbundle, tiny, tmp_path):
+    done = kbundle("build", tiny, "--only", "tiny.negate/loop@x86-64-v2", "--target", "x86-64-v2")
+    assert ": 1 variant, 1 code object (1 compiled, 0 reused)" in done.out
+    kbundle("cache", "prune", "--max-size", "0K")
+    assert "0 entries, 0 bytes" in kbundle("cache").out
+
+
 def test_keep_going_compiles_the_others_and_still_fails(kbundle, tiny, tmp_path):
     good = (tiny.parent / "negate.cc").read_text()
     (tiny.parent / "negate.cc").write_text("#error on purpose\n")

@@ -4,8 +4,10 @@ what to do.
 Needs a Python with nvidia-cutlass-dsl==4.8.1: KBUNDLE_PYTHON, else the one that runs the tests.
 """
 
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +100,40 @@ def test_the_bundle_says_under_which_licence_the_compiler_is(kbundle, library, t
     said = kbundle("inspect", tmp_path / "cut.kb").out
     assert "nvidia-cutlass-dsl 4.8.1 sha256:" in said
     assert "nvidia-cutlass-dsl licence NVIDIA Software License Agreement, of 4.8.1" in said
+
+
+@WITH_CUTE
+def test_a_kernel_compiled_by_itself_is_the_builds(kbundle, library, shared_cache, tmp_path):
+    assert build(kbundle, library, tmp_path / "cut.kb").code == 0
+    unit = kbundle("build", library, "--plan", "--target", "sm_90a").json["units"][0]
+    assert unit["compiler"] == "cute" and unit["stored"] and "KBUNDLE_PYTHON" in unit["environment"]
+    done = kbundle(*unit["command"][1:], "--cache", tmp_path / "own", "--json")
+    assert done.code == 0 and done.json["compiled"], done.err
+    place = f"v1/objects/{unit['key'][:2]}/{unit['key']}"
+    assert (tmp_path / "own" / place).read_bytes() == (shared_cache / place).read_bytes()
+
+
+@WITH_CUTE
+def test_a_tuning_record_of_what_was_learned_decides(kbundle, library, tmp_path):
+    problem = ["cut.scale", "--operand", "x=bf16[300,512]", "--attr", "K=200", "factor=0.5", "--target", "sm_90a"]
+    records = LIBRARY.parents[2] / "kernels/softmax/tuning/nvidia-h200.jsonl"
+    record = json.loads(records.read_text().splitlines()[0])
+    slower = "cut.scale/elements[T=bf16]@sm_90a"
+    record |= {"op": "cut.scale", "problem": {"operands": {"x": "bf16[300,512]"}, "attributes": {"K": 200, "factor": 0.5}},
+               "winner": slower, "default": slower, "candidates": [record["candidates"][0] | {"variant": slower, "fingerprint": "0" * 16}]}
+    (library / "tuning").mkdir()
+
+    def built():
+        (library / "tuning/h200.jsonl").write_text(json.dumps(record) + "\n")
+        done = build(kbundle, library, tmp_path / "cut.kb", "--explain")
+        assert done.code == 0, done.err
+        return done
+
+    stale = built()
+    assert stale.json["stale_records"] == 1
+    record["candidates"][0]["fingerprint"] = re.search(r"\(fingerprint (\w+), was 0", stale.err).group(1)
+    assert built().json["stale_records"] == 0
+    assert f"chosen     {slower}" in kbundle("explain", tmp_path / "cut.kb", *problem).out
 
 
 @WITH_CUTE

@@ -27,6 +27,17 @@ def edit(path, *replacements):
 
 
 @pytest.mark.with_warp
+def test_a_kernel_compiled_by_itself_is_the_builds(kbundle, library, shared_cache, tmp_path):
+    assert build(kbundle, library, tmp_path / "sim.kb").code == 0
+    plan = kbundle("build", library, "--plan", "--provider", "warp", *targets([])).json
+    unit = plan["units"][-1]
+    assert unit["compiler"] == "warp" and unit["stored"] and "KBUNDLE_PYTHON" in unit["environment"]
+    done = kbundle(*unit["command"][1:], "--cache", tmp_path / "own", "--json")
+    assert done.code == 0 and done.json["compiled"], done.err
+    place = f"v1/objects/{unit['key'][:2]}/{unit['key']}"
+    assert (tmp_path / "own" / place).read_bytes() == (shared_cache / place).read_bytes()
+
+
 def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library, tmp_path):
     first = build(kbundle, library, tmp_path / "sim.kb", "--jobs", "2")
     assert first.code == 0, first.err

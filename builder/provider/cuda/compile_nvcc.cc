@@ -166,6 +166,9 @@ class NvccCompiler : public Compiler {
   std::vector<std::string> Command(const Unit& unit, const Toolchain& tools) const override {
     return CommandOf(tools.nvcc, NvccOptions(unit), unit, tools);
   }
+  std::vector<std::string> Variables() const override {
+    return {"KBUNDLE_CUDA_ROOT", "VIRTUAL_ENV", "PATH", "KBUNDLE_CXX"};
+  }
 
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& tools, ToolDigests* digests) const override {

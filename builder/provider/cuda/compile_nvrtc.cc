@@ -125,6 +125,9 @@ class NvrtcCompiler : public Compiler {
     KB_ASSIGN_OR_RETURN(object.code, FatbinOfPtx(tools.nvfatbin, object.code, PortableArch(unit)));
     return object;
   }
+  std::vector<std::string> Variables() const override {
+    return {"KBUNDLE_CUDA_ROOT", "VIRTUAL_ENV", "PATH"};
+  }
 
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& tools, ToolDigests* digests) const override {

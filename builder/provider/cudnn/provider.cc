@@ -44,6 +44,9 @@ class CudnnPlanning : public Compiler {
                          const std::string& /*key*/, const CompileContext& context) const override {
     return CompileWithCudnn(unit, *libraries_, context.limit);
   }
+  std::vector<std::string> Variables() const override {
+    return {"KBUNDLE_CUDNN", "KBUNDLE_CUDA_ROOT", "VIRTUAL_ENV"};
+  }
 
  private:
   static int64_t VersionOf(const Unit& unit) {

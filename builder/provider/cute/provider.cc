@@ -51,6 +51,9 @@ class CuteCompiler : public Compiler {
     return CompileWithCute(unit, tree, found_.python, context.tools.host_compiler, context.limit);
   }
 
+  std::vector<std::string> Variables() const override {
+    return {"KBUNDLE_PYTHON", "VIRTUAL_ENV", "PATH", "KBUNDLE_CXX"};
+  }
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& /*tools*/, ToolDigests* /*digests*/) const override {
     return std::optional(std::pair(package_.name, found_.VersionAndDigest()));

@@ -68,6 +68,9 @@ class HostCompiler : public Compiler {
   std::vector<std::string> Command(const Unit& unit, const Toolchain& tools) const override {
     return CommandOf(tools.host_compiler, HostOptions(unit), unit, tools);
   }
+  std::vector<std::string> Variables() const override {
+    return {"KBUNDLE_CXX", "KBUNDLE_INCLUDE", "PATH"};
+  }
 
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& tools, ToolDigests* digests) const override {

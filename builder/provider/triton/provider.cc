@@ -54,6 +54,9 @@ class TritonCompiler : public Compiler {
     return CompileWithTriton(unit, tree, context.limit, workers_.get());
   }
 
+  std::vector<std::string> Variables() const override {
+    return {"KBUNDLE_PYTHON", "VIRTUAL_ENV", "PATH"};
+  }
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& /*tools*/, ToolDigests* /*digests*/) const override {
     return std::optional(std::pair(std::string("triton"), found_.VersionAndDigest()));

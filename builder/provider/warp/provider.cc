@@ -67,6 +67,9 @@ class WarpCompiler : public Compiler {
     return CompileWithWarp(unit, tree, context, workers_.get());
   }
 
+  std::vector<std::string> Variables() const override {
+    return {"KBUNDLE_PYTHON", "VIRTUAL_ENV", "PATH", "KBUNDLE_CXX"};
+  }
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
       const Toolchain& /*tools*/, ToolDigests* /*digests*/) const override {
     return std::optional(std::pair(std::string("warp"), found_.VersionAndDigest()));

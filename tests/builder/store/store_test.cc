@@ -117,6 +117,21 @@ TEST_F(SharedStore, GivesOneWhatAnotherMadeAndKeepsItHere) {
   EXPECT_TRUE(ben.refusal().ok() && ben.shared_refusal().ok());
 }
 
+TEST_F(SharedStore, IsGivenWhatOneHadBeforeAndWhatIsDamagedThere) {
+  ObjectStore::Open(folder_ / "ann")->Put("objects", kKey, "some code");
+  Of("ann", ":ro").Share("objects", kKey);
+  EXPECT_FALSE(Of("ben").Get("objects", kKey));
+  const ObjectStore ann = Of("ann");
+  ann.Share("objects", kKey);
+  EXPECT_EQ(Of("ben").Get("objects", kKey), "some code");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "shared")) {
+    if (entry.is_regular_file()) WriteText(entry.path(), "damaged");
+  }
+  ann.Share("objects", kKey);
+  EXPECT_EQ(Of("eve").Get("objects", kKey), "some code");
+  EXPECT_TRUE(ann.refusal().ok() && ann.shared_refusal().ok());
+}
+
 TEST_F(SharedStore, IsLeftAloneWhereItIsOnlyRead) {
   Of("ann").Put("objects", kKey, "some code");
   const ObjectStore ben = Of("ben", ":ro");

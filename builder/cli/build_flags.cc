@@ -1,0 +1,147 @@
+#include "builder/cli/build_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "builder/provider/provider.h"
+
+namespace kbundle::builder {
+namespace {
+
+constexpr char kPathText[] = "Folder with *.toml op families, or one such file";
+constexpr char kCompilerPythonText[] =
+    "Python with Triton, Warp or CuTe DSL [$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, "
+    "python3]";
+
+// Names joined by commas, given once or more often. CLI11's own delimiter passes over empty ones.
+void AddNames(CLI::App& verb, const std::string& option, const std::string& what,
+              std::vector<std::string>* names) {
+  const auto split =
+      [names, name = option.substr(option.find("--"))](const std::vector<std::string>& values) {
+        for (const std::string& value : values) {
+          for (size_t begin = 0; begin <= value.size();) {
+            const size_t end = std::min(value.find(',', begin), value.size());
+            if (end == begin) {
+              throw CLI::ValidationError(
+                  name, "an empty name in '" + value + "'; names stand between commas, as in a,b");
+            }
+            names->push_back(value.substr(begin, end - begin));
+            begin = end + 1;
+          }
+        }
+      };
+  verb.add_option_function<std::vector<std::string>>(option, split, what)
+      ->allow_extra_args(false)
+      ->type_name("TEXT,...");
+}
+
+std::string ProviderNames() {
+  std::string names;
+  for (const Provider* provider : Providers()) {
+    names += (names.empty() ? "" : ",") + std::string(provider->name());
+  }
+  return names;
+}
+
+// What decides which units there are.
+void AddWhatIsBuilt(CLI::App& verb, BuildOptions* options) {
+  AddNames(verb, "-t,--target",
+           "Targets, comma-separated; host is x86-64-v2,x86-64-v3,x86-64-v4 "
+           "[sm_80,sm_90a,sm_100f,portable,host]",
+           &options->targets);
+  AddNames(verb, "--provider", "Only variants of these, comma-separated [" + ProviderNames() + "]",
+           &options->providers);
+  verb.add_option("--problems", options->problems,
+                  "Also list the problems of this file, as record_problems saves them");
+  verb.add_option("--python", options->python, kCompilerPythonText);
+}
+
+void AddStores(CLI::App& verb, BuildOptions* options) {
+  verb.add_option(
+      "--cache", options->cache_dir,
+      "Folder of compiled objects [$KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle]");
+  verb.add_option("--shared-cache", options->shared_cache,
+                  "Such a folder behind it, for many machines; FOLDER:ro only reads it "
+                  "[$KBUNDLE_SHARED_CACHE]");
+}
+
+void AddBuild(CLI::App& app, BuildCommand* command) {
+  CLI::App& verb = AddVerb(app, "build", "Compile op families and write one bundle",
+                           "kbundle build kernels -o build/kernels.kb --target sm_90a,x86-64-v3");
+  BuildOptions& options = command->options;
+  verb.add_option("PATH", options.paths, kPathText)->required();
+  verb.add_option("-o,--output", options.output, "The bundle to write");
+  verb.add_option("--name", options.name,
+                  "Name by which programs refer to it [file name without .kb]");
+  AddWhatIsBuilt(verb, &options);
+  verb.add_option("-j,--jobs", options.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  AddStores(verb, &options);
+  verb.add_flag("--lean", options.lean,
+                "Leave out the variants that no problem's choice can come to");
+  verb.add_flag("--keep-going", options.keep_going, "After a failed compile, still do the others");
+  verb.add_flag("--dry-run", options.dry_run, "Say what would be compiled, and stop");
+  CLI::Option* plan = verb.add_flag(
+      "--plan", options.plan,
+      "Print every code object as JSON, with its inputs and the command that makes it, and stop");
+  verb.add_flag("--no-compile", options.no_compile,
+                "Fail where something is not in the cache, and say which command makes it")
+      ->excludes(plan);
+  verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
+  verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
+  verb.add_flag("--force", options.force, "Replace an output that is no bundle");
+  verb.add_flag("--json", command->json, "Report as JSON on standard output");
+}
+
+void AddCompileUnit(CLI::App& app, CompileUnitCommand* command) {
+  CLI::App& verb = AddVerb(app, "compile-unit", "Compile one code object of a build into the cache",
+                           "kbundle build kernels --plan > plan.json\n"
+                           "  kbundle compile-unit --plan plan.json --number 17 "
+                           "--shared-cache /nfs/kbundle");
+  BuildOptions& options = command->options;
+  verb.add_option("PATH", options.paths, kPathText);
+  verb.add_option("--plan", command->plan,
+                  "What `kbundle build --plan` printed; its paths are relative to this folder");
+  verb.add_option("--number", command->number, "Which unit of the plan; the first is 0")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option("--unit", command->wanted.label, "Which unit of PATH, as a plan names it");
+  verb.add_option("--key", command->wanted.key,
+                  "Its key as the plan has it: another one here is an error");
+  verb.add_option("--input", command->inputs,
+                  "NAME=SHA256 of an input where the plan was made, to name what differs")
+      ->allow_extra_args(false);
+  AddWhatIsBuilt(verb, &options);
+  AddStores(verb, &options);
+  verb.add_flag("--json", command->json, "Report as JSON on standard output");
+}
+
+void AddCache(CLI::App& app, CacheCommand* command) {
+  CLI::App& verb = AddVerb(app, "cache", "Show, prune or verify the folder of compiled objects",
+                           "kbundle cache prune --unused 30d --max-size 5G");
+  verb.add_option("ACTION", command->action, "status, prune or verify [status]")
+      ->check(CLI::IsMember({"status", "prune", "verify"}));
+  verb.add_option("--cache", command->folder,
+                  "The folder, as for build; a shared one is named here too");
+  verb.add_option("--unused", command->unused, "What no build used for so long goes: 12h, 30d, 8w");
+  verb.add_option("--max-size", command->max_size,
+                  "What is beyond this goes, least recently used first: 500M, 5G");
+  verb.add_flag("--json", command->json, "As JSON");
+}
+
+}  // namespace
+
+CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
+  CLI::App& verb = *app.add_subcommand(name, what);
+  verb.footer(std::string("\nExample:\n  ") + example);
+  return verb;
+}
+
+void AddBuildVerbs(CLI::App& app, BuildCommand* build, CompileUnitCommand* compile_unit,
+                   CacheCommand* cache) {
+  AddBuild(app, build);
+  AddCompileUnit(app, compile_unit);
+  AddCache(app, cache);
+}
+
+}  // namespace kbundle::builder
