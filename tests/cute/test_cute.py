@@ -200,3 +200,12 @@ def test_without_cute_dsl_the_error_says_what_to_install(command, library, tmp_p
     done = run("build", library, "-o", tmp_path / "cut.kb", "--target", "sm_90a")
     assert done.code != 0
     assert 'variants with provider = "cute" need nvidia-cutlass-dsl==4.8.1' in done.err and "pip install" in done.err
+
+
+@WITH_CUTE
+def test_a_package_of_another_version_is_named_with_the_command_that_installs_the_right_one(kbundle, tmp_path):
+    attention = shutil.copytree(LIBRARY.parents[2] / "kernels/attention", tmp_path / "attention")
+    edit(attention / "fa4.py", ('"flash-attn-4": "4.0.0b36"', '"flash-attn-4": "3.9"'))
+    done = kbundle("build", attention, "--target", "sm_90a", "--only",
+                   "attention.sdpa_forward/fa4[T=bf16,HEAD=64,HEADV=64,GROUP=1,MASK=0,STATS=1]@sm_90a")
+    assert done.code != 0 and "need flash-attn-4==3.9, and this Python has " in done.err and "pip install --no-deps" in done.err

@@ -1,4 +1,4 @@
-"""Every CUDA, Triton, Warp and library variant of the bundles that this GPU can run, forced, on this GPU; writes the ran_on facts.
+"""Every CUDA, Triton, Warp, CuTe DSL and library variant of the bundles that this GPU can run, forced, on this GPU; writes the ran_on facts.
 
     variants.py [--few] [--own | --libraries] [FAMILY or part of an id ..]     by default everything
 """
@@ -17,7 +17,7 @@ from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "build/kernels.kb"
-OTHERS = [(f"build/{name}.kb", ROOT / "tests" / name / "library") for name in ("downstream", "triton", "warp")]
+OTHERS = [(f"build/{name}.kb", ROOT / "tests" / name / "library") for name in ("downstream", "triton", "warp", "cute")]
 SECONDS = 125
 
 

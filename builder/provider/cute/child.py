@@ -48,7 +48,7 @@ def probe():
 
 def packages_used(before):
     """[name, version, licence] of the compiler and of what a source imported from installed packages."""
-    fresh = {name.split(".")[0] for name in set(sys.modules) - before}
+    fresh = {name.split(".")[0] for name in set(sys.modules) - before if sys.modules[name] is not None}
     used = {PACKAGE}
     for module, names in importlib.metadata.packages_distributions().items():
         if module in fresh:

@@ -120,8 +120,8 @@ class Parameter:
         for width in (8, 4, 2, 1):
             if not self.whole(offset, width) or set(range(offset, offset + width)) & self.addressed:
                 continue
-            upper = {number(data, offset + 4, 4) for data in self.bytes} if width == 8 else {0}
-            if len(upper) == 1 and upper != {0}:  # a number of its own
+            upper = [number(data, offset + 4, 4) for data in self.bytes] if width == 8 else [0]
+            if 2 * upper.count(0) < len(upper):  # a number of its own
                 continue
             if width == 4 and (field := self.float(offset)):
                 return field

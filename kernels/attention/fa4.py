@@ -1,0 +1,91 @@
+"""FlashAttention-4's kernels for Hopper, as kbundle asks for them. The package is flash-attn-4 (BSD-3-Clause); of it only the
+kernels' classes are used, which need CuTe DSL and a little of QuACK, but not torch: a stand-in answers its import.
+"""
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import types
+
+import cutlass
+
+VERSIONS = {"flash-attn-4": "4.0.0b36", "quack-kernels": "0.6.5"}
+# The packages' own __init__ would import their interfaces to torch: their folders are enough.
+PACKAGES = ("flash_attn", "flash_attn.cute", "quack")
+
+
+def check_versions():
+    """Its kernels' classes are no public interface: another version may well want other arguments."""
+    for name, wanted in VERSIONS.items():
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found = "none"
+        if found != wanted:
+            raise ImportError("FlashAttention-4's kernels need %s==%s, and this Python has %s: scripts/setup installs it, or "
+                              "pip install --no-deps %s==%s" % (name, wanted, found, name, wanted))
+
+
+class StandIn(types.ModuleType):
+    """A module of which every attribute is there and nothing can be called."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = StandIn("%s.%s" % (self.__name__, name))
+        setattr(self, name, found)
+        return found
+
+    def __or__(self, other):
+        return object
+
+    __ror__ = __or__
+
+
+def stand_in():
+    for name in ("torch", "torch._subclasses", "torch._subclasses.fake_tensor"):
+        module = StandIn(name)
+        module.__path__ = []
+        sys.modules[name] = module
+    sys.modules["triton"] = None  # where it happens to be installed, they would take a tool of it
+    sys.modules["torch"].Tensor = type("Tensor", (), {})
+    sys.modules["torch._subclasses.fake_tensor"].FakeTensor = type("FakeTensor", (), {})
+    for name in PACKAGES:
+        folder = next(iter(importlib.util.find_spec(name.split(".")[0]).submodule_search_locations)) if "." not in name else None
+        module = types.ModuleType(name)
+        parent = sys.modules.get(name.rpartition(".")[0])
+        module.__path__ = [folder if folder else os.path.join(parent.__path__[0], name.rpartition(".")[2])]
+        sys.modules[name] = module
+
+
+check_versions()
+stand_in()
+from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90  # noqa: E402
+from flash_attn.cute.utils import AuxData  # noqa: E402
+
+NO_MASK, CAUSAL, LOCAL = 0, 1, 2
+
+
+def forward_tiles(head, head_v, mask):
+    """(queries, keys, probabilities in registers) of a block on sm_90, as FlashAttention-4 chooses them."""
+    if head <= 64:
+        return 192, 128, True
+    if head <= 96:
+        return 192, 144 if mask == NO_MASK else 128, False
+    if head <= 128:
+        return 128, 128, True
+    if head <= 192:
+        return 128, 96 if mask == LOCAL else 128 if head_v <= 128 else 112, True
+    return 128, 64 if mask == LOCAL else 80, True
+
+
+def forward(q, k, v, o, stats, scale, window, *, target, HEAD, HEADV, GROUP, MASK, STATS):
+    tile_m, tile_n, in_registers = forward_tiles(HEAD, HEADV, MASK)
+    kernel = FlashAttentionForwardSm90(
+        q.dtype, HEAD, HEADV, GROUP, is_causal=MASK == CAUSAL, is_local=MASK == LOCAL, pack_gqa=False, tile_m=tile_m,
+        tile_n=tile_n, num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers,
+        mask_mod=None, score_mod=None, has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)
+    # As its interface has them: any strides of 16 bytes, and head dims that the tensors tell.
+    q, k, v, o = (one.like(align=16, divisible=8, dynamic=[3]) for one in (q, k, v, o))
+    left, right = (window, cutlass.Int32(0)) if MASK == LOCAL else (None, None)
+    return kernel, (q, k, v, o, stats, scale, None, None, None, None, None, left, right, None, None, AuxData(None, None), None, None)
