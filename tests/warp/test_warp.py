@@ -157,7 +157,7 @@ MISTAKES = {
                 ["kernel 'mix' is generic: a parameter has the type Any", 'kernel = "name_{T}"']),
     "no_adjoint": ("kernels.py", ("@wp.kernel\ndef energy", "@wp.kernel(enable_backward=False)\ndef energy"),
                    ["kernel 'energy' has no adjoint: it is declared with enable_backward = False"]),
-    "tile_matmul": ("kernels.py", ("        total += wp.tile_sum(wp.tile_load(x[i], shape=TILE, offset=k * TILE))\n",
+    "tile_matmul": ("kernels.py", ("        total += wp.tile_sum(wp.tile_load(x[i], shape=TILE, offset=k * TILE, storage=\"shared\"))\n",
                                    "        a = wp.tile_load(x, shape=(16, 16))\n        total += wp.tile_sum(wp.tile_matmul(a, a))\n"),
                     ["kernel 'row_sums' multiplies tiles with libmathdx: minutes to compile", "enable_mathdx_gemm", "cublaslt"]),
     "struct": ("kernels.py", ("def mix(x: wp.array4d(dtype=float), w: wp.array(dtype=wp.uint8)",

@@ -2,7 +2,8 @@
 
 `python -s -c THIS probe` prints what is installed; `python -s -c THIS serve FOLDER SOURCE OUT` answers one JSON
 line with one JSON line, on its descriptor 4: a cubin, or for the CPU an object that exports the kernel as a host
-kernel of kbundle. Its working folder is its own and takes all that Warp writes. No GPU is looked for.
+kernel of kbundle. Its working folder is its own and takes all that Warp writes. No GPU is looked for. `Text` and
+`host_kernel` are of generated.py, which stands before it.
 """
 import importlib.metadata
 import importlib.util
@@ -58,89 +59,6 @@ def in_words(one):
     shape = "[%s]" % ", ".join(map(str, one["shape"])) if one["shape"] else ""
     element = one["scalar"] + shape
     return "a %d-dimensional array of %s" % (one["rank"], element) if one["kind"] == "array" else element + " by value"
-
-
-class Text:
-    """What Warp generated for one kernel: which of its statements touch which of its arrays."""
-
-    def __init__(self, source, entry):
-        self.source = re.sub(r"//[^\n]*", "", source)
-        begin = self.source.index("%s(\n" % entry)
-        self.body = self.source[begin:self.source.index("\n}\n", begin)]
-        self.loops = "goto " in self.body
-
-    def _uses(self, label):
-        name = re.compile(r"\bvar_%s\b(?!\.(?:shape|strides))" % re.escape(label))
-        lines = self.body[self.body.index("{\n"):].splitlines()
-        return [line.strip() for line in lines if name.search(line) and "_wp_args->" not in line]
-
-    def reads(self, label):
-        written = re.compile(r"^(var_\w+ = )?wp::(array_store|atomic_(add|sub))\(var_%s," % re.escape(label))
-        return any(not written.match(line) for line in self._uses(label))
-
-    def only_reads_adjoint(self, label):
-        """Whether the adjoint of this array is the same without clearing it where it was overwritten."""
-        uses = self._uses(label)
-        added = re.compile(r"^(var_\w+ = )?wp::atomic_(add|sub)\(var_%s," % re.escape(label))
-        stored = re.compile(r"^wp::array_store\(var_%s," % re.escape(label))
-        if all(added.match(line) for line in uses):
-            return True
-        return len(uses) == 1 and bool(stored.match(uses[0])) and not self.loops
-
-    def must_run_at_once(self):
-        if re.search(r"\batomic_\w+\(", self.source):
-            return "adds to memory that other elements add to as well, which Warp does not do atomically on the CPU"
-        return "works on tiles, whose memory is one for the whole kernel" if re.search(r"wp::tile_(?!shared_storage)", self.source) else ""
-
-
-def host_kernel(name, symbol, kernel, adjoint):
-    """C++ behind Warp's own: the kernel for a part of its elements, as kbundle/host_kernel.h has it."""
-    labels = [arg.label for arg in kernel.adj.args]
-    dims = kernel.adj.kernel_dim
-    sides = [("a", 1), ("b", 1 + len(labels))] if adjoint else [("a", 1)]
-    fill = "".join("  %s.%s = kb_value<decltype(%s.%s)>(args[%d]);\n" % (side, label, side, label, first + i)
-                   for side, first in sides for i, label in enumerate(labels))
-    flat = [arg.label for arg in kernel.adj.args if type(arg.type).__name__ == "array" and arg.type.ndim == 1]
-    dense = " && ".join("%s.%s.strides[0] == static_cast<int32_t>(sizeof(*%s.%s.data))" % (s, x, s, x) for s, _ in sides for x in flat)
-    all_flat = dims == 1 and flat and len(flat) == sum(type(arg.type).__name__ == "array" for arg in kernel.adj.args)
-    way = "backward" if adjoint else "forward"
-    call = "kb_tasks<%%s>(&dim, begin, end, &a%s)" % (", &b" if adjoint else "")
-    loop = call % "false" + ";"
-    if all_flat:  # addresses one behind the other, as Warp's own entry distinguishes it
-        loop = "if (%s) {\n    %s;\n  } else {\n    %s\n  }" % (dense, call % "true", loop)
-    sizes = ["sizeof(wp::launch_bounds_t<%d>)" % dims] + ["sizeof(wp_args_%s::%s)" % (name, label) for _ in sides for label in labels]
-    return """
-namespace {
-template <typename T> inline T kb_value(const void* at) { T v; __builtin_memcpy(&v, at, sizeof v); return v; }
-// As Warp's own loop over all of them is: one function with the kernel inside.
-template <bool linear, typename... A>
-WP_FORCEINLINE void kb_tasks(wp::launch_bounds_t<%(dims)d>* dim, int64_t begin, int64_t end, A*... args) {
-  const wp::launch_bounds_t<%(dims)d> bounds = *dim;
-  const size_t first = static_cast<size_t>(begin), past = static_cast<size_t>(end);
-  for (size_t i = first; i < past; ++i) %(name)s_cpu_kernel_%(way)s<linear>(bounds, i, args...);
-}
-}
-extern "C" {
-int _wp_isfinite(double x) { return __builtin_isfinite(x); }
-int _wp_isnan(double x) { return __builtin_isnan(x); }
-int _wp_isinf(double x) { return __builtin_isinf(x); }
-void %(symbol)s(int64_t begin, int64_t end, const void* const* args) {
-  wp::launch_bounds_t<%(dims)d> dim = kb_value<wp::launch_bounds_t<%(dims)d>>(args[0]);
-  dim.size /= dim.coord_mult;
-  dim.coord_mult = 1;  // one lane does a block's work here
-  wp_args_%(name)s a%(b)s;
-%(fill)s  wp::tile_shared_storage_t tile_mem;
-#if defined(WP_ENABLE_TILES_IN_STACK_MEMORY)
-  wp::shared_tile_storage = &tile_mem;
-#endif
-  %(loop)s
-}
-struct kb_params_t { uint32_t count; uint32_t sizes[%(count)d]; };
-extern const kb_params_t %(symbol)s_kb_params;
-const kb_params_t %(symbol)s_kb_params = {%(count)d, {%(sizes)s}};
-}
-""" % {"symbol": symbol, "dims": dims, "name": name, "b": ", b" if adjoint else "", "fill": fill, "loop": loop, "way": way,
-       "count": len(sizes), "sizes": ", ".join(sizes)}
 
 
 class Compiler:
@@ -266,8 +184,9 @@ class Compiler:
 
         def appended(path):
             with open(path, encoding="utf-8") as file:
-                self.check_text(kernel, Text(file.read(), name + "_cpu_kernel_forward"), request)
-            return host_kernel(name, symbol, kernel, request["adjoint"])
+                text = Text(file.read(), name + "_cpu_kernel_forward")
+            self.check_text(kernel, text, request)
+            return host_kernel(name, symbol, kernel, request["adjoint"], text.tiles())
 
         self.appended = appended
         shutil.rmtree(BUILD, ignore_errors=True)

@@ -36,21 +36,24 @@ bool IsOfTheCLibrary(std::string_view name) {
                      [&](std::string_view known) { return name == known; });
 }
 
-Result<bool> WantsCLibrary(const std::string& object) {
-  KB_ASSIGN_OR_RETURN(const Elf elf, Elf::Parse(object));
-  KB_ASSIGN_OR_RETURN(const auto symbols, elf.Symbols(".symtab"));
-  std::set<std::string> unknown;
-  bool wants = false;
+Result<std::set<std::string>> Undefined(const std::string& file, std::string_view table) {
+  KB_ASSIGN_OR_RETURN(const Elf elf, Elf::Parse(file));
+  KB_ASSIGN_OR_RETURN(const auto symbols, elf.Symbols(table));
+  std::set<std::string> names;
   for (const Elf::Symbol& symbol : symbols) {
-    if (symbol.section != 0 || symbol.name.empty()) continue;
-    wants |= symbol.name != "_GLOBAL_OFFSET_TABLE_";
-    if (!IsOfTheCLibrary(symbol.name)) unknown.emplace(symbol.name);
+    if (symbol.section == 0 && !symbol.name.empty()) names.emplace(symbol.name);
   }
-  if (unknown.empty()) return wants;
+  return names;
+}
+
+Status CheckUndefined(const std::string& object) {
+  KB_ASSIGN_OR_RETURN(std::set<std::string> names, Undefined(object, ".symtab"));
+  std::erase_if(names, IsOfTheCLibrary);
+  if (names.empty()) return Status();
   return InvalidArgument(fmt::format(
       "on the CPU this kernel calls {}, of Warp's own library, which nobody needs at run time; "
       "keep the variant off hosts with targets = [\"sm_90a\"], or do without the function",
-      fmt::join(unknown, ", ")));
+      fmt::join(names, ", ")));
 }
 
 std::vector<std::string> Linking(const CompileContext& context) {
@@ -61,23 +64,25 @@ std::vector<std::string> Linking(const CompileContext& context) {
 
 Result<std::string> LinkForHost(const std::string& object, const std::string& symbol,
                                 const Target& target, const CompileContext& context) {
-  KB_ASSIGN_OR_RETURN(const bool wants, WantsCLibrary(object));
+  KB_RETURN_IF_ERROR(CheckUndefined(object));
   KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
   const std::string& path = folder.path();
   const std::string exports = fmt::format("{{ global: {0}; {0}_kb_params; local: *; }};\n", symbol);
   KB_RETURN_IF_ERROR(PublishFile(path + "/kb.o", object, Durability::kCrashOnly));
   KB_RETURN_IF_ERROR(PublishFile(path + "/exports", exports, Durability::kCrashOnly));
   std::vector<std::string> link = Linking(context);
-  link.insert(link.end(),
-              {"-Wl,--version-script=exports", "-Wl,-z,noseparate-code", "-Wl,-s", "-Wl,-z,now",
-               "-Wl,-z,noexecstack", "-Wl,-z," + target.ToString(), "-o", "kb.so", "kb.o"});
-  if (wants) {
-    KB_RETURN_IF_ERROR(PublishFile(path + "/empty.c", "", Durability::kCrashOnly));
-    std::vector<std::string> stand_in = Linking(context);
-    stand_in.insert(stand_in.end(), {"-Wl,-soname,libm.so.6", "-o", "libm.so.6", "empty.c"});
-    KB_RETURN_IF_ERROR(RunCompiler(stand_in, path, context).status());
-    link.insert(link.end(), {"-Wl,--no-as-needed", "./libm.so.6"});
-  }
+  link.insert(link.end(), {"-Wl,--version-script=exports", "-Wl,-z,noseparate-code", "-Wl,-s",
+                           "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,--gc-sections",
+                           "-Wl,-z," + target.ToString(), "-o", "kb.so", "kb.o"});
+  KB_RETURN_IF_ERROR(RunCompiler(link, path, context).status());
+  KB_ASSIGN_OR_RETURN(std::string linked, ReadFile(path + "/kb.so"));
+  KB_ASSIGN_OR_RETURN(const std::set<std::string> wanted, Undefined(linked, ".dynsym"));
+  if (wanted.empty()) return linked;
+  KB_RETURN_IF_ERROR(PublishFile(path + "/empty.c", "", Durability::kCrashOnly));
+  std::vector<std::string> stand_in = Linking(context);
+  stand_in.insert(stand_in.end(), {"-Wl,-soname,libm.so.6", "-o", "libm.so.6", "empty.c"});
+  KB_RETURN_IF_ERROR(RunCompiler(stand_in, path, context).status());
+  link.insert(link.end(), {"-Wl,--no-as-needed", "./libm.so.6"});
   KB_RETURN_IF_ERROR(RunCompiler(link, path, context).status());
   return ReadFile(path + "/kb.so");
 }

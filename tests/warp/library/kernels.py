@@ -66,5 +66,5 @@ def row_sums(x: wp.array2d(dtype=float), y: wp.array(dtype=float)):
     i = wp.tid()
     total = wp.tile_zeros(shape=1, dtype=float)
     for k in range(x.shape[1] // TILE):
-        total += wp.tile_sum(wp.tile_load(x[i], shape=TILE, offset=k * TILE))
+        total += wp.tile_sum(wp.tile_load(x[i], shape=TILE, offset=k * TILE, storage="shared"))
     wp.tile_store(y, total, offset=i)
