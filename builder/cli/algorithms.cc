@@ -1,3 +1,6 @@
+// Files of algorithms grow on one machine after another, so a run never writes one afresh: its
+// answers take the place of earlier ones for the same problem, device and version, and all others
+// stay. A file there that cannot be read as algorithms is left as it is, and the run fails.
 #include "builder/cli/algorithms.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// What the command line alone shows to be wrong, a misspelled target or a missing -o, is refused
+// here: nobody should learn of it after minutes of compiling.
 #include "builder/cli/build.h"
 
 #include "builder/pipeline/build_work.h"

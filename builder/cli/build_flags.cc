@@ -1,3 +1,6 @@
+// A unit compiled elsewhere must be the unit of the build, so what decides units is declared once
+// and added to each verb that makes them; names between commas are split here, where an empty one
+// is seen.
 #include "builder/cli/build_flags.h"
 
 #include <CLI/CLI.hpp>

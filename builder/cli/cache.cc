@@ -1,3 +1,6 @@
+// Others may build from the folder, or prune it, while we look: a list is a moment's, a file that
+// is gone when we come to remove it was taken by another, and what is damaged is left for the next
+// build, which takes it for a miss.
 #include "builder/cli/cache.h"
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// A unit is named by hand or by a plan, never by a bit of both: two sources of one fact could
+// differ. Where it is kept is of this machine, so it never comes from a plan.
 #include "builder/cli/compile_unit.h"
 
 #include "builder/cli/build.h"

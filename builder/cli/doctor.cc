@@ -1,3 +1,5 @@
+// One verdict is drawn from the findings, once, and both forms of the output and the exit code show
+// that one; what each finding means for a build is decided in doctor_findings.cc.
 #include "builder/cli/doctor.h"
 
 #include <string>

@@ -1,3 +1,6 @@
+// Looks come from the providers and take seconds, so they are taken side by side; the CPU, the GPUs
+// and Python, which no provider looks for, come after them. Whether a tool is required is not the
+// look's to say: that depends on the families of the build that was asked about.
 #include "builder/cli/doctor_findings.h"
 
 #include <cuda.h>

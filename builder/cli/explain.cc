@@ -1,3 +1,6 @@
+// A choice is made by the loader's own Select and Explain, never by code of the builder: what is
+// printed here is what a program on that device would get. What is left to do is to put words into
+// a problem, and the reasons that matter to the reader before the many that do not.
 #include "builder/cli/explain.h"
 
 #include <algorithm>

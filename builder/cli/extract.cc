@@ -1,3 +1,6 @@
+// An id may name several variants, and a variant several code objects: rather than choose for the
+// author, both say what there is to choose from. A file that is no code object like this one is
+// replaced only with --force, for "-o main.cc" is quickly typed.
 #include "builder/cli/extract.h"
 
 #include <set>

@@ -1,3 +1,6 @@
+// Prints what DescribeJson says and reads nothing of the bundle by itself, so the text and --json
+// cannot differ. One op by name gets a row for each variant; all together a row for each template
+// and target, or hundreds of variants would hide the ops.
 #include "builder/cli/inspect.h"
 
 #include <map>

@@ -1,3 +1,5 @@
+// Prints from the JSON that the loader explains itself with, and computes no number of its own:
+// what a person reads, what a tool reads and what is launched come from one resolution.
 #include "builder/cli/print_launch.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// A profile outlives the machine that it was taken on and other builds depend on it, so an existing
+// file is replaced only where it begins as a profile does, or by --force.
 #include "builder/cli/profile.h"
 
 #include "builder/provider/cudnn/profile.h"

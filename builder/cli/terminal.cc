@@ -1,3 +1,7 @@
+// Both streams may end in one terminal or one file, and either may be a pipe that closes: notes
+// flush standard output first, what is reported wipes the progress line first, and text is as wide
+// as it is seen (no escapes, one column a code point). Bytes that are no UTF-8 are made legible in
+// one place, on the way out.
 #include "builder/cli/terminal.h"
 
 #include <sys/ioctl.h>

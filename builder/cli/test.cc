@@ -1,3 +1,5 @@
+// The seed is random where none is given, because a fixed one would run the same inputs for ever;
+// it is printed with the result and stands in the command that shows a failure again.
 #include "builder/cli/test.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// `tune` is three commands in one (measure, --revalidate, --check), whose options do not all go
+// together: what contradicts itself is refused before a GPU is touched. That some candidates fail
+// is the usual course of a tune; only for the candidates of --only does it decide the exit code.
 #include "builder/cli/tune.h"
 
 #include <charconv>

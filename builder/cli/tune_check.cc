@@ -1,3 +1,6 @@
+// Missing, stale and refused records fail the check, for each has a cure by `kbundle tune`. A
+// family without any record, beside some that have them, does not: its author chose the manifest's
+// order.
 #include "builder/cli/tune_check.h"
 
 #include <algorithm>

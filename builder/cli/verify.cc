@@ -1,3 +1,6 @@
+// Bytes first, since nothing else is worth saying of a damaged file. Then coverage as a user would
+// meet it: select and plan every listed problem for the target, without the portable variant, and
+// plan all that selection lists, because a policy or a failed load may ask for any of them.
 #include "builder/cli/verify.h"
 
 #include <algorithm>

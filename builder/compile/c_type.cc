@@ -1,3 +1,6 @@
+// No parser of C++: there is no end to that. Words in any order make the integers, a table the
+// floats, and whatever is left stays unknown, which takes any argument of its size: a wrong
+// "mismatch" would stop a right build, while sizes are checked apart from this.
 #include "builder/compile/c_type.h"
 
 #include <cxxabi.h>

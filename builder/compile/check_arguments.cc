@@ -1,3 +1,6 @@
+// A launch passes untyped addresses, so a swapped pair of pointers is a wrong result, never an
+// error. The compiler knew the types and the manifest knows the tensors: here, once, they are
+// compared. Rules lean towards silence where a type says too little (void*, bytes, structs).
 #include "builder/compile/check_arguments.h"
 
 #include <fmt/format.h>

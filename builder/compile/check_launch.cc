@@ -1,3 +1,6 @@
+// Geometry is written as expressions, most of which have no value before a problem does. Two kinds
+// have one now: those that only a grid point decides (IsFixed), and those of listed problems that
+// the variant takes. -1 stands for "not known", and nothing is said of it.
 #include "builder/compile/check_launch.h"
 
 #include <fmt/format.h>

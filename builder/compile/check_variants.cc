@@ -1,3 +1,5 @@
+// One mistake in a manifest is a mistake at every grid point of every type and target: findings are
+// gathered under their place and kind, the first is told in full, and the rest are a number.
 #include "builder/compile/check_variants.h"
 
 #include <fmt/format.h>

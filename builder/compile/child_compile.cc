@@ -1,3 +1,6 @@
+// What a compiler read is taken from its depfile, not guessed from the source: a header outside the
+// tree, with the digest it had, is what makes a stored object stale. Depfiles are make's syntax,
+// with make's escapes, and hold a toolkit's headers too, which its own digest stands for.
 #include "builder/compile/child_compile.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// Where struct checks failed, what they say takes the place of the compiler's log: they name the
+// manifest's line, and the errors after them only follow. Compilers that the work does not use are
+// not looked for, so a build without kernels in Python needs no Python.
 #include "builder/compile/compile.h"
 
 #include <fmt/format.h>

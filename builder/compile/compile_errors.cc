@@ -1,3 +1,6 @@
+// Two small scanners in place of a C++ parser: one puts the author's paths where a log says ours,
+// the longest name first so that no name is found within another; the other finds names behind
+// `__global__`. What macros hide from the second is not found, and it only ever makes advice.
 #include "builder/compile/compile_errors.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Everything that changes what a launch does goes in, in a fixed order and with its length;
+// programs by their text, so that a record outlives a change of their code's encoding. Names of
+// files, labels and the order of variants stay out.
 #include "builder/compile/fingerprint.h"
 
 #include "builder/compile/fingerprint_text.h"

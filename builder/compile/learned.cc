@@ -1,3 +1,7 @@
+// Templates are shared by points, launches are learned by unit: so points are grouped by the texts
+// of what was learned, the first of a group makes its template, and the others are pointed at it.
+// The caller's work and ops stay as they were; those that change are copied and owned by the
+// result.
 #include "builder/compile/learned.h"
 
 #include <fmt/format.h>

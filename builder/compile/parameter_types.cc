@@ -1,3 +1,5 @@
+// One line a kernel and, behind a tab, one a type. The reader takes any text, since the store's
+// entries may be damaged: at worst a kernel has no types, and is checked by sizes alone.
 #include "builder/compile/parameter_types.h"
 
 #include <sstream>

@@ -1,3 +1,5 @@
+// Idle workers of one source at a time are worth their memory: who asks for another source ends one
+// of the old to make room, outside the lock, since a child's end takes its time.
 #include "builder/compile/python_worker.h"
 
 #include <fmt/format.h>

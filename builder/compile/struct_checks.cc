@@ -1,3 +1,6 @@
+// The checks stand behind the author's text under a `#line` of their own, so the line of an error
+// is the number of a check and leads back to the manifest; the author's own lines keep theirs. The
+// prelude is plain C++ without a header, because NVRTC has none.
 #include "builder/compile/struct_checks.h"
 
 #include <fmt/format.h>

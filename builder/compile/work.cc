@@ -1,3 +1,6 @@
+// The order of everything here reaches the bundle's bytes: targets and ops are sorted, variants
+// come in the manifest's order, and units are interned by all that they are told, in the order in
+// which they are first met. The order of paths on the command line changes none of it.
 #include "builder/compile/work.h"
 
 #include <fmt/format.h>

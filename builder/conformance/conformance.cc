@@ -1,3 +1,5 @@
+// A CPU is several targets: every level that it can run is in a bundle, so every one is tested. A
+// level without variants is no error where another has some.
 #include "builder/conformance/conformance.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// All problems on all variants would take hours, and one problem each would miss the edges. So all
+// are tried in outline, where legality costs nothing, sorted by size, and each variant gets the
+// smallest, the largest and some between, listed and derived apart. A large problem is taken only
+// by variants that nothing smaller reaches: its reference is computed in float64.
 #include "builder/conformance/problems.h"
 
 #include <fmt/format.h>

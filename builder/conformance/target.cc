@@ -1,3 +1,7 @@
+// The device is asked for before anything is compiled, compilation runs ahead of the launches, and
+// a problem's references are dropped when its candidates are done. A variant that failed once is
+// not launched again. Facts are written by the digest of code: what was wrong under one variant is
+// right under none.
 #include "builder/conformance/target.h"
 
 #include <fmt/format.h>

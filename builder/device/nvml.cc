@@ -1,3 +1,6 @@
+// Loaded by name and never linked: an image may lack the library, or have an older one. Only the
+// two functions without which there is no device are wanted; each other that is missing leaves one
+// field of the state unsaid.
 #include "builder/device/nvml.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,7 @@
+// One walk over the tree checks types and writes postfix code, and folds constants as it emits:
+// where an operator's operands are the last constants written, its value takes their place, by the
+// same Apply that a loader runs. What would fail (division by zero) is left to fail where it is
+// run, and length and depth are checked against what a loader accepts.
 #include "builder/expression/compile.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The loader's rules for absent tensors and axes that are not there, over the builder's own data: a
+// grid pruned here and a variant refused there must agree. Overflow is an error value in the slot,
+// never undefined.
 #include "builder/expression/evaluate.h"
 
 #include <bit>

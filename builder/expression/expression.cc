@@ -1,3 +1,6 @@
+// Precedence climbing over a list of tokens. Most care goes into what is wrong: a number that ends
+// in letters is one wrong token, a quote that never closes is told where it opened, and habits of
+// other languages (and, **, //, <<) are met with how it is written here.
 #include "builder/expression/expression.h"
 
 #include <array>

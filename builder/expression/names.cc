@@ -1,3 +1,6 @@
+// The space is flat on purpose: one name has one meaning in all expressions of an op, and a
+// variant's tunable cannot hide an operand. So declaring a name twice is an error, as is a word of
+// the language.
 #include "builder/expression/names.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// `rows..` is the one thing in a shape that is not an expression, and is seen by one token ahead;
+// the rest is left to the expression parser, so both report errors alike.
 #include "builder/expression/shape.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Attributes and type parameters lean on each other: a type may be chosen by an attribute of type
+// dtype, whose default must be one that the type allows. Attributes are read first, then types, and
+// only then is that default checked. A value of a problem is read by the same code as a default.
 #include <algorithm>
 
 #include "builder/manifest/reader.h"

@@ -1,3 +1,6 @@
+// One walk with a stack of scopes. A value is put in as a copy whose places link to where it was
+// used, so an error in it shows both; what is being expanded is remembered by its place, which ends
+// a definition that comes back to itself; and what was never looked up is reported at the end.
 #include "builder/manifest/define.h"
 
 #include <set>

@@ -1,3 +1,6 @@
+// Where an expression's own offsets become places in the manifest: a caret stands under the word
+// that is wrong, within the text. An unknown name is not reported where a declaration failed before
+// it.
 #include "builder/manifest/reader.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"

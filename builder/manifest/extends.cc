@@ -1,3 +1,6 @@
+// Bases may themselves extend, in any order of the file: each is resolved when it is asked for, and
+// what is open meanwhile is how a circle is seen. All variants are resolved before any is put back,
+// so nobody inherits from one that is half written.
 #include "builder/manifest/extends.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Asking for a key is what makes it known, so a table's grammar is written once, as the code that
+// reads it: unknown keys, the advice beside them and the editors' schema all come from what was
+// asked. A reader that forgets to Take a key forbids it.
 #include "builder/manifest/fields.h"
 
 #include <algorithm>

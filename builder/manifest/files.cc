@@ -1,3 +1,6 @@
+// A part and its manifest name each other, so neither is read by mistake for the other; only ops
+// come from a part. Paths are relative, for the same tree must build the same bundle anywhere, and
+// sizes are bounded before a file is read.
 #include "builder/manifest/files.h"
 
 #include <filesystem>

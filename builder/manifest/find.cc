@@ -1,3 +1,6 @@
+// A folder of kernels holds other TOML files too (a pyproject), so a file's role is told by a
+// glance at its lines, without parsing: a manifest with an error must be found, and its error told.
+// One that the command line names is taken at its word.
 #include "builder/manifest/find.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// A flag that makes a compiler read what the key of a compilation does not cover would let a stale
+// object pass for a fresh one. The lists are of what is refused, since nobody can list all that is
+// harmless; each compiler spells its own.
 #include "builder/manifest/flags.h"
 
 #include <algorithm>

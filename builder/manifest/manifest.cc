@@ -1,3 +1,9 @@
+// The order of the passes is the design, for each sees what the one before it wrote out:
+//
+//   parts, extends, define, let, score modifiers; then of each op: names, variants, problems
+//
+// The first three stop at an error, since all that follows would be noise; after them errors are
+// gathered, and those that could only be consequences are kept back.
 #include "builder/manifest/manifest.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The lines become the same nodes that TOML gives, with places, so that one reader serves both. A
+// parser of our own walks the brackets because the library's knows no places; it reads the scalars.
+// Which names are known is asked of all ops of a line, so it is decided only when all took theirs.
 #include "builder/manifest/problem_lines.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The reader is run over a manifest that has every table, and what it asked for is written down;
+// only what stands inside tables of free names, which no reader can tell, is said by hand
+// (Insides). Whether that manifest makes sense is of no matter.
 #include "builder/manifest/schema.h"
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,7 @@
+// Two ways, for two readers. A variant has lets of its own in the bundle, so it gets copies of
+// those that it names, and of those that these name, until nothing is added. An op's interface has
+// none, so there the text is written out, in brackets wherever precedence could make another thing
+// of it.
 #include "builder/manifest/shared_lets.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Operands bind symbols and results use them, and operands may stand in any order: so all names are
+// declared, then all symbols of operands, and only then is a dim compiled. A name that fails to be
+// declared makes the names incomplete, and errors that could follow from that are kept back.
 #include <algorithm>
 #include <set>
 

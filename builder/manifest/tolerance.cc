@@ -1,3 +1,5 @@
+// One number for all results, one for each, or one for each result and dtype: all three become rows
+// of (result, dtype, limit).
 #include <algorithm>
 #include <charconv>
 

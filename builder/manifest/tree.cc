@@ -1,3 +1,6 @@
+// The order of a table's keys is got back by sorting them by where they stand. Places within a text
+// are exact only where the file holds it letter by letter; else a caret shows the whole string.
+// Columns are code points, as editors count, while texts are bytes.
 #include "builder/manifest/tree.h"
 
 #include <algorithm>

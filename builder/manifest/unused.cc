@@ -1,3 +1,5 @@
+// Words are looked for, not meanings: a tunable that is a word of some text, or may be a macro of a
+// source or of a header it includes, is taken for used. So what is refused is surely unused.
 #include "builder/manifest/unused.h"
 
 #include <cctype>

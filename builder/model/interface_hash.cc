@@ -1,3 +1,6 @@
+// The hash is in cached and exported programs, so what is written and in which order is for ever;
+// the text at its head names the version. Problems, variants, coordinates and tolerances stay out:
+// a bundle that is tuned or built anew serves the programs of yesterday.
 #include "builder/model/interface_hash.h"
 
 #include "kbundle/key.h"

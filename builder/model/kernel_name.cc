@@ -1,3 +1,4 @@
+// One pass, so that what is filled in is never filled in again; names were checked by the reader.
 #include "builder/model/kernel_name.h"
 
 #include <string_view>

@@ -1,3 +1,7 @@
+// Estimates are what costs, so they are made once, as a table of candidate times sibling, and the
+// search only adds numbers of it. Each pass tries to make or unmake every base and takes the best
+// change, so the total falls until it stays. The answer goes to the store under the siblings'
+// hashes.
 #include "builder/pack/bases.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// A record names its winner by id and by fingerprint, and is believed only while both hold for the
+// code of today. Rows are sorted as the loader searches them (op, target, match), and the digest is
+// of the records' own lines in that order, so it does not depend on how they lie in files.
 #include "builder/pack/embed_records.h"
 
 #include <fmt/format.h>

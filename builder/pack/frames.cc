@@ -1,3 +1,7 @@
+// A frame's bytes depend on zstd's version and settings, so the version is in the key under which a
+// frame is kept, and everything that a process could have otherwise (threads, checksum, window) is
+// set here. The window spans base and content together, or the far end of a base would be out of
+// reach.
 #include "builder/pack/frames.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// A run of constants, kernels or code that is there already is used again, looked up by its
+// content; places are given in the order in which things are first met, which is the order of
+// sorted ops. Providers alone are kept sorted by name as they come, and the numbers behind a new
+// one move up.
 #include "builder/pack/index_writer.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Selection needs variants, not code, so each unit gets an object that holds a few words instead of
+// code, and the usual packer and loader do the rest: what an outline says of a problem is what the
+// bundle will say.
 #include "builder/pack/outline.h"
 
 #include <string>

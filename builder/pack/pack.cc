@@ -1,3 +1,8 @@
+// Offsets of blobs stand in an index whose size decides them. A FlatBuffers struct takes the same
+// room whatever its numbers are, so the index is written twice, the first time only to learn its
+// size.
+//
+//   header | index | pad | frame | pad | frame ..       each frame at a multiple of kBlobAlignment
 #include "builder/pack/pack.h"
 
 #include <fmt/format.h>

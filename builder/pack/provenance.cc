@@ -1,3 +1,4 @@
+// Each compiler says its own row, and only versions and digests: these are bytes of the bundle.
 #include "builder/pack/provenance.h"
 
 #include <flatbuffers/base.h>

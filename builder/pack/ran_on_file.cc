@@ -1,3 +1,6 @@
+// Facts are about a digest, not about a variant's name: code that changes loses them by itself, and
+// code that two variants share has them once. What was wrong today takes away what was right
+// before.
 #include "builder/pack/ran_on_file.h"
 
 #include <fmt/format.h>

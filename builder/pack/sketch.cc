@@ -1,3 +1,5 @@
+// MinHash over aligned blocks: the smallest hashes are a sample of the blocks that does not depend
+// on where they stand, so two texts sample alike what they share.
 #include "builder/pack/sketch.h"
 
 #include <algorithm>

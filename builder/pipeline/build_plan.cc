@@ -1,3 +1,5 @@
+// The document is for programs that start others: written a unit a line, so that two plans can be
+// compared, and each file is digested once, however many units read it.
 #include "builder/pipeline/build_plan.h"
 
 #include <cstdlib>

@@ -1,3 +1,5 @@
+// Problems from a file need an outline to be understood, and so a Work, which they then change:
+// hence work is planned, problems are added, and work is planned again.
 #include "builder/pipeline/build_work.h"
 
 #include <fmt/format.h>

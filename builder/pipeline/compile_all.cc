@@ -1,3 +1,7 @@
+// Two questions for each unit: what would decide its bytes (the key), and is an object of that key
+// there whose outside headers still are what they were (Take)? The rest is compiled, the slow
+// first. A failure is told once for all units that fail alike, because a mistake in one template
+// fails at every point of its grid.
 #include "builder/pipeline/compile_all.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The whole build is planned and then cut down to one label, so the unit is what a build would make
+// of it. The store is asked before and after: an object that is not kept is no result.
 #include "builder/pipeline/compile_unit.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// `-o` beside a manifest is a short way to lose a source. So a file that is no bundle is kept
+// unless forced; in the folder of a family that is built it is kept even then, and an empty one as
+// well.
 #include "builder/pipeline/output.h"
 
 #include <fmt/format.h>

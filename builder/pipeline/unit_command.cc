@@ -1,3 +1,5 @@
+// A command of words, not of a file's contents: it can be read, edited and run by hand, and its
+// digests let the other end say what differs there.
 #include "builder/pipeline/unit_command.h"
 
 #include <algorithm>

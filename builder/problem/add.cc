@@ -1,3 +1,5 @@
+// Reading against the bundle gives each problem its key, by which the same problem in other words
+// is seen to be the same; sorted by it, they are listed in an order that is not the file's.
 #include "builder/problem/add.h"
 
 #include <map>

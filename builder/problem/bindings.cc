@@ -1,3 +1,6 @@
+// The order is that in which things follow from each other: attributes, the types that they choose,
+// operands with their types and symbols, and at last results, whose presence is an expression over
+// all of it. Dims are taken to fit, because whoever made the problem has checked them.
 #include "builder/problem/bindings.h"
 
 #include <algorithm>

@@ -1,3 +1,9 @@
+// Whatever breaks a rule of the op costs nothing: the loader refuses it, and it is not run. What
+// would cost is to miss an edge, so every constant of a variant's `when` is tried with its
+// neighbours.
+//
+//   listed      groups of equal sizes      one group at a time      the other symbols
+//   [64, 64]    {both} {first} {second}    1 2 3 31 32 33 ..        as listed, or at most 3
 #include "builder/problem/derived.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// Chance alone hardly ever meets several conditions at once, so height is the number of them that
+// hold, and steps that keep it are taken too, or the climb would stick. Finds are kept in a pool
+// that later draws start from. Sizes are changed last, one symbol at a time, so that they come
+// apart wherever nothing ties them together.
 #include "builder/problem/draw.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Lines are counted as an editor does, empty ones too, so that an error's number leads to its line.
+// Another family's problem is told by the prefix of its op, before its contents are understood.
 #include "builder/problem/file.h"
 
 #include <fmt/format.h>

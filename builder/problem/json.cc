@@ -1,3 +1,6 @@
+// JSON's values are looser than the interface's: a text may be a dtype, a choice or an infinity, an
+// integer a float. Here they only become a request; the bundle's MakeProblem, as for every caller,
+// says whether it is a problem of the op.
 #include "builder/problem/json.h"
 
 #include <fmt/format.h>

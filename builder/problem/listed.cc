@@ -1,3 +1,5 @@
+// Stored values have the interface's types; a request has those of a caller. So a dtype and a
+// choice become their names again, and the problem passes the same check as one from outside.
 #include "builder/problem/listed.h"
 
 #include <utility>

@@ -1,3 +1,6 @@
+// State is only ever the fold of events: a running tune writes an event and applies what it wrote,
+// a resumed one applies what it reads, and so both stand at the same place. No line is ever edited;
+// what is superseded (`anew`, other candidates) is forgotten by a later event.
 #include "builder/record/journal.h"
 
 #include <fmt/format.h>

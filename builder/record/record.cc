@@ -1,3 +1,6 @@
+// Records are edited, merged and cut by people and version control, and decide what users run:
+// every key is wanted by name and kind, every unknown one refused, and the parts must agree (a
+// winner with times, a verdict that fits it). The first error is told with its line and what to do.
 #include "builder/record/record.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,10 @@
+// Nothing of this is stored: each call walks it again from the samples, and where one is missing,
+// that is the next step. Shuffling keeps a drift of the clock from favouring whoever comes first.
+//
+//   check all, then rounds 0, 1, 2 ..   everyone alive once, in an order shuffled anew
+//     after rounds 1, 2 and 4           the faster half stays, while there are many
+//     after 3 rounds and more           clear losers are dropped
+//     until                             no decision is nearer than its noise, or rounds run out
 #include "builder/record/schedule.h"
 
 #include <algorithm>

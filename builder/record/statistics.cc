@@ -1,3 +1,6 @@
+// Candidates are compared within a round and not across rounds, where a GPU's clocks drift: of the
+// ratios of common rounds the median is taken, and its error from their median deviation, which an
+// outlier does not move. With fewer than three common rounds nothing is known of the error.
 #include "builder/record/statistics.h"
 
 #include <algorithm>

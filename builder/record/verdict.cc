@@ -1,3 +1,6 @@
+// Noise must not make a winner. A candidate replaces the default only beyond the least gain and the
+// band; and of those that do, the first in the manifest's order that the fastest does not beat in
+// turn, so that two tunes of equal code agree more often.
 #include "builder/record/verdict.h"
 
 #include <fmt/format.h>

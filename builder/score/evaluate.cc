@@ -1,3 +1,6 @@
+// Two readings of one graph: its value at a point, in double, which a derivative is checked with,
+// and its text for messages. `largest` is the greatest magnitude that is rounded on the way: by it
+// a difference is told from rounding.
 #include <cmath>
 
 #include "builder/score/expression.h"

@@ -1,3 +1,7 @@
+// Make is the only way to an operation: simplify, bring commuting operands into one order, then
+// look up what is there already. So a derivative, which repeats its expression many times, grows by
+// its new parts alone. Constants that f32 does not hold as normal numbers are not folded, for code
+// computes in f32.
 #include "builder/score/graph.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// A statement for each node, in the graph's order, each value named once: no compiler has to find
+// again what is shared. Parameters are named only where they are used, so that no compiler warns.
 #include "builder/score/header.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// A search with memory: a part is turned about (Distribute) until every node has a tensor, and only
+// if nothing else serves are values made tensors (Widen), and all of it is tried once more.
 #include "builder/score/lower.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// cuDNN's names are those of its frontend's PointwiseMode_t, which the planner looks up by name.
 #include "builder/score/pointwise.h"
 
 namespace kbundle::builder {

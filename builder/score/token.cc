@@ -1,3 +1,5 @@
+// Nothing is refused here: a wrong character is a token too, and a number keeps the letters behind
+// it, so that the parser, which knows what was wanted, says what is wrong with the whole of it.
 #include "builder/score/token.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Joining lines and dropping comments in one pass: Next passes over joints, so that "/" and "*" are
+// seen as one sign across them. A quote that is still open ends with its line, so an apostrophe in
+// the text of an #error spoils that line alone.
 #include "builder/source/logical_lines.h"
 
 #include <algorithm>

@@ -1,3 +1,8 @@
+// A walk over a list that grows: each file's directives are resolved and rewritten, and a file met
+// for the first time is named and joins the end of the list. Names are relative to the source's
+// folder or to a -I folder; what would climb out ("../x.h") goes under up/. A directive that the
+// line scan could have missed is found again among logical lines, and reported rather than
+// followed.
 #include "builder/source/tree.h"
 
 #include <fmt/format.h>

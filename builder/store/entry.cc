@@ -1,3 +1,5 @@
+// Reads decide and writes are plain: a reader believes a file only by its magic and hash, so a
+// writer need not wait for the disk. Modes are set with chmod, which no umask changes.
 #include "builder/store/entry.h"
 
 #include <fcntl.h>

@@ -1,3 +1,6 @@
+// Files come and go while the list is made, so each may be gone at any step, and that is no error.
+// The list is sorted by use, the oldest first, so pruning to a size is one pass; an unfinished file
+// may be a writer's at work until it is a day old.
 #include "builder/store/inventory.h"
 
 #include <algorithm>

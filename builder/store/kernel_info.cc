@@ -1,3 +1,7 @@
+// Three kinds of code say their parameters in three ways: a cubin in rows of .nv.info, PTX in a
+// list of declarations, a host object in a table that KB_HOST_KERNEL puts beside the kernel. All
+// end as bytes a parameter, in order. What is not understood comes out as an error or as 0 bytes,
+// which no argument has.
 #include "builder/store/kernel_info.h"
 
 #include <fmt/format.h>

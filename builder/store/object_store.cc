@@ -1,3 +1,6 @@
+// Every failure of a folder ends as a miss or as nothing kept, and its first reason is remembered
+// for whoever asks: a build need not handle a full disk. What is found in the shared folder is
+// copied here, so that it is fetched once.
 #include "builder/store/object_store.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Three bytes are four digits; '=' stands only where the last group lacks bytes, and is no digit.
 #include "builder/support/base64.h"
 
 #include <cstdint>

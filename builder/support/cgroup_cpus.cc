@@ -1,3 +1,5 @@
+// Each group on the way up may set a quota, and the least of them holds. Files that are not there
+// are read as no number and so as no limit, which serves a host without cgroups as well.
 #include "builder/support/cgroup_cpus.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Errors are kept in the order in which they were found and shown in that of the files, so that the
+// order of checks does not show. The hard part is the caret: columns are code points, texts are
+// bytes, tabs have any width, and a line may be thousands of columns long.
 #include "builder/support/diagnostic.h"
 
 #include <algorithm>

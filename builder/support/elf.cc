@@ -1,3 +1,5 @@
+// Offset and size are compared with what is left, never added up, so that no sum overflows;
+// whatever passes is a view within the file. Only what cubins and host objects have is known.
 #include "builder/support/elf.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// Paths come from people: a pipe must not be waited for, a folder not be read, a device not be
+// replaced. errno becomes the code that says what the user can do (free space, another path,
+// rights).
 #include "builder/support/files.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Asked only once the command line's parser has given up, about the words as they were typed.
 #include "builder/support/misspelled.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Between making a neighbour and locking it a sweeper may take it for a dead writer's: its link
+// count then says so, and another is made. Data may reach a disk or a server as late as at close,
+// so a copy of the descriptor is closed to hear of it while the lock stays.
 #include "builder/support/new_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,6 @@
+// A program may end and leave others that hold its pipe, or close its pipe and stay: it is over
+// when both are, or when the time is; then its whole group is killed, whatever it was. Output
+// beyond the limit is read and dropped, since a full pipe would stop the child.
 #include "builder/support/process.h"
 
 #include <fmt/format.h>

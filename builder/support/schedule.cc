@@ -1,3 +1,6 @@
+// A shared counter hands out jobs and the caller is one of the threads. Numbers are handed out in
+// order and what was begun is finished, so the lowest number that fails is the same on any number
+// of threads.
 #include "builder/support/schedule.h"
 
 #include <sched.h>

@@ -1,3 +1,6 @@
+// It is the order of steps that makes a kill at any moment harmless: the lock is taken under
+// another name and renamed, so a lock that stands unheld means a dead owner; and it is removed
+// last, so a folder that is half gone is still known for one.
 #include "builder/support/temporary_folder.h"
 
 #include <fcntl.h>

@@ -1,3 +1,6 @@
+// The child is made by a fork of a process with threads, so until its end it may only do what a
+// signal handler may: no memory is allocated, and the groups are a fixed table. Messages are whole
+// packets, one number each.
 #include "builder/support/watchdog.h"
 
 #include <signal.h>

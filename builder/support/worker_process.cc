@@ -1,3 +1,6 @@
+// One loop watches four things: the answer, what is printed, memory (looked at every 20 ms, since
+// nothing tells of it) and the time. A child that ended may have left others that hold its pipes
+// open, so its end is asked for as well as the pipes'.
 #include "builder/support/worker_process.h"
 
 #include <poll.h>

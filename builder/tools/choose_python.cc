@@ -1,3 +1,4 @@
+// An absolute path, because children start in folders of their own.
 #include "builder/tools/choose_python.h"
 
 #include <filesystem>

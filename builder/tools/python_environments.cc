@@ -1,3 +1,5 @@
+// Every place is told from the environment, from this executable's own path or by its build; each
+// comes once, where it is met first.
 #include "builder/tools/python_environments.h"
 
 #include <unistd.h>

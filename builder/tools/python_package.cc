@@ -1,3 +1,6 @@
+// Importing a package costs seconds and may fail for reasons of its own; a probe reads what its
+// installer wrote down. The first Python with the right version is taken; where none has it, the
+// first of all is what the error speaks of.
 #include "builder/tools/python_package.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// Parts that must fit each other come from one place (NVRTC with its built-ins and ptxas, nvcc with
+// its parts, the headers with cccl), all others from wherever they are found first. The host
+// compiler is only a driver, so it is asked for the programs that do its work, and their digests
+// count too.
 #include "builder/tools/toolchain.h"
 
 #include <fmt/format.h>

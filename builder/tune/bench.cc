@@ -1,3 +1,7 @@
+// All tensors of a set lie in one arena with guards between, so that a stray write hits a guard and
+// filling or copying a set is one operation. Sets are rotated, since data in the cache would make a
+// kernel look faster than it is; operands that a launch changes are copied back from a pristine
+// set.
 #include "builder/tune/bench.h"
 
 #include <fcntl.h>

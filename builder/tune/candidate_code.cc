@@ -1,3 +1,5 @@
+// Measuring does not wait for the last compilation: units are compiled in the order in which they
+// will be wanted, each is concluded under the lock, and who needs some waits for those alone.
 #include "builder/tune/candidate_code.h"
 
 #include <algorithm>

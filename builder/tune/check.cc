@@ -1,3 +1,6 @@
+// For each record: can its device have run its target, is its problem still one of the op, are its
+// candidates still the legal ones, and is their code what was measured? And for each problem: has
+// it a record? All of it without measuring; only code that records name is compiled.
 #include "builder/tune/check.h"
 
 #include <fmt/format.h>

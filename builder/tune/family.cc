@@ -1,3 +1,6 @@
+// Order is what a kill cannot hurt: an event is in the journal before it counts, and records are on
+// the disk before the journal goes. A kill in between leaves both, and the next tune finds the same
+// records again.
 #include "builder/tune/family.h"
 
 #include <set>

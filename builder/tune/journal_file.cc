@@ -1,3 +1,5 @@
+// The lock is taken before anything is read, so nobody appends between reading and cutting off the
+// last line. Appending is the file's own mode: a write never lands elsewhere.
 #include "builder/tune/journal_file.h"
 
 #include <fcntl.h>

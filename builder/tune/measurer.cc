@@ -1,3 +1,6 @@
+// A candidate is a stranger: it may crash, hang, print, leak, or answer in our name. Which of these
+// it was is told by its answer or by how the child ended, and only the child is lost. Memory that
+// it took in earlier rounds is counted against it, not against the next one.
 #include "builder/tune/measurer.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// With a budget the end may come at any problem, so ops take turns: the first problem of each, then
+// the second of each.
 #include "builder/tune/problems.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// All is done in the caller's thread, within Take and Drop: idle children are fed, and Take looks
+// at who has answered until its own problem is there. How far ahead children work is bounded by a
+// guess at each problem's memory; the one that is asked for starts in any case, so that a guess
+// never stops a tune.
 #include "builder/tune/references.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Times are hashes of all that a time may depend on. A short pause makes an answer take long enough
+// for a kill to fall between two.
 #include "builder/tune/replay.h"
 
 #include <fmt/format.h>

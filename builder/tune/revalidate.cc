@@ -1,3 +1,5 @@
+// Only records with other code are worth a GPU, and fingerprints need code: so all that the records
+// name is compiled first, and then those that changed are kept.
 #include "builder/tune/revalidate.h"
 
 #include <fmt/format.h>

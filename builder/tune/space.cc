@@ -1,3 +1,6 @@
+// Two numberings meet here: variants and units of all the work, which candidates are named by, and
+// those of the part that is compiled or packed, which has fewer. OnlyOf makes the part; what is
+// learnt of it (failures, fingerprints, digests) is kept by the numbers of the whole.
 #include "builder/tune/space.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The loader's own rule (Target::Fit), asked of this CPU or of what the measuring child said of its
+// GPU.
 #include "builder/tune/target.h"
 
 #include <fmt/format.h>

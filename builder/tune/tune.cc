@@ -1,3 +1,6 @@
+// One step, over and over: ask the schedule for the next measurement, take it, enter the event.
+// What can fail for everybody comes before what takes long: options and manifests, then the device,
+// then references and compilers, and only then the first launch.
 #include "builder/tune/tune.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// After a candidate has run, this process may be damaged in any way. So it never returns: it leaves
+// by _exit, without destructors, and says itself where it is not to be trusted. Answers have a
+// descriptor of their own, so that what a candidate prints is none.
 #include "builder/tune/worker.h"
 
 #include <signal.h>

@@ -1,3 +1,6 @@
+// Claiming is one relaxed addition: a chunk needs one owner, no order. Finishing a chunk is a
+// release that the caller acquires, so what helpers wrote is seen when Finish returns. Chunks are
+// few enough to be counted in 32 bits, as a wait on a futex wants it.
 #include "parallel_job.h"
 
 #include <algorithm>

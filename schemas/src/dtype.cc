@@ -1,3 +1,4 @@
+// One table by the stored number, so a number from a file that is none of them is row 0, "invalid".
 #include "kbundle/dtype.h"
 
 namespace kbundle {

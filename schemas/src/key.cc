@@ -1,3 +1,5 @@
+// Numbers are written byte by byte, so the machine's order does not matter, and a text's length
+// stands before it, so that no two lists of values have the same bytes.
 #include "kbundle/key.h"
 
 #include <bit>

@@ -1,3 +1,5 @@
+// The usual table of edit distances, of which three rows are kept: a swap of neighbours looks two
+// rows back. Lengths are bounded, since names come from files.
 #include "kbundle/nearest.h"
 
 #include <algorithm>

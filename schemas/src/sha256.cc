@@ -1,3 +1,5 @@
+// libsodium's code is portable and slow, the processor's instructions know only whole blocks: so
+// both work on libsodium's state, it on the ends and they on the blocks between.
 #include "kbundle/sha256.h"
 
 #include <sodium/crypto_hash_sha256.h>

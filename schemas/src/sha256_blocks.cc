@@ -1,3 +1,6 @@
+// One function is compiled for processors that have the instructions, and the rest of the library
+// for all, so one binary serves both. Message words are made as they are wanted, in a ring of
+// sixteen.
 #include "sha256_blocks.h"
 
 #include "kbundle/status.h"

@@ -1,3 +1,6 @@
+// OK is a null pointer, so success allocates nothing and costs a comparison; the code and the text
+// of a failure are on the heap together. A broken invariant of ours prints and aborts, for going on
+// would be worse than stopping.
 #include "kbundle/status.h"
 
 #include <cstdio>

@@ -180,6 +180,17 @@ def test_every_test_file_opens_with_its_promise():
     assert not wrong
 
 
+def test_every_source_opens_with_what_it_is_about():
+    # The problem and the idea, which the header beside it does not say; said of no two files alike.
+    tops = {name: text.split("\n", 1)[0] for name, text in sources(*MAY_INCLUDE, suffixes={".cc"})}
+    assert len(tops) > 200
+    assert not [name for name, line in tops.items() if not re.match(r"// \S", line)]
+    files = {}
+    for name, line in tops.items():
+        files.setdefault(line, []).append(name)
+    assert not [names for names in files.values() if len(names) > 1]
+
+
 def test_links_between_documents_lead_somewhere():
     wrong = []
     for path in (p for p in FILES if p.suffix == ".md"):

@@ -1,3 +1,6 @@
+// The files are diffed and merged by people: lines have one order of keys and short numbers, and
+// cut or conflicting ones are met with what to do about them. An algorithm's 64 bytes are kept as
+// they came, for only cuBLASLt knows what they mean.
 #include "builder/provider/cublaslt/algorithm_file.h"
 
 #include <fmt/format.h>

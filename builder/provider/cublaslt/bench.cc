@@ -1,3 +1,7 @@
+// What makes one algorithm look better than it is: operands in the cache (so sets of them are
+// rotated, twice the cache together), zeros that draw no power (so random bits of usual magnitude),
+// and few or many launches a sample (so one number for all, fixed by the first). Only the ratios
+// are used.
 #include "builder/provider/cublaslt/bench.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// To ask about a problem one needs its product, and only the loader knows how a step becomes one.
+// So the families are planned with a probe in place of algorithms, outlined, and each listed
+// problem selected and described by the loader, as it will be when it is run.
 #include "builder/provider/cublaslt/list.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// Many lines, one algorithm: lines are counted by what an algorithm is (target, types, version,
+// bytes), because each further point is a variant that is packed, selected among and tuned. Order
+// is that of choice where nothing was tuned, so the best ranks come first.
 #include "builder/provider/cublaslt/points.h"
 
 #include <fmt/format.h>

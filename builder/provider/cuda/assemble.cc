@@ -1,3 +1,6 @@
+// Unused data is found as a collector finds garbage: every line that stays may name data, what it
+// names stays, and so on. Only lines of the plainest form are candidates, so that PTX which is not
+// understood is passed on as it is; and unknown flags leave the cubin to NVRTC.
 #include "builder/provider/cuda/assemble.h"
 
 #include <unordered_map>

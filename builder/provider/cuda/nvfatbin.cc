@@ -1,3 +1,6 @@
+// nvFatbin wraps whatever it is given, and a mistake would show on a user's GPU: so the text is
+// looked at first (PTX, of its architecture, one NUL at its end). The library, once open, stays
+// open.
 #include "builder/provider/cuda/nvfatbin.h"
 
 #include <dlfcn.h>

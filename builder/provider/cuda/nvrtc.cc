@@ -1,3 +1,6 @@
+// NVRTC asks the dynamic linker for the library of its built-ins by its bare name; it is loaded
+// from NVRTC's own folder before, so a wheel's works without LD_LIBRARY_PATH. Names of kernels are
+// mangled by NVRTC itself: they are registered before a compilation and read back after it.
 #include "builder/provider/cuda/nvrtc.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,6 @@
+// A stride is the product of the dims behind it, in the order of the word. Where an attribute
+// chooses among words, the strides of all of them are compiled into one program of nested selects,
+// so the choice stays an expression that each problem evaluates.
 #include "builder/provider/cudnn/axis_order.h"
 
 #include <algorithm>

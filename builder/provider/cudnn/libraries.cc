@@ -1,3 +1,6 @@
+// A plan is for exactly one version of cuDNN, and only the library itself says which it is: so
+// every library that was found is asked, by its planner's greeting, and the first of each version
+// stands.
 #include "builder/provider/cudnn/libraries.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,9 @@
+// One child a request, one line there, one line back. Where addresses cannot be fixed, Plan asks
+// two children and ZeroDifferences keeps what both say; differences outside a kernel's raw
+// parameter data are no padding, and are refused.
+//
+//   folder/   planner, driver/, cudnn/, nvrtc/    links under names of ours: real paths differ in
+//             profile.json                        length, and would move the child's stack and heap
 #include "builder/provider/cudnn/planner.h"
 
 #include <fmt/format.h>

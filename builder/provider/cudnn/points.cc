@@ -1,3 +1,5 @@
+// A plan holds its shapes, so there is no grid to walk: the listed problems are the grid. Two
+// problems that agree in types and in everything the variant's graph depends on share a point.
 #include "builder/provider/cudnn/points.h"
 
 #include <set>

@@ -1,3 +1,6 @@
+// All expressions are evaluated here, for the planner knows no manifest: it gets numbers and
+// cuDNN's own names. What cuDNN is known to get wrong, by measurement, is refused with its reason,
+// so that the variant is left out instead of being wrong.
 #include "builder/provider/cudnn/request.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// The child speaks of fields, bytes and the text of expressions; each text is compiled as a
+// manifest's would be, so that what the language refuses is refused here. A parameter that is one
+// number or one address becomes a plain argument, every other a struct of constant bytes with
+// fields over them.
 #include "builder/provider/cute/launch.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// An expression that fits the problems it was found on may be wrong on the next, and a launch with
+// a wrong byte is no error that anybody sees. So every size and every byte of every parameter is
+// computed as the loader would, for problems of their own, and the first that differs ends it.
 #include "builder/provider/cute/prove.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// What only a problem decides is null in the request, so the compiler makes it dynamic; what a
+// point decides is a number, and static. Conditions and lets are in it as well, though the child
+// reads none of them: the problems drawn depend on them, and so does what is learned.
 #include "builder/provider/cute/request.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// A compiler spells its types nowhere but in __PRETTY_FUNCTION__, so the asking macro keeps that
+// text of a template over the kernel's signature as a constant in an object file; no kernel's code
+// is made. The object is then read as ELF, with every offset checked: it comes from an author's
+// compiler.
 #include "builder/provider/host/types.h"
 
 #include "builder/compile/c_type.h"

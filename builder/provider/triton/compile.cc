@@ -1,3 +1,5 @@
+// Python answers with numbers and a cubin; registers are read from ptxas's log and parameters from
+// the cubin itself, as for any other, and an error's place goes back to the manifest's own line.
 #include "builder/provider/triton/compile.h"
 
 #include <algorithm>

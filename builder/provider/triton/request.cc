@@ -1,3 +1,5 @@
+// Equal texts are equal kernels, for the text is in the key: keys of JSON objects come sorted,
+// types are Triton's names, and what a grid point decides is a number by now.
 #include "builder/provider/triton/request.h"
 
 #include <nlohmann/json.hpp>

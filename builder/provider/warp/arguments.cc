@@ -1,3 +1,7 @@
+// A tensor of the op has numbers, an array of Warp has elements: the innermost dims of the one must
+// be those of an element of the other. A dim that is a number is compared here; one that has no
+// value before a problem does becomes a condition of the variant, as do strides within an element.
+// The strides of the array follow in bytes, dense or the operand's own.
 #include "builder/provider/warp/arguments.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The child's answer is a cubin, which is taken as it is, or an object for the CPU, which is linked
+// here. Parameters are read from the code itself, so that a launch is checked against what was
+// made.
 #include "builder/provider/warp/compile.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Warp's names are a base and a suffix for the number, so two short tables stand for some sixty
+// names; suffixes of integers are for vectors alone.
 #include "builder/provider/warp/element.h"
 
 #include <utility>

@@ -1,3 +1,6 @@
+// A launch needs what Warp's own launcher would write: constants become bytes of the struct, and
+// what only a problem decides becomes fields over them. Of an array those are addresses, sizes and
+// strides; its rank is a constant.
 #include "builder/provider/warp/layout.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// The version is exact: the layouts of structs (layout.h) are this one's.
 #include "builder/provider/warp/python.h"
 
 #include "warp_generated_script.h"

@@ -1,3 +1,5 @@
+// What differs between GPU and CPU is in the text only where it matters: a block's size and an
+// architecture for the one, whether tasks may run in parts for the other.
 #include "builder/provider/warp/request.h"
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,5 @@
+// Fewer threads than wanted are no failure: the caller works too, so helpers that could not be
+// started give their share back and the loop is done by those that run.
 #include "call_threads.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The one error that cannot be allocated is there from the start. Texts that the caller owns come
+// from malloc, not new, since kb_string_free is C's free.
 #include "handles.h"
 
 #include <cstdlib>

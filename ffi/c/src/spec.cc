@@ -1,3 +1,5 @@
+// A caller's structs may hold anything: counts are bounded before they are used, a pointer is asked
+// for only where its count is not 0, and everything is copied, so nothing of the caller's is kept.
 #include "spec.h"
 
 #include <string>

@@ -1,3 +1,7 @@
+// All that can be decided once is decided at instantiate or at a slot's first use: names, masks,
+// the places of tensors, the plan. Launch then copies addresses to arrays on its stack and calls
+// the plan. The program is believed in nothing that it says of shapes and workspace, since it may
+// be older than the bundle.
 #include "call_site.h"
 
 #include <bit>

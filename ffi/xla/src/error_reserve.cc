@@ -1,3 +1,6 @@
+// It must work without memory and in any thread, so it is a fixed table of atomics that the
+// compiler made: no lock, no constructor. An error is taken out by an exchange, so no two calls get
+// the same.
 #include "error_reserve.h"
 
 #include <array>

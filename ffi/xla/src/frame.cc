@@ -1,3 +1,5 @@
+// Attributes are read by memcpy, because nobody promises their alignment. Codes are cast, not
+// translated: both sides number the canonical codes alike, which two of them are compared for here.
 #include "frame.h"
 
 #include <cstring>

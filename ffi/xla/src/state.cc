@@ -1,3 +1,6 @@
+// XLA owns what Set gave it from the moment that it says so, and no earlier: the call site is
+// released only after success. Errors for a time without memory are made here, while programs are
+// compiled.
 #include "state.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Two passes: bytes, then meaning. The reader never stops half way: what is too short reads as zero
+// and is remembered, so one check at the end covers all, and no length is used before it is
+// bounded.
 #include "kbundle/provider/cudnn.h"
 
 #include <algorithm>
