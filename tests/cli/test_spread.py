@@ -323,7 +323,7 @@ def test_each_command_of_kernels_sees_the_unit_that_the_plan_saw(kernels_plan):
         assert {(unit["unit"], unit["key"]) for unit in alone["units"]} == expected, (manifests, target)
 
 
-@pytest.mark.parametrize("compiler", ["nvrtc", "c++", "triton", "cudnn", "algorithm"])
+@pytest.mark.parametrize("compiler", ["nvrtc", "c++", "triton", "cudnn", "algorithm", "cute"])
 def test_every_kind_of_unit_is_made_as_a_build_makes_it(kernels_plan, tmp_path, compiler):
     run, plan = kernels_plan
     unit = next(unit for unit in reversed(plan["units"]) if unit["compiler"] == compiler)
