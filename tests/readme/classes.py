@@ -14,6 +14,7 @@ BLOCKS = (
     ("library", "test_authoring.py", (r"builder/AUTHORING\.md", r"\w+", r".+", r".*")),
     ("commands", "test_commands.py", (r".*", r"(sh)?", r"", rf"({'|'.join(map(re.escape, pages.PROGRAMS))}).*")),
     ("python", "test_python_blocks.py", (r"README\.md", r"python", r"", r".*")),
+    ("cute", "test_python_blocks.py", (r"builder/AUTHORING\.md", r"python", r"", r"def scale.*")),
     ("list", "test_python_blocks.py", (r"README\.md", r"", r"", r"b = kbundle\.open.*")),
     ("tree", "test_blocks.py", (r"CONTRIBUTING\.md", r"", r"", r"schemas/ .*")),
     ("framed", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"toml", r"", r".*")),

@@ -1,5 +1,5 @@
 """Promise: README.md's Python runs as it stands, without a GPU: its blocks without a file name in the page's order in one process, its list
-line by line."""
+line by line. AUTHORING.md's function of CuTe DSL is one that tests/cute builds."""
 
 import contextlib
 import os
@@ -39,8 +39,8 @@ export = lambda f, **named: jax.export.export(f, **named)(x)
 FILLED = {'"family.op"': '"softmax.scaled_forward"'}
 
 
-def of(kind):
-    return [block for block in pages.blocks("README.md") if block_class_of(block) == kind]
+def of(kind, page="README.md"):
+    return [block for block in pages.blocks(page) if block_class_of(block) == kind]
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +83,8 @@ def test_every_line_of_the_list_runs(run):
         lines.append(code)
         quotes += [one + " pass" if one.endswith(":") else one for one in quoted]
     run("\n".join([IMPORTS, ARRAYS, NAMES, *lines, *quotes]))
+
+
+def test_the_function_of_cute_dsl_is_one_that_is_built():
+    [block] = of("cute", "builder/AUTHORING.md")
+    assert block.text in (ROOT / "tests/cute/library/scale.py").read_text()
