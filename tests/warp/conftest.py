@@ -75,6 +75,6 @@ def bundle_path(request, tmp_path_factory, shared_cache):
     shutil.copytree(LIBRARY, away / "library")
     run = Command(command, shared_cache, away)
     run.environment["KBUNDLE_PYTHON"] = PYTHON if HAS_WARP else str(replayed)
-    done = run("build", "library", "-o", "sim.kb", "--target", TARGETS, cwd=away)
+    done = run("build", "library", "-o", "sim.kb", "--target", TARGETS, cwd=away, timeout=300)
     assert done.code == 0, done.out + done.err
     return str(away / "sim.kb")

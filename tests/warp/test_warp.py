@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from .conftest import HAS_WARP, LIBRARY, TARGETS
+from .conftest import HAS_WARP, LIBRARY, PYTHON, TARGETS
 
 ROOT = LIBRARY.parents[2]
 
@@ -15,7 +15,7 @@ def targets(more):
 
 
 def build(kbundle, library, output, *more, **how):
-    return kbundle("build", library, "-o", output, *targets(more), "--json", *more, **how)
+    return kbundle("build", library, "-o", output, *targets(more), "--json", *more, **{"timeout": 300, **how})
 
 
 def edit(path, *replacements):
@@ -97,6 +97,42 @@ def test_structs_are_filled_for_the_problem_as_warps_own_launcher_fills_them(kbu
         on_gpu = launch("sm_90a")
         assert on_gpu["grid"] == [-(-257 * 130 // 128), 1, 1] and on_gpu["block"] == [128, 1, 1] and "range" not in on_gpu
         assert on_gpu["args"] == step["args"]
+
+
+LAYOUT = """
+import ctypes, json, sys
+sys.stdout, out = sys.stderr, sys.stdout
+from warp._src import types
+array = types.array_t
+def places(kind):
+    return {name: getattr(kind, name).offset for name, _ in kind._fields_} | {"bytes": ctypes.sizeof(kind)}
+bounds = [type(types.launch_bounds_t((7,) * n)) for n in (1, 2, 3, 4)]
+print(json.dumps([places(array), *map(places, bounds)]), file=out)
+"""
+
+
+@pytest.mark.with_warp
+def test_structs_lie_as_warps_own(kbundle, library, tmp_path):
+    """What builder/provider/warp/layout.cc writes, against the structs that Warp's launcher fills."""
+    said = subprocess.run([PYTHON, "-c", LAYOUT], capture_output=True, text=True, check=True).stdout
+    array, *bounds = json.loads(said)
+    assert array == {"data": 0, "grad": 8, "shape": 16, "strides": 32, "ndim": 48, "flags": 50, "bytes": 56}
+    assert [one["bytes"] for one in bounds] == [24, 24, 32, 32]
+    assert build(kbundle, library, tmp_path / "sim.kb", "--target", "x86-64-v2").code == 0
+
+    def args(op, *operands):
+        given = [word for operand in operands for word in ("--operand", operand)]
+        done = kbundle("explain", tmp_path / "sim.kb", f"sim.{op}", *given, "--target", "x86-64-v2", "--json")
+        assert done.code == 0, done.err
+        return done.json["launch"]["steps"][-1]["args"]
+    for n, passed in ((1, args("square", "y=f32[9]")), (2, args("react", "u=f32[3,4]")), (4, args("mix", "x=f32[2,3,4,5]", "w=u8[5]"))):
+        wanted = bounds[n - 1]
+        assert passed[0]["bytes"] == wanted["bytes"]
+        assert [f["offset"] for f in passed[0]["fields"]] == [*(wanted["shape"] + 4 * i for i in range(n)), wanted["size"]]
+        dims, strides = ([array[key] + 4 * i for i in range(n)] for key in ("shape", "strides"))
+        assert [f["offset"] for f in passed[1]["fields"]] == [array["data"], *dims, *strides] and passed[1]["bytes"] == array["bytes"]
+    adjoint = args("square_backward", "y=f32[9]", "dy_new=f32[9]")
+    assert [f["offset"] for f in adjoint[1]["fields"]][:2] == [array["data"], array["grad"]]
 
 
 def test_code_for_cpus_exports_its_kernel_and_asks_for_no_version_of_the_c_library(kbundle, library, tmp_path):
