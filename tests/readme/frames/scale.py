@@ -1,0 +1,1 @@
+../../cute/library/scale.py
