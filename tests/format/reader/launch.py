@@ -6,10 +6,11 @@ import struct
 from format.reader import choose, product, program
 
 KERNEL, MEMSET, COPY, OWN = 1, 2, 3, 4                         # StepKind
-OPERAND, RESULT, REGION, INTEGER, FLOAT, ARRAY, MAP = range(1, 8)  # ArgKind
+OPERAND, RESULT, REGION, INTEGER, FLOAT, ARRAY, MAP, STRUCT = range(1, 9)  # ArgKind
 KINDS = {KERNEL: "kernel", MEMSET: "memset", COPY: "copy"}
 OWN_KINDS = {"cudnn": "execution plan", "cublaslt": "product"}
-WIDTHS = {"bool": (0, 1), "i32": (-2**31, 2**31 - 1), "u32": (0, 2**32 - 1), "i64": (-2**63, 2**63 - 1), "u64": (0, 2**64 - 1)}
+WIDTHS = {"bool": (0, 1), "i8": (-2**7, 2**7 - 1), "u8": (0, 2**8 - 1), "i16": (-2**15, 2**15 - 1), "u16": (0, 2**16 - 1),
+          "i32": (-2**31, 2**31 - 1), "u32": (0, 2**32 - 1), "i64": (-2**63, 2**63 - 1), "u64": (0, 2**64 - 1)}
 
 
 class Refused(Exception):
@@ -129,6 +130,10 @@ class Launch:
         head = {"text": arg.text or ""}
         if arg.kind == MAP:
             return head | self.tensor_map(step.tensor_maps[arg.index])
+        if arg.kind == STRUCT:
+            made = step.structs[arg.index]
+            fields = [self.argument(step, field.arg) | {"offset": field.offset} for field in made.fields]
+            return head | {"bytes": len(made.bytes), "fields": fields}
         if arg.kind in (OPERAND, RESULT, REGION):
             return head | {"at": self.pointer(arg, self.offset(arg))}
         ctype = self.reader.numbers.name("DType", arg.ctype)

@@ -33,7 +33,7 @@ BINARY = {32: lambda a, b: checked(a + b), 33: lambda a, b: checked(a - b), 34: 
           48: lambda a, b: int(a == b), 49: lambda a, b: int(a != b), 50: lambda a, b: int(a < b),
           51: lambda a, b: int(a <= b), 52: lambda a, b: int(a > b), 53: lambda a, b: int(a >= b)}
 UNARY = {64: lambda a: checked(-a), 65: lambda a: int(a == 0), 66: lambda a: checked(abs(a)),
-         67: lambda a: checked(1 << max(a - 1, 0).bit_length())}
+         67: lambda a: checked(1 << max(a - 1, 0).bit_length()), 68: lambda a: max(a - 1, 0).bit_length()}
 
 
 def operate(opcode, stack):
