@@ -70,7 +70,7 @@ class OneUnit {
  private:
   // What is made is worth nothing where it is not kept.
   static Status StoresTakeIt(const ObjectStore& store) {
-    for (Status refused : {store.refusal(), store.shared_refusal()}) {
+    for (const Status& refused : {store.refusal(), store.shared_refusal()}) {
       if (refused.ok()) continue;
       return FailedPrecondition("the code object is made for the cache: " + refused.message() +
                                 "; --cache and --shared-cache name others");
