@@ -152,8 +152,8 @@ KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_p
  *      "workspace","bytes"}]}, steps that do nothing left out; or with "error" why it cannot run.
  *    An argument is {"text"} and "at": a pointer, "ctype" and "value", or "tensor_map", "dtype" and
  *    what cuTensorMapEncodeTiled takes, or "bytes" and "fields": a struct by value, whose fields
- *    are arguments with "offset" in bytes. A pointer is null, {"operand" or "result","offset": bytes}
- *    or {"workspace": offset}.}.
+ *    are arguments with "offset" in bytes. A pointer is null, {"operand" or "result","offset":
+ *    bytes} or {"workspace": offset}.}.
  * target NULL: the current device of `kind`. */
 KB_EXPORT kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                                int32_t kind, const char* target, char** json);
