@@ -93,12 +93,12 @@ class ArgumentCheck {
   static bool IsNull(const Arg& arg) { return arg.text == "i64(0)"; }
 
   std::string PointerMismatch(const Arg& arg, const CType& type, const std::string& text) const {
-    const DType dtype = DTypeOf(arg);
+    const DType dtype = ElementOf(arg);
     const bool bytes = arg.kind == ArgKind::kRegion && dtype == DType::kU8;
     const bool fits = type.named() || (type.pointer && (bytes || MayPointAt(type.dtype, dtype)));
     if (!fits) return fmt::format("is {}, but \"{}\" is {}", text, arg.text, Passed(arg));
     if (!type.pointer || text.find("void") == 0) return "";
-    if (arg.kind == ArgKind::kOperand && !type.is_const && !IsInOut(arg.index)) {
+    if (arg.kind == ArgKind::kOperand && !type.is_const && !IsInOut(op_, arg.index)) {
       return fmt::format(
           "is {}, through which it may write, but \"{}\" is an operand, and no "
           "result aliases it",
@@ -111,11 +111,6 @@ class ArgumentCheck {
           text, arg.text);
     }
     return "";
-  }
-
-  bool IsInOut(int operand) const {
-    return std::any_of(op_.results.begin(), op_.results.end(),
-                       [&](const Tensor& result) { return result.alias == operand; });
   }
 
   bool IsResult(const Arg& arg, int result) const {
@@ -148,23 +143,18 @@ class ArgumentCheck {
     });
   }
 
-  DType Resolved(const TypeRef& type) const {
-    return type.param >= 0 ? point_.types[type.param] : type.dtype;
-  }
-  DType DTypeOf(const Arg& arg) const {
-    if (arg.kind == ArgKind::kOperand) return Resolved(op_.operands[arg.index].type);
-    if (arg.kind == ArgKind::kResult) return Resolved(op_.results[arg.index].type);
-    return Resolved(variant_.regions[arg.index].type);
+  DType ElementOf(const Arg& pointer) const {
+    return DTypeOf(pointer, op_, variant_, point_.types);
   }
 
   // "x: const f32*", "i64", "f32[8]": what the manifest passes.
   std::string Passed(const Arg& arg) const {
     switch (arg.kind) {
       case ArgKind::kOperand:
-        return fmt::format("{}{}*", IsInOut(arg.index) ? "" : "const ", Name(DTypeOf(arg)));
+        return fmt::format("{}{}*", IsInOut(op_, arg.index) ? "" : "const ", Name(ElementOf(arg)));
       case ArgKind::kResult:
       case ArgKind::kRegion:
-        return fmt::format("{}*", Name(DTypeOf(arg)));
+        return fmt::format("{}*", Name(ElementOf(arg)));
       case ArgKind::kArray:
         return fmt::format("{}[{}]", Name(arg.ctype), arg.count);
       case ArgKind::kTensorMap:

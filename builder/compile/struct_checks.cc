@@ -188,31 +188,19 @@ class Checks {
       if (arg.text == "i64(0)") fits += fmt::format(" || kbundle_fields::Pointer<{}>::is", type);
       return Add(fits, no(std::string(Name(arg.ctype))), arg.where);
     }
-    const DType dtype = DTypeOf(arg);
+    const DType dtype = DTypeOf(arg, op_, variant_, point_.types);
     // A region of bytes is memory for anything.
     const bool bytes = arg.kind == ArgKind::kRegion && dtype == DType::kU8;
     const std::string points = bytes ? fmt::format("kbundle_fields::Pointer<{}>::is", type)
                                      : fmt::format("kbundle_fields::PointsAt<{}>({}, {})", type,
                                                    SizeOf(dtype), KindOf(dtype));
     Add(points, no(fmt::format("a pointer to {}", Name(dtype))), arg.where);
-    if (arg.kind != ArgKind::kOperand || IsInOut(arg.index)) return;
+    if (arg.kind != ArgKind::kOperand || IsInOut(op_, arg.index)) return;
     Add(fmt::format("kbundle_fields::Pointer<{}>::constant", type),
         fmt::format("through field '{}' of {} the kernel may write, but {} is an operand, and no "
                     "result aliases it: make it a pointer to const",
                     field.name, type_, arg.text),
         arg.where);
-  }
-
-  bool IsInOut(int operand) const {
-    return std::any_of(op_.results.begin(), op_.results.end(),
-                       [&](const Tensor& result) { return result.alias == operand; });
-  }
-
-  DType DTypeOf(const Arg& arg) const {
-    const TypeRef& type = arg.kind == ArgKind::kOperand  ? op_.operands[arg.index].type
-                          : arg.kind == ArgKind::kResult ? op_.results[arg.index].type
-                                                         : variant_.regions[arg.index].type;
-    return type.param >= 0 ? point_.types[type.param] : type.dtype;
   }
 
   const Op& op_;

@@ -171,6 +171,22 @@ uint32_t UnitSet::Add(Unit unit, const std::vector<std::string>& kernels, bool c
   return found->second;
 }
 
+Status UnitSet::AddForEachStep(VariantUse* use,
+                               const std::function<Status(const Step&, Unit*)>& fill) {
+  const std::vector<Step>& steps = variant(*use).steps;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    use->units.push_back(kNoUnit);
+    if (use->kernels[i].empty()) continue;
+    Unit unit = New(*use);
+    unit.source = variant(*use).source;
+    unit.step = &steps[i];
+    if (steps.size() > 1) unit.label += fmt::format(" step {}", i + 1);
+    KB_RETURN_IF_ERROR(fill(steps[i], &unit));
+    use->units[i] = Add(std::move(unit), {use->kernels[i]});
+  }
+  return Status();
+}
+
 void UnitSet::AddForAllSteps(Unit unit, bool collects, VariantUse* use) {
   std::vector<std::string> kernels;
   for (const std::string& kernel : use->kernels) {

@@ -7,6 +7,7 @@
 #ifndef KBUNDLE_BUILDER_COMPILE_WORK_H_
 #define KBUNDLE_BUILDER_COMPILE_WORK_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -81,6 +82,8 @@ class UnitSet {
 
   // The number of the unit with these kernels. collects: further variants add kernels to it.
   uint32_t Add(Unit unit, const std::vector<std::string>& kernels, bool collects = false);
+  // A unit for each step that has a kernel, named after it; `fill` says how it is compiled.
+  Status AddForEachStep(VariantUse* use, const std::function<Status(const Step&, Unit*)>& fill);
   // One unit with all kernels of the variant, for every step that has one.
   void AddForAllSteps(Unit unit, bool collects, VariantUse* use);
 

@@ -271,8 +271,7 @@ class ProblemReader {
       ProblemTensor& out = problem_.operands[i];
       out.present = tensor.present;
       if (!tensor.present) continue;
-      out.dtype =
-          operand.type.param >= 0 ? bindings_.types[operand.type.param] : operand.type.dtype;
+      out.dtype = DTypeOf(operand.type, bindings_.types);
       out.dims = tensor.dims;
       std::vector<int64_t> wanted;
       if (!Infer(operand, where, wanted)) return false;

@@ -150,10 +150,7 @@ class StepReader {
     std::optional<Arg> arg = ReadPointer(context_, node);
     if (!arg) return arg;
     WantPresent(node, *arg, step);
-    if (arg->kind != ArgKind::kOperand) return arg;
-    for (const Tensor& result : context_.op.results) {
-      if (result.alias == arg->index) return arg;
-    }
+    if (arg->kind != ArgKind::kOperand || IsInOut(context_.op, arg->index)) return arg;
     context_.diagnostics.Error(node.where,
                                fmt::format("operand '{}' must not be written", node.text),
                                "only an operand that a result aliases may be");

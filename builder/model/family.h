@@ -32,6 +32,12 @@ struct Op {
   SourceSpan where;
 };
 
+// Of the elements behind a pointer; types: of a point.
+DType DTypeOf(const Arg& pointer, const Op& op, const Template& variant,
+              const std::vector<DType>& types);
+// Whether a result is written over it.
+bool IsInOut(const Op& op, int operand);
+
 struct Family {
   std::string name;
   std::string manifest_path;  // as given on the command line, for messages

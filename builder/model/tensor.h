@@ -17,6 +17,10 @@ struct TypeRef {
   int param = -1;  // index in Op.types, or -1
   DType dtype = DType::kInvalid;
 };
+// `types`: of a point, one for each type parameter.
+inline DType DTypeOf(const TypeRef& type, const std::vector<DType>& types) {
+  return type.param >= 0 ? types[static_cast<size_t>(type.param)] : type.dtype;
+}
 struct TypeParam {
   std::string name;
   std::vector<DType> dtypes;

@@ -174,7 +174,7 @@ std::optional<Sizes> ShapesOf(const Op& op, const OpProblem& listed, const Sizes
 void SetTypes(const Op& op, const std::vector<DType>& types, ProblemSpec* spec) {
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const TypeRef& type = op.operands[i].type;
-    spec->operands[i].dtype = type.param >= 0 ? types[static_cast<size_t>(type.param)] : type.dtype;
+    spec->operands[i].dtype = DTypeOf(type, types);
   }
   for (size_t i = 0; i < op.types.size(); ++i) {
     if (op.types[i].attribute < 0) continue;
@@ -227,9 +227,7 @@ std::vector<OpProblem> StructuresOf(const Op& op, const OpProblem& listed) {
       const auto dims = DimsOf(op.operands[i], sizes, bindings);
       const TypeRef& type = op.operands[i].type;
       if (!dims) continue;
-      operand = {true,
-                 type.param >= 0 ? bindings.types[static_cast<size_t>(type.param)] : type.dtype,
-                 *dims};
+      operand = {true, DTypeOf(type, bindings.types), *dims};
     }
     made.push_back(std::move(other));
   }

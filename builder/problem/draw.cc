@@ -255,8 +255,7 @@ OpProblem ProblemDrawer::ProblemOf(const Genes& genes) const {
     const Tensor& tensor = op_.operands[i];
     ProblemTensor& operand = problem.operands.emplace_back();
     operand.present = genes.present[i];
-    operand.dtype = tensor.type.param >= 0 ? point_.types[static_cast<size_t>(tensor.type.param)]
-                                           : tensor.type.dtype;
+    operand.dtype = DTypeOf(tensor.type, point_.types);
     if (!operand.present) continue;
     for (const Dim& dim : tensor.dims) {
       const bool symbol = dim.ellipsis || dim.bind;

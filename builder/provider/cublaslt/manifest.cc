@@ -41,10 +41,7 @@ bool Written(size_t tensor) {
 
 // An operand that no result is written over must not be written.
 void CheckWritable(const Context& context, const Node& node, const Arg& arg) {
-  if (arg.kind != ArgKind::kOperand) return;
-  for (const Tensor& result : context.op.results) {
-    if (result.alias == arg.index) return;
-  }
+  if (arg.kind != ArgKind::kOperand || IsInOut(context.op, arg.index)) return;
   context.diagnostics.Error(node.where, fmt::format("operand '{}' must not be written", node.text),
                             "only an operand that a result aliases may be");
 }

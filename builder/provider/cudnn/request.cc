@@ -135,13 +135,7 @@ class Request {
     return bindings_.tensors[op_.operands.size() + index].present;
   }
 
-  DType TypeOf(const Arg& arg) const {
-    const auto index = static_cast<size_t>(arg.index);
-    const TypeRef& type = arg.kind == ArgKind::kOperand  ? op_.operands[index].type
-                          : arg.kind == ArgKind::kResult ? op_.results[index].type
-                                                         : variant_.regions[index].type;
-    return type.param >= 0 ? point_.types[static_cast<size_t>(type.param)] : type.dtype;
-  }
+  DType TypeOf(const Arg& arg) const { return DTypeOf(arg, op_, variant_, point_.types); }
 
   Status AddTensor(const GraphNode::TensorUse& use, Json* request) {
     const Arg& arg = step_.args[static_cast<size_t>(use.arg)];

@@ -16,10 +16,6 @@ using Json = nlohmann::json;
 constexpr int kSmCounts[] = {132, 78, 114, 144, 16, 1};  // a launch may ask for it
 constexpr uint64_t kLowest = uint64_t{0x10} << 40, kAddressMask = (uint64_t{1} << 44) - 1;
 
-DType TypeAt(const TypeRef& type, const Template::Point& point) {
-  return type.param >= 0 ? point.types[static_cast<size_t>(type.param)] : type.dtype;
-}
-
 bool Present(const Arg& arg, const CuteSubject& subject, const Bindings& bindings) {
   if (arg.kind == ArgKind::kRegion) return true;
   const size_t first = arg.kind == ArgKind::kResult ? subject.op->operands.size() : 0;
@@ -27,13 +23,6 @@ bool Present(const Arg& arg, const CuteSubject& subject, const Bindings& binding
 }
 
 }  // namespace
-
-DType CuteDType(const Arg& arg, const Op& op, const Template& variant,
-                const Template::Point& point) {
-  if (arg.kind == ArgKind::kOperand) return TypeAt(op.operands[arg.index].type, point);
-  if (arg.kind == ArgKind::kResult) return TypeAt(op.results[arg.index].type, point);
-  return TypeAt(variant.regions[arg.index].type, point);
-}
 
 std::string CuteName(const Arg& arg, const Op& op, const Template& variant) {
   if (arg.kind == ArgKind::kOperand) return op.operands[arg.index].name;
@@ -78,7 +67,7 @@ std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step
       return one.kind == arg.kind && one.index == arg.index;
     });
     if (known) continue;
-    const DType dtype = CuteDType(arg, *subject.op, *subject.variant, subject.point);
+    const DType dtype = DTypeOf(arg, *subject.op, *subject.variant, subject.point.types);
     tensors.push_back(
         {arg.kind, arg.index, SizeOf(dtype), CuteName(arg, *subject.op, *subject.variant)});
   }

@@ -46,10 +46,7 @@ Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const 
 // variant's `when` does not say whether a tensor is there.
 Result<nlohmann::json> WithProblems(const std::string& request, const CuteSubject& subject,
                                     const Step& step, const std::vector<CuteProblem>& problems);
-
-// Of an argument that is a pointer, at a point; and its name.
-DType CuteDType(const Arg& arg, const Op& op, const Template& variant,
-                const Template::Point& point);
+// The name of an argument that is a pointer.
 std::string CuteName(const Arg& arg, const Op& op, const Template& variant);
 // The float attributes among its arguments, each once.
 std::vector<std::string> CuteFloats(const Op& op, const CuteKernel& kernel);

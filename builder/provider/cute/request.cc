@@ -85,7 +85,7 @@ class RequestWriter {
     KB_ASSIGN_OR_RETURN(Json shape, Sizes(argument.shape));
     KB_ASSIGN_OR_RETURN(Json strides, Sizes(argument.strides));
     return Json{{"name", CuteName(argument.arg, op_, variant_)},
-                {"dtype", Name(CuteDType(argument.arg, op_, variant_, point_))},
+                {"dtype", Name(DTypeOf(argument.arg, op_, variant_, point_.types))},
                 {"shape", std::move(shape)},
                 {"strides", std::move(strides)}};
   }
@@ -116,7 +116,7 @@ class RequestWriter {
 
  private:
   int64_t ElementBytes(const CuteArgument& argument) const {
-    return SizeOf(CuteDType(argument.arg, op_, variant_, point_));
+    return SizeOf(DTypeOf(argument.arg, op_, variant_, point_.types));
   }
 
   const Op& op_;

@@ -103,22 +103,14 @@ class Triton : public Provider {
   }
 
   Status AddUnits(UnitSet* units, VariantUse* use) const override {
-    const Template& variant = units->variant(*use);
-    for (size_t i = 0; i < variant.steps.size(); ++i) {
-      use->units.push_back(kNoUnit);
-      if (use->kernels[i].empty()) continue;
-      Unit unit = units->New(*use);
-      unit.compiler = "triton";
-      unit.source = variant.source;
-      unit.step = &variant.steps[i];
-      unit.block_by_compiler = true;
-      if (variant.steps.size() > 1) unit.label += fmt::format(" step {}", i + 1);
-      KB_ASSIGN_OR_RETURN(unit.extra_options,
-                          TritonRequest(units->op(*use), variant, units->point(*use),
-                                        variant.steps[i], unit.target));
-      use->units[i] = units->Add(std::move(unit), {use->kernels[i]});
-    }
-    return Status();
+    return units->AddForEachStep(use, [&](const Step& step, Unit* unit) -> Status {
+      unit->compiler = "triton";
+      unit->block_by_compiler = true;
+      KB_ASSIGN_OR_RETURN(unit->extra_options,
+                          TritonRequest(units->op(*use), units->variant(*use), units->point(*use),
+                                        step, unit->target));
+      return Status();
+    });
   }
 
   void AddLooks(std::vector<Look>* looks) const override {

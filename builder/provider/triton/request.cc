@@ -54,22 +54,10 @@ const char* TritonName(DType dtype) {
   return "";
 }
 
-DType TypeOf(const TypeRef& type, const Template::Point& point) {
-  return type.param >= 0 ? point.types[type.param] : type.dtype;
-}
-
 std::string TypeOf(const Arg& arg, const Op& op, const Template& variant,
                    const Template::Point& point) {
-  switch (arg.kind) {
-    case ArgKind::kOperand:
-      return std::string("*") + TritonName(TypeOf(op.operands[arg.index].type, point));
-    case ArgKind::kResult:
-      return std::string("*") + TritonName(TypeOf(op.results[arg.index].type, point));
-    case ArgKind::kRegion:
-      return std::string("*") + TritonName(TypeOf(variant.regions[arg.index].type, point));
-    default:
-      return TritonName(arg.ctype);
-  }
+  if (!IsPointer(arg)) return TritonName(arg.ctype);
+  return "*" + std::string(TritonName(DTypeOf(arg, op, variant, point.types)));
 }
 
 Bindings BindingsOf(const Template::Point& point) {

@@ -338,9 +338,7 @@ class ArgumentReader {
 bool SameTensor(const Arg& a, const Arg& b) { return a.kind == b.kind && a.index == b.index; }
 
 bool MayBeWritten(const Context& context, const Arg& arg) {
-  if (arg.kind != ArgKind::kOperand) return true;
-  return std::any_of(context.op.results.begin(), context.op.results.end(),
-                     [&](const Tensor& result) { return result.alias == arg.index; });
+  return arg.kind != ArgKind::kOperand || IsInOut(context.op, arg.index);
 }
 
 }  // namespace

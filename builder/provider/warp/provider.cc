@@ -116,26 +116,17 @@ class Warp : public Provider {
   }
 
   Status AddUnits(UnitSet* units, VariantUse* use) const override {
-    const Template& variant = units->variant(*use);
-    for (size_t i = 0; i < variant.steps.size(); ++i) {
-      use->units.push_back(kNoUnit);
-      if (use->kernels[i].empty()) continue;
-      const Step& step = variant.steps[i];
-      Unit unit = units->New(*use);
-      const bool host = unit.target.kind == TargetKind::kHost;
-      unit.compiler = "warp";
-      unit.format = host ? ObjectFormat::kHostObject : ObjectFormat::kCubin;
-      unit.source = variant.source;
-      unit.step = &step;
-      unit.block_by_compiler = !host;
-      if (variant.steps.size() > 1) unit.label += fmt::format(" step {}", i + 1);
-      const std::string kernel =
-          FillIn(step.kernel, TypeNames::kPlain, units->op(*use), variant, units->point(*use));
-      KB_ASSIGN_OR_RETURN(unit.extra_options,
-                          WarpRequest(units->point(*use), step, kernel, unit.target));
-      use->units[i] = units->Add(std::move(unit), {use->kernels[i]});
-    }
-    return Status();
+    return units->AddForEachStep(use, [&](const Step& step, Unit* unit) -> Status {
+      const bool host = unit->target.kind == TargetKind::kHost;
+      unit->compiler = "warp";
+      unit->format = host ? ObjectFormat::kHostObject : ObjectFormat::kCubin;
+      unit->block_by_compiler = !host;
+      const std::string kernel = FillIn(step.kernel, TypeNames::kPlain, units->op(*use),
+                                        units->variant(*use), units->point(*use));
+      KB_ASSIGN_OR_RETURN(unit->extra_options,
+                          WarpRequest(units->point(*use), step, kernel, unit->target));
+      return Status();
+    });
   }
 
   void AddLooks(std::vector<Look>* looks) const override {
