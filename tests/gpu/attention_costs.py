@@ -8,10 +8,10 @@ import contextlib
 import ctypes
 import time
 
-import first_use
 import launch_cost
 from cudnn_backend import BUNDLE, Cudnn, Pack, arguments_of, blob_of, direct_calls, touch
 from report import Report
+from runtime import first_use
 
 FORWARD, BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 SHAPE, SCALE = (4, 2048, 16, 128), 0.08838834764831845

@@ -10,10 +10,10 @@ import time
 
 import numpy as np
 
-import first_use
 import launch_cost
 from launch_cost import cell
 from report import Report
+from runtime import first_use
 
 ROOT = launch_cost.ROOT
 BUNDLE = str(ROOT / "build/kernels.kb")

@@ -13,9 +13,8 @@ import statistics
 import sys
 import time
 
-import calls
-import first_use
 from report import Report
+from runtime import calls, first_use
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "build/kernels.kb"
@@ -222,8 +221,8 @@ def in_one_graph():
     import jax
     import numpy as np
     import kbundle.jax as kbj
-    import graphs
     from conformance import runner
+    from runtime import graphs
     bundle = opened_and_forced()
 
     @jax.jit

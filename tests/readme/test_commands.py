@@ -92,9 +92,9 @@ def test_commands_for_a_gpu_are_understood_and_find_none(one, desk):
 
 def test_commands_for_a_gpu_are_all_run_by_a_section_of_gpu_check():
     sys.path.insert(0, str(ROOT / "tests/gpu"))
-    import page_commands
+    from runtime import page_commands
     import run
-    assert run.SECTIONS["page_commands"][0] == ["page_commands.py"]
+    assert run.SECTIONS["page_commands"][0] == ["runtime/page_commands.py"]
     assert [said for said, _ in page_commands.commands()] == of("gpu")
 
 

@@ -18,7 +18,7 @@ import sys
 
 from report import Report
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 INJECTION = ROOT / "build/release/libkb_cupti.so"
 OURS = re.compile(r"cu(LaunchKernel|LaunchKernelEx|Memset\w+Async|Memcpy\w*Async)(_\w+)?$")
 QUESTIONS = re.compile(r"cu(\w*Get\w*|StreamIsCapturing\w*|StreamQuery|EventQuery|Occupancy\w*)$")

@@ -14,7 +14,7 @@ import time
 
 from report import Report
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = str(ROOT / "build/kernels.kb")
 PROCESSES = 3
 SHAPE = (4096, 4096)

@@ -12,7 +12,7 @@ import numpy as np
 
 from report import Report
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "build/kernels.kb"
 # name: (function, XLA_FLAGS)
 SCENARIOS = {

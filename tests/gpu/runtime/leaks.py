@@ -10,7 +10,7 @@ import sys
 
 from report import Report
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 SHAPES, ROUNDS = 50, 20
 SETTLED = 10  # rounds after which memory must not grow any more
 
@@ -61,7 +61,7 @@ def main():
 
 def libraries(report):
     try:
-        child = subprocess.run([sys.executable, str(ROOT / "tests/gpu/library_leaks.py")], capture_output=True, text=True, timeout=60)
+        child = subprocess.run([sys.executable, str(ROOT / "tests/gpu/runtime/library_leaks.py")], capture_output=True, text=True, timeout=60)
         code, out, said = child.returncode, child.stdout, child.stderr.strip()[-400:]
     except subprocess.TimeoutExpired as error:
         code, out, said = "none after 60 s", (error.stdout or b"").decode(), ""

@@ -9,7 +9,7 @@ import tempfile
 
 from report import Report
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/readme"))
 import pages  # noqa: E402
 from classes import class_of  # noqa: E402

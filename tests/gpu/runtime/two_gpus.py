@@ -14,7 +14,7 @@ import numpy as np
 
 from report import Report
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = str(ROOT / "build/kernels.kb")
 PROCESSES = int(os.environ.get("KB_TWO_GPU_PROCESSES", "20"))
 CONTROLS = 3

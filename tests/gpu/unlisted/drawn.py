@@ -1,0 +1,39 @@
+"""Problems that no manifest, record or test names: drawn anew in every run from a seed that is printed, or given as KB_SEED."""
+
+import os
+import random
+import time
+
+HEAD_DIMS = [(64, 64), (96, 96), (128, 128), (128, 128), (192, 128), (256, 256)]
+MOST_OPERATIONS = 1.5e12  # of one forward pass: about 3 ms at 500 TFLOP/s
+
+
+def seed():
+    return int(os.environ.get("KB_SEED", time.time_ns() % 1_000_000))
+
+
+def _around(chance, least, most, steps=(1, 16, 64, 128)):
+    """An integer between the two, its logarithm uniform; mostly a multiple of 16, of 64 or of 128."""
+    size = least * (most / least) ** chance.random()
+    step = chance.choice(steps)
+    return max(least, min(most, round(size / step) * step))
+
+
+def attention(count, given):
+    """(batch, length, heads, heads of keys, depth, value depth, dtype, mask) of `count` problems that
+    jax.nn's cuDNN path takes as well; mask is "causal", "full" or a window's left width."""
+    chance, found = random.Random(given), []
+    while len(found) < count:
+        depth, value_depth = HEAD_DIMS[len(found) % len(HEAD_DIMS)]
+        group, kv_heads = chance.choice([1, 1, 2, 3, 4, 8]), chance.choice([1, 2, 3, 4, 5, 8, 12, 16])
+        batch, length = _around(chance, 1, 64, [1]), _around(chance, 64, 16384)
+        mask = chance.choice(["causal", "causal", "full", "window"])
+        heads = group * kv_heads
+        operations = 2 * batch * heads * length * length * (depth + value_depth) / (1 if mask == "full" else 2)
+        elements = batch * length * heads * depth
+        if operations > MOST_OPERATIONS or elements > 1 << 29 or batch * length < 128:
+            continue
+        window = _around(chance, 32, length) if mask == "window" else None
+        found.append((batch, length, heads, kv_heads, depth, value_depth, chance.choice(["bfloat16", "bfloat16", "float16"]),
+                      window if window else mask))
+    return found
