@@ -16,6 +16,7 @@ import pathlib
 import tomllib
 
 import numpy as np
+from reference_layouts import Ragged, dense, in_rows, make_paged_inputs, random_offsets
 from reference_modifiers import Modifier
 
 _PART = 1 << 22  # scores of a part, which a thread has in memory at a time
@@ -251,6 +252,9 @@ def work(op, problem):
     if "qkv" in problem:
         batch, tokens, width, _ = problem["qkv"]
         return batch * (width - 2 * problem["kv_heads"]) * (tokens * tokens + 4000)
+    if "pages" in problem:
+        batch, queries, heads, _ = problem["q"]
+        return batch * heads * (queries * problem["pages"][1] * problem["k"][2 if problem.get("layout") == "hpsd" else 1] + 4000)
     if "q_offsets" in problem:
         return (problem["q_offsets"][0] - 1) * problem["q"][1] * (problem["max_queries"] * problem["max_keys"] + 4000)
     batch, queries, heads, _ = problem["q"]
@@ -270,6 +274,8 @@ def make_inputs(op, problem, seed):
     otherwise be nothing but rounding errors."""
     if "qkv" in problem:
         return _make_packed_inputs(op, problem, seed)
+    if "pages" in problem:
+        return make_paged_inputs(problem, seed)
     if "q_offsets" in problem:
         return _make_ragged_inputs(op, problem, seed)
     rng = np.random.default_rng(seed)
@@ -320,64 +326,21 @@ def _make_packed_inputs(op, problem, seed):
     return made
 
 
-# ---- ragged: sequences one after another in one tensor ----
-
-def sequences(offsets, rows, bound):
-    """(first row, length) of each sequence: inside the tensor, and no longer than the bound, whatever the offsets say."""
-    at = np.clip(np.asarray(offsets, np.int64), 0, rows)
-    return [(begin, min(max(end - begin, 0), bound)) for begin, end in zip(at[:-1], at[1:])]
-
-
-def _padded(x, where, bound):
-    """[row, ..] as [sequence, bound, ..], 0 behind each sequence."""
-    made = np.zeros((len(where), bound) + x.shape[1:])
-    for b, (first, length) in enumerate(where):
-        made[b, :length] = x[first:first + length]
-    return made
-
-
-def _in_rows(x, where, rows, otherwise=0.0):
-    """[sequence, bound, ..] as [row, ..]; otherwise: where no sequence is."""
-    made = np.full((rows,) + x.shape[2:], otherwise)
-    for b, (first, length) in enumerate(where):
-        made[first:first + length] = x[b, :length]
-    return made
-
-
-class _Ragged:
-    """The operands of a ragged problem as those of one that is padded."""
-
-    def __init__(self, q, k, v, q_offsets, kv_offsets, max_queries, max_keys):
-        self.rows, self.keys, self.bound = len(q), len(k), max_queries
-        self.of_q = sequences(q_offsets, len(q), max_queries)
-        self.of_kv = sequences(kv_offsets, len(k), max_keys)
-        self.operands = [_padded(q, self.of_q, max_queries), _padded(k, self.of_kv, max_keys), _padded(v, self.of_kv, max_keys)]
-        self.lengths = [np.array([length for _, length in where]) for where in (self.of_q, self.of_kv)]
-
-    def like_q(self, x):
-        return _padded(x, self.of_q, self.bound)
-
+# ---- ragged, and in pages ----
 
 def sdpa_ragged_forward(q, k, v, q_offsets, kv_offsets, *tensors, max_queries, max_keys, with_stats=False, **attributes):
-    ragged = _Ragged(q, k, v, q_offsets, kv_offsets, max_queries, max_keys)
+    ragged = Ragged(q, k, v, q_offsets, kv_offsets, max_queries, max_keys)
     o, stats = sdpa_forward(*ragged.operands, None, *ragged.lengths, None, *tensors, with_stats=True, **attributes)
-    stats = _in_rows(np.swapaxes(stats, 1, 2), ragged.of_q, ragged.rows, -np.inf)
-    return _in_rows(o, ragged.of_q, ragged.rows), stats if with_stats else None
+    stats = in_rows(np.swapaxes(stats, 1, 2), ragged.of_q, ragged.rows, -np.inf)
+    return in_rows(o, ragged.of_q, ragged.rows), stats if with_stats else None
 
 
 def sdpa_ragged_backward(q, k, v, o, dout, stats, q_offsets, kv_offsets, *tensors, max_queries, max_keys, **attributes):
-    ragged = _Ragged(q, k, v, q_offsets, kv_offsets, max_queries, max_keys)
+    ragged = Ragged(q, k, v, q_offsets, kv_offsets, max_queries, max_keys)
     given = ragged.like_q(o), ragged.like_q(dout), np.swapaxes(ragged.like_q(stats), 1, 2)
     dq, dk, dv, _ = sdpa_backward(*ragged.operands, *given, None, *ragged.lengths, None, *tensors, **attributes)
-    return (_in_rows(dq, ragged.of_q, ragged.rows), _in_rows(dk, ragged.of_kv, ragged.keys),
-            _in_rows(dv, ragged.of_kv, ragged.keys))
-
-
-def _offsets(rng, count, rows, bound):
-    """Lengths from 0 to the bound, one of them full, as far as there are rows."""
-    lengths = rng.integers(0, bound + 1, count - 1)
-    lengths[rng.integers(count - 1)] = bound
-    return np.minimum(np.concatenate([[0], np.cumsum(lengths)]), rows)
+    return (in_rows(dq, ragged.of_q, ragged.rows), in_rows(dk, ragged.of_kv, ragged.keys),
+            in_rows(dv, ragged.of_kv, ragged.keys))
 
 
 def _make_ragged_inputs(op, problem, seed):
@@ -387,8 +350,8 @@ def _make_ragged_inputs(op, problem, seed):
     made["k"] += 0.25
     if problem.get("scale"):
         made["q"] /= problem["scale"] * np.sqrt(problem["q"][-1])
-    made["q_offsets"] = _offsets(rng, problem["q_offsets"][0], problem["q"][0], problem["max_queries"])
-    made["kv_offsets"] = _offsets(rng, problem["q_offsets"][0], problem["k"][0], problem["max_keys"])
+    made["q_offsets"] = random_offsets(rng, problem["q_offsets"][0], problem["q"][0], problem["max_queries"])
+    made["kv_offsets"] = random_offsets(rng, problem["q_offsets"][0], problem["k"][0], problem["max_keys"])
     made |= {name: 0.05 * rng.random(problem[name]) for name in ("score_tensor0", "score_tensor1") if name in problem}
     if op == "sdpa_ragged_backward":
         made["dout"] = rng.standard_normal(problem["dout"])
@@ -397,3 +360,11 @@ def _make_ragged_inputs(op, problem, seed):
         o, made["stats"] = sdpa_ragged_forward(*given, with_stats=True, **attributes)
         made["o"] = o + made["dout"] / np.linalg.norm(made["dout"], axis=-1, keepdims=True)
     return made
+
+
+def paged_attention(q, k, v, lengths, pages, k_scale=None, v_scale=None, *tensors, layout="pshd", **attributes):
+    """As sdpa_forward, the keys of unknown pages hidden by a bias."""
+    k, known = dense(k, pages, layout, k_scale)
+    v, _ = dense(v, pages, layout, v_scale)
+    bias = np.broadcast_to(np.where(known, 0.0, -np.inf)[:, None, None, :], (len(q), 1, q.shape[1], known.shape[1]))
+    return sdpa_forward(q, k, v, bias, None, lengths, None, *tensors, **attributes)

@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from conformance import compare, devices, family, ragged, runner
+from conformance import compare, devices, family, paged, ragged, runner
 
 #         queries, keys
 SIZES = [(5, 9), (130, 70), (70, 130), (1, 200), (64, 64), (129, 65), (33, 257)]
@@ -65,6 +65,7 @@ def cases(reference):
     yield from packed_cases(reference)
     yield from fp8_cases(reference)
     yield from ragged.cases(reference)
+    yield from paged.cases(reference)
 
 
 def modified_cases(reference):

@@ -22,6 +22,8 @@ CALLS = {
         ROWS, ROWS, ROWS, OFFSETS, OFFSETS, **{"max_query_length": 3, "max_key_value_length": 3, **more}),
     "fp8_dot_product_attention": lambda **more: kbj.fp8_dot_product_attention(
         *[Q.astype(jnp.float8_e4m3fn)] * 3, query_descale=1.0, key_descale=1.0, value_descale=1.0, output_scale=1.0, **more),
+    "paged_attention": lambda **more: kbj.paged_attention(ROWS, *[np.zeros((2, 3, 4, 8), np.float32)] * 2, **{
+        "lengths": np.zeros(5, np.int32), "page_indices": np.zeros((5, 2), np.int32), **more}),
     "matmul": functools.partial(kbj.matmul, np.zeros((2, 3), np.float32), np.zeros((3, 4), np.float32)),
     "dense": functools.partial(kbj.dense, np.zeros((2, 3), np.float32), np.zeros((3, 4), np.float32)),
     "scaled_softmax": functools.partial(kbj.scaled_softmax, np.zeros((2, 3), np.float32)),
@@ -43,10 +45,10 @@ def no_bundle(monkeypatch):
 
 
 @pytest.mark.parametrize("wrapper, name, values", [
-    *[(wrapper, "is_causal", ["nonsense", 1, None, "causal"]) for wrapper in [*ATTENTION, "fp8_dot_product_attention"]],
+    *[(wrapper, "is_causal", ["nonsense", 1, None, "causal"]) for wrapper in [*ATTENTION, "fp8_dot_product_attention", "paged_attention"]],
     ("packed_dot_product_attention", "is_causal", ["bottom_right", 0]),
     *[(wrapper, "deterministic", ["no", 1, None]) for wrapper in ATTENTION],
-    *[(wrapper, "return_residual", ["no", 1, None]) for wrapper in ATTENTION],
+    *[(wrapper, "return_residual", ["no", 1, None]) for wrapper in [*ATTENTION, "paged_attention"]],
     *[(wrapper, "scale", ["big", True, np.nan, np.inf, 10**400, [1.0]]) for wrapper in [*ATTENTION, "scaled_softmax",
       "scaled_causal_softmax", "scaled_masked_softmax"]],
     *[(wrapper, "local_window_size", ["3", 1.5, (1, 2, 3), (1, -1), True, 2**40]) for wrapper in ATTENTION],
@@ -56,6 +58,8 @@ def no_bundle(monkeypatch):
     ("dot_product_attention", "layout", ["BHSD", None, 1]), ("fp8_dot_product_attention", "layout", ["BHSD", None]),
     ("dot_product_attention", "implementation", ["triton", True]), ("dot_product_attention", "fallback", ["xla", True]),
     ("ragged_dot_product_attention", "max_query_length", [0, 2.5, True, "3", None]),
+    ("paged_attention", "layout", ["BTNH", None]), ("paged_attention", "attn_logits_soft_cap", ["30", True, np.nan]),
+    ("paged_attention", "lengths", [np.zeros(4, np.int32), np.zeros(5), None]), ("paged_attention", "scale", ["big", np.inf]),
     ("matmul", "trans_a", ["T", 1, None]), ("matmul", "trans_b", ["N", 0]), ("matmul", "alpha", ["1", None, np.nan]),
     ("matmul", "fast_accumulation", [1, "yes"]), ("matmul", "out_dtype", ["f99", 3.5]),
     ("matmul", "precision", ["nonsense", 3]), ("dense", "precision", ["nonsense"]), ("dense", "activation", ["silu", 3, True]),

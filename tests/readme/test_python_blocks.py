@@ -24,6 +24,7 @@ x, scale = normal(64, 64), 0.125
 w, bias = normal(64, 128), normal(128)
 q, k, v = (normal(2, 32, 4, 16) for _ in range(3))
 qkv = normal(2, 32, 3, 4, 16)
+pages, lengths, indices = normal(4, 10, 16, 16), jnp.array([30, 9]), jnp.array([[7, 2], [0, 0]])
 tokens, num_out_tokens = normal(8, 64), 16
 routing_map = jnp.arange(4) < jnp.full((8, 1), 2)
 """
