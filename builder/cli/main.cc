@@ -19,6 +19,7 @@
 #include "builder/cli/explain.h"
 #include "builder/cli/extract.h"
 #include "builder/cli/inspect.h"
+#include "builder/cli/new.h"
 #include "builder/cli/profile.h"
 #include "builder/cli/terminal.h"
 #include "builder/cli/test.h"
@@ -74,6 +75,7 @@ struct Verbs {
   BuildCommand build;
   CompileUnitCommand compile_unit;
   CacheCommand cache;
+  NewCommand starter;
   InspectCommand inspect;
   VerifyCommand verify;
   ExplainCommand explain;
@@ -134,6 +136,15 @@ void AddReaders(CLI::App& app, Verbs& verbs) {
       .add_option("--step", verbs.extract.step,
                   "Which step's, where steps have different code objects")
       ->check(CLI::Range(1, 64));
+}
+
+void AddNew(CLI::App& app, NewCommand& command) {
+  CLI::App& verb = AddVerb(app, "new", "Write a library to start from: op, kernels, tests, wheel",
+                           "kbundle new mylib");
+  verb.add_option("NAME", command.name, "Of the library, its ops' family and its Python package")
+      ->required();
+  verb.add_option("--into", command.into, "The folder in which it appears [.]");
+  verb.add_flag("--json", command.json, "As JSON");
 }
 
 void AddMachine(CLI::App& app, Verbs& verbs) {
@@ -262,6 +273,7 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "extract") return verbs.extract.Run(terminal);
   if (verb == "algorithms") return verbs.algorithms.Run(terminal);
   if (verb == "profile") return verbs.profile.Run(terminal);
+  if (verb == "new") return verbs.starter.Run(terminal);
   if (verb == "schema") {
     std::fputs(ManifestSchema().c_str(), stdout);
     return kExitOk;
@@ -297,6 +309,7 @@ int Main(int argc, char** argv) {
   app.get_formatter()->column_width(28);
   Verbs verbs;
   AddBuildVerbs(app, &verbs.build, &verbs.compile_unit, &verbs.cache);
+  AddNew(app, verbs.starter);
   AddReaders(app, verbs);
   AddMachine(app, verbs);
   AddAlgorithms(app, verbs.algorithms);

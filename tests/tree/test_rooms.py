@@ -16,6 +16,7 @@ BUILDER = {
     "source": "support",
     "tools": "support",
     "record": "support",
+    "starter": "support",
     "device": "support",
     "model": "support score",
     "provider": "model",

@@ -1,0 +1,36 @@
+// What an author is told after `kbundle new` is what to type next: each line works as it stands.
+#include "builder/cli/new.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "builder/starter/starter.h"
+
+namespace kbundle::builder {
+
+int NewCommand::Run(const Terminal& terminal) const {
+  const Result<std::vector<StarterFile>> files = StarterFiles(name);
+  if (!files.ok()) return terminal.Fail(files.status());
+  const std::string folder = (std::filesystem::path(into) / name).lexically_normal().string();
+  const Status written = WriteStarter(folder, *files);
+  if (!written.ok()) return terminal.Fail(Status(written).Annotate("making a library"));
+  if (json) {
+    nlohmann::json report = {{"ok", true}, {"folder", folder}, {"files", nlohmann::json::array()}};
+    for (const StarterFile& file : *files) report["files"].push_back(file.path);
+    terminal.Line(report.dump(2));
+    return kExitOk;
+  }
+  terminal.Line("wrote " + Counted(files->size(), "file") +
+                " of a library with one op and its "
+                "gradient, for GPUs and CPUs, to " +
+                folder);
+  terminal.Line("Next:\n  cd " + folder +
+                "\n  kbundle test kernels --target host\n  kbundle build "
+                "kernels -o src/" +
+                name + "/" + name +
+                ".kb\n  PYTHONPATH=src python -m pytest "
+                "tests\nREADME.md there goes on from here.");
+  return kExitOk;
+}
+
+}  // namespace kbundle::builder
