@@ -154,8 +154,8 @@ struct BackwardKeys {
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
         float(&x)[4] = sum[m][n];
-        const float a = __shfl_xor_sync(kAll, odd ? x[0] : x[2], 1);
-        const float c = __shfl_xor_sync(kAll, odd ? x[1] : x[3], 1);
+        const float a = __shfl_xor_sync(kAllLanes, odd ? x[0] : x[2], 1);
+        const float c = __shfl_xor_sync(kAllLanes, odd ? x[1] : x[3], 1);
         const float four[4] = {odd ? a : x[0], odd ? c : x[1], odd ? x[2] : a, odd ? x[3] : c};
         const int at = (n / 2 * kColumnWarps + column) * 16 + n % 2 * 8 + (lane & 2) * 2;
         if (r >= q.rows) continue;

@@ -38,8 +38,8 @@ struct Dropout {
     const Words4 counter = {
         {static_cast<unsigned>(key) / 4, row + (odd ? 8u : 0u), offset[0], offset[1]}};
     const Words4 mine = Philox(counter, seed[0], seed[1]);
-    const unsigned other0 = __shfl_xor_sync(kAll, odd ? mine.word[0] : mine.word[2], 1);
-    const unsigned other1 = __shfl_xor_sync(kAll, odd ? mine.word[1] : mine.word[3], 1);
+    const unsigned other0 = __shfl_xor_sync(kAllLanes, odd ? mine.word[0] : mine.word[2], 1);
+    const unsigned other1 = __shfl_xor_sync(kAllLanes, odd ? mine.word[1] : mine.word[3], 1);
     const unsigned words[4] = {odd ? other0 : mine.word[0], odd ? other1 : mine.word[1],
                                odd ? mine.word[2] : other0, odd ? mine.word[3] : other1};
     unsigned keeps = 0;

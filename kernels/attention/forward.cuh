@@ -141,8 +141,8 @@ struct Forward {
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n)
           x = fmaxf(x, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
-        x = fmaxf(x, __shfl_xor_sync(kAll, x, 1));
-        x = fmaxf(x, __shfl_xor_sync(kAll, x, 2));
+        x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
+        x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
         moved |= x != largest[m][half];
         const float top = x == -Infinity() ? 0.0f : x;
         correction[m][half] = Exp2((largest[m][half] - top) * factor);
@@ -161,7 +161,7 @@ struct Forward {
           }
         sum[m][half] = sum[m][half] * correction[m][half] + total;
       }
-    if (__any_sync(kAll, moved))  // mostly not: maxima settle within a few blocks
+    if (__any_sync(kAllLanes, moved))  // mostly not: maxima settle within a few blocks
 #pragma unroll
       for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -242,8 +242,8 @@ struct Forward {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float total = sum[m][half];
-        total += __shfl_xor_sync(kAll, total, 1);
-        total += __shfl_xor_sync(kAll, total, 2);
+        total += __shfl_xor_sync(kAllLanes, total, 1);
+        total += __shfl_xor_sync(kAllLanes, total, 2);
         const bool empty = total == 0.0f;
         const float inverse = empty ? 0.0f : kept / total;
         const int row = RowOf(m, half);

@@ -79,7 +79,7 @@ struct Gradient {
     unsigned keeps[kM];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      keeps[m] = kAll;
+      keeps[m] = kAllLanes;
       if (!dropout.present) continue;
       keeps[m] = 0;
 #pragma unroll

@@ -1,80 +1,47 @@
 // The instructions of the attention kernels that C++ does not name: tensor core products of 16-bit
-// operands, loads of their fragments from shared memory, asynchronous copies into it, 2^x.
+// operands, loads of their fragments from shared memory, asynchronous copies into it.
 //
-// All of them exist from compute capability 8.0 on. T is only a tag here: elements are moved as
-// bits, so that a kernel needs none of CUDA's own headers and compiles in a fraction of the time.
+// All of them exist from compute capability 8.0 on.
 #pragma once
 
-struct __half;
-struct __nv_bfloat16;
+#include "kbundle/device_element.h"
 
 namespace attention {
 
-using int64 = long long;
+using kbundle::device::Element;
+using kbundle::device::Exp2;
+using kbundle::device::Infinity;
+using kbundle::device::int64;
+using kbundle::device::kAllLanes;
+using kbundle::device::kLn2;
+using kbundle::device::kLog2e;
+
 using uint64 = unsigned long long;
 
-inline constexpr unsigned kAll = 0xffffffffu;
-inline constexpr float kLog2e = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
+// c += a * b in elements T: a is 16 x 16 by rows, b is 16 x 8 by columns, c is 16 x 8.
+template <typename T>
+__device__ __forceinline__ void Multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0,
+                                         unsigned b1);
 
-__device__ __forceinline__ float Infinity() { return __int_as_float(0x7f800000); }
-
-// 2^t; zero for t below -126.
-__device__ __forceinline__ float Exp2(float t) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
-  return r;
+template <>
+__device__ __forceinline__ void Multiply<__nv_bfloat16>(float (&c)[4], const unsigned (&a)[4],
+                                                        unsigned b0, unsigned b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// What differs between the 16-bit types.
-template <typename T>
-struct Element;
-
 template <>
-struct Element<__nv_bfloat16> {
-  // Two floats in one word, `low` in its lower half.
-  __device__ static __forceinline__ unsigned Pack(float low, float high) {
-    unsigned word;
-    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
-    return word;
-  }
-  __device__ static __forceinline__ float Low(unsigned word) { return __uint_as_float(word << 16); }
-  __device__ static __forceinline__ float High(unsigned word) {
-    return __uint_as_float(word & 0xffff0000u);
-  }
-  // c += a * b: a is 16 x 16 by rows, b is 16 x 8 by columns, c is 16 x 8.
-  __device__ static __forceinline__ void Multiply(float (&c)[4], const unsigned (&a)[4],
-                                                  unsigned b0, unsigned b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-};
-
-template <>
-struct Element<__half> {
-  __device__ static __forceinline__ unsigned Pack(float low, float high) {
-    unsigned word;
-    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
-    return word;
-  }
-  __device__ static __forceinline__ float Low(unsigned word) {
-    float f;
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(f) : "r"(word));
-    return f;
-  }
-  __device__ static __forceinline__ float High(unsigned word) { return Low(word >> 16); }
-  __device__ static __forceinline__ void Multiply(float (&c)[4], const unsigned (&a)[4],
-                                                  unsigned b0, unsigned b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-};
+__device__ __forceinline__ void Multiply<__half>(float (&c)[4], const unsigned (&a)[4], unsigned b0,
+                                                 unsigned b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 // Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void LoadMatrices(unsigned (&r)[4], unsigned address) {

@@ -32,6 +32,13 @@ struct RowOfHeads {
   }
 };
 
+// Of two words of two elements each.
+template <typename T>
+__device__ __forceinline__ float Dot(unsigned x, unsigned y) {
+  using E = Element<T>;
+  return E::Low(x) * E::Low(y) + E::Low(x >> 16) * E::Low(y >> 16);
+}
+
 template <typename T, int kVector>
 __global__ void __launch_bounds__(256)
     sdpa_backward_delta(float* delta, const T* o, const T* dout, int64 rows, int heads, int queries,
@@ -46,17 +53,17 @@ __global__ void __launch_bounds__(256)
       for (int c = at.lane * 8; c < columns; c += 128) {
         const uint4 x = *reinterpret_cast<const uint4*>(a + c);
         const uint4 y = *reinterpret_cast<const uint4*>(b + c);
-        sum += E::Low(x.x) * E::Low(y.x) + E::High(x.x) * E::High(y.x);
-        sum += E::Low(x.y) * E::Low(y.y) + E::High(x.y) * E::High(y.y);
-        sum += E::Low(x.z) * E::Low(y.z) + E::High(x.z) * E::High(y.z);
-        sum += E::Low(x.w) * E::Low(y.w) + E::High(x.w) * E::High(y.w);
+        sum += Dot<T>(x.x, y.x);
+        sum += Dot<T>(x.y, y.y);
+        sum += Dot<T>(x.z, y.z);
+        sum += Dot<T>(x.w, y.w);
       }
     } else {
       for (int c = at.lane; c < columns; c += 16) sum += E::Low(a[c]) * E::Low(b[c]);
     }
   }
 #pragma unroll
-  for (int other = 8; other > 0; other /= 2) sum += __shfl_xor_sync(kAll, sum, other);
+  for (int other = 8; other > 0; other /= 2) sum += __shfl_xor_sync(kAllLanes, sum, other);
   if (at.row < rows && at.lane == 0) delta[at.row] = sum;
 }
 

@@ -140,8 +140,8 @@ __device__ __forceinline__ void MultiplyRows(float (&c)[kM][kN][4], unsigned a, 
       LoadMatrices(fb, B::Pair(b, k) + n * 8 * B::kRowBytes);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        Element<T>::Multiply(c[m][n], fa[m], fb[0], fb[1]);
-        Element<T>::Multiply(c[m][n + 1], fa[m], fb[2], fb[3]);
+        Multiply<T>(c[m][n], fa[m], fb[0], fb[1]);
+        Multiply<T>(c[m][n + 1], fa[m], fb[2], fb[3]);
       }
     }
   }
@@ -159,8 +159,8 @@ __device__ __forceinline__ void MultiplyDown(float (&c)[kM][kN][4], const unsign
     LoadTransposed(fb, B::Pair(b, n / 2 * kGroups));
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      Element<T>::Multiply(c[m][n], a[m], fb[0], fb[1]);
-      Element<T>::Multiply(c[m][n + 1], a[m], fb[2], fb[3]);
+      Multiply<T>(c[m][n], a[m], fb[0], fb[1]);
+      Multiply<T>(c[m][n + 1], a[m], fb[2], fb[3]);
     }
   }
 }

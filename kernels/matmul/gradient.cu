@@ -15,27 +15,27 @@ inline constexpr int kTogether = 4;  // rows whose loads a lane has under way
 template <typename O>
 struct Eight {
   using E = Element<O>;
-  using Stored = typename E::Stored;
-  static constexpr int kWords = sizeof(Stored) / 2, kEach = 16 / sizeof(Stored);
+  using Bits = typename E::Bits;
+  static constexpr int kWords = sizeof(Bits) / 2, kEach = 16 / sizeof(Bits);
   union {
     uint4 words[kWords];
-    Stored elements[8];
+    Bits elements[8];
   };
 
   __device__ __forceinline__ void Load(const O* from, int64 at) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
-      words[i] = LoadOnce16(reinterpret_cast<const Stored*>(from) + at + kEach * i);
+      words[i] = LoadOnce16(reinterpret_cast<const Bits*>(from) + at + kEach * i);
     }
   }
   __device__ __forceinline__ void Store(O* to, int64 at) const {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
-      Store16(reinterpret_cast<Stored*>(to) + at + kEach * i, words[i]);
+      Store16(reinterpret_cast<Bits*>(to) + at + kEach * i, words[i]);
     }
   }
-  __device__ __forceinline__ float Get(int i) const { return E::Widen(elements[i]); }
-  __device__ __forceinline__ void Set(int i, float x) { elements[i] = E::Round(x); }
+  __device__ __forceinline__ float Get(int i) const { return E::FromBits(elements[i]); }
+  __device__ __forceinline__ void Set(int i, float x) { elements[i] = E::ToBits(x); }
 };
 
 // What the activation remembers of 8 columns of a row: the input of a gelu, or bits of a relu.
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
 #pragma unroll
   for (int i = 1; i < kGradientWarps; ++i) sum += of_warp[i][lane];
   using E = Element<O>;
-  reinterpret_cast<typename E::Stored*>(dbias)[matrix * N + n] = E::Round(sum);
+  reinterpret_cast<typename E::Bits*>(dbias)[matrix * N + n] = E::ToBits(sum);
 }
 
 }  // namespace matmul

@@ -1,55 +1,15 @@
-// The instructions of the matmul kernels that C++ does not name: conversions of 16-bit elements,
-// loads that leave L1 alone, and the order of kernels that overlap.
-//
-// T is only a tag here: elements are moved as bits, so that a kernel needs none of CUDA's own
-// headers and compiles in a fraction of the time.
+// The instructions of the matmul kernels that C++ does not name, loads that leave L1 alone and the
+// order of kernels that overlap, and the slope of gelu.
 #pragma once
 
-struct __half;
-struct __nv_bfloat16;
+#include "kbundle/device_element.h"
 
 namespace matmul {
 
-using int64 = long long;
-
-// What differs between the dtypes; Stored is an element's bits in memory.
-template <typename T>
-struct Element;
-
-template <>
-struct Element<__nv_bfloat16> {
-  using Stored = unsigned short;
-  __device__ static __forceinline__ float Widen(Stored bits) {
-    return __uint_as_float(static_cast<unsigned>(bits) << 16);
-  }
-  __device__ static __forceinline__ Stored Round(float f) {
-    Stored bits;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(f));
-    return bits;
-  }
-};
-
-template <>
-struct Element<__half> {
-  using Stored = unsigned short;
-  __device__ static __forceinline__ float Widen(Stored bits) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(bits));
-    return f;
-  }
-  __device__ static __forceinline__ Stored Round(float f) {
-    Stored bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(f));
-    return bits;
-  }
-};
-
-template <>
-struct Element<float> {
-  using Stored = float;
-  __device__ static __forceinline__ float Widen(float f) { return f; }
-  __device__ static __forceinline__ float Round(float f) { return f; }
-};
+using kbundle::device::Element;
+using kbundle::device::Exp2;
+using kbundle::device::int64;
+using kbundle::device::Reciprocal;
 
 // What is read once need not push anything out of L1. Not ld.global.nc: a kernel that starts
 // before the one in front of it has ended may see what that one still writes.
@@ -65,20 +25,6 @@ __device__ __forceinline__ void Store16(void* p, const uint4& v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)
                : "memory");
-}
-
-// 2^t; zero for t below -126.
-__device__ __forceinline__ float Exp2(float t) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
-  return r;
-}
-
-// 1 / t, within 1 ulp.
-__device__ __forceinline__ float Reciprocal(float t) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
-  return r;
 }
 
 // The derivative of gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), the second

@@ -7,9 +7,12 @@
 // expert, write_row_ids adds the experts before.
 #pragma once
 
+#include "kbundle/device_element.h"
+
 namespace permutation {
 
-using int64 = long long;
+using kbundle::device::int64;
+using kbundle::device::kAllLanes;
 
 struct Columns {  // the experts that a warp looks at
   int begin, end;
@@ -22,8 +25,7 @@ struct Columns {  // the experts that a warp looks at
 
 __device__ __forceinline__ unsigned Routed(const unsigned char* routing, int64 token, int64 tokens,
                                            int experts, int expert) {
-  return __ballot_sync(0xffffffffu,
-                       token < tokens && __ldg(routing + token * experts + expert) != 0);
+  return __ballot_sync(kAllLanes, token < tokens && __ldg(routing + token * experts + expert) != 0);
 }
 
 __global__ void count_routed(int* counts, const unsigned char* routing, int64 tokens, int experts,
@@ -40,7 +42,7 @@ __global__ void count_routed(int* counts, const unsigned char* routing, int64 to
 __device__ __forceinline__ int ScanWarp(int value, int lane) {
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
-    const int other = __shfl_up_sync(0xffffffffu, value, distance);
+    const int other = __shfl_up_sync(kAllLanes, value, distance);
     if (lane >= distance) value += other;
   }
   return value;
@@ -89,7 +91,7 @@ __global__ void write_row_ids(int* map, const int* counts, const int* totals,
   int before = 0;  // rows of the experts before columns.end
   for (int expert = lane; expert < columns.end; expert += 32) before += totals[expert];
   for (int distance = 16; distance > 0; distance /= 2)
-    before += __shfl_xor_sync(0xffffffffu, before, distance);
+    before += __shfl_xor_sync(kAllLanes, before, distance);
   __syncthreads();
 
   int column = 0, all = 0;
@@ -101,13 +103,13 @@ __global__ void write_row_ids(int* map, const int* counts, const int* totals,
   for (int end = columns.end; end > columns.begin; end -= 32) {
     const int begin = max(columns.begin, end - 32), mine = begin + lane;
     const int total = mine < end ? totals[mine] : 0, sum = ScanWarp(total, lane);
-    before -= __shfl_sync(0xffffffffu, sum, 31);
+    before -= __shfl_sync(kAllLanes, sum, 31);
     int first = before + sum - total;  // this part's first row of expert `mine`
     if (mine < end) first += counts[static_cast<int64>(mine) * parts + part];
 #pragma unroll 4
     for (int expert = end - 1; expert >= begin; --expert) {
       const unsigned routed = Routed(routing, token, tokens, experts, expert);
-      const int row = __shfl_sync(0xffffffffu, first, expert - begin);
+      const int row = __shfl_sync(kAllLanes, first, expert - begin);
       if (routed >> lane & 1) {
         entries[column] = row + __popc(routed & ((1u << lane) - 1));
         entries[experts + column] = expert;
@@ -123,7 +125,7 @@ __device__ T JoinBlock(T value, Join join) {
   __shared__ T parts[32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int distance = 16; distance > 0; distance /= 2)
-    value = join(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    value = join(value, __shfl_xor_sync(kAllLanes, value, distance));
   if (lane == 0) parts[warp] = value;
   __syncthreads();
   value = parts[0];

@@ -37,7 +37,7 @@ __device__ __forceinline__ int CountOf(const int* map, int experts) {
 
 // Of the lanes whose entries count and name the same expert, whether this is the last.
 __device__ __forceinline__ bool IsLastOfExpert(const Entry& entry, int lane) {
-  const unsigned same = __match_any_sync(kAll, entry.row >= 0 ? entry.expert : -1 - lane);
+  const unsigned same = __match_any_sync(kAllLanes, entry.row >= 0 ? entry.expert : -1 - lane);
   return entry.row >= 0 && lane == 31 - __clz(same);
 }
 
@@ -64,7 +64,7 @@ __device__ __forceinline__ void ClearUnowned(char* out, char* probs, const int* 
                                              int lane) {
   using W = typename Word<kBytes>::Type;
   const int64 row = first + lane;
-  unsigned left = __ballot_sync(kAll, row < rows && owner[row] < 0);
+  unsigned left = __ballot_sync(kAllLanes, row < rows && owner[row] < 0);
   for (; left != 0; left &= left - 1) {
     const int64 unowned = first + __ffs(left) - 1;
     char* to = out + unowned * row_bytes;
@@ -114,10 +114,10 @@ __global__ void permute_rows(char* out, char* permuted_probs, const char* x, con
           if (first == 0) reinterpret_cast<unsigned short*>(permuted_probs)[entry.row] = bits;
         }
       }
-      for (unsigned left = __ballot_sync(kAll, owned); left != 0; left &= left - 1) {
+      for (unsigned left = __ballot_sync(kAllLanes, owned); left != 0; left &= left - 1) {
         const int from = __ffs(left) - 1;
-        char* to = out + static_cast<int64>(__shfl_sync(kAll, entry.row, from)) * row_bytes;
-        if (__shfl_sync(kAll, static_cast<int>(cleared), from)) {
+        char* to = out + static_cast<int64>(__shfl_sync(kAllLanes, entry.row, from)) * row_bytes;
+        if (__shfl_sync(kAllLanes, static_cast<int>(cleared), from)) {
           Part<kBytes, N> zero;
           zero.Clear();
           zero.template Store<kStream>(to, first, row_bytes, lane);
@@ -157,7 +157,7 @@ __global__ void unpermute(char* out, char* unpermuted_probs, const char* x, cons
         }
         __syncwarp();  // a later entry of the same expert overwrites
       }
-      unsigned left = __ballot_sync(kAll, entry.row >= 0);
+      unsigned left = __ballot_sync(kAllLanes, entry.row >= 0);
       while (left != 0) {
         Part<kBytes, N> part[kAtOnce];
         float by[kAtOnce];
@@ -166,8 +166,8 @@ __global__ void unpermute(char* out, char* unpermuted_probs, const char* x, cons
           const bool there = left != 0;
           const int from = there ? __ffs(left) - 1 : 0;
           left &= left - 1;
-          by[i] = __shfl_sync(kAll, weight, from);
-          const int64 row = __shfl_sync(kAll, entry.row, from);
+          by[i] = __shfl_sync(kAllLanes, weight, from);
+          const int64 row = __shfl_sync(kAllLanes, entry.row, from);
           if (there) {
             part[i].Load(x + row * row_bytes, first, row_bytes, lane);
           } else {
@@ -196,7 +196,7 @@ __global__ void unpermute(char* out, char* unpermuted_probs, const char* x, cons
 
 __device__ __forceinline__ float WarpSum(float f) {
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) f += __shfl_xor_sync(kAll, f, distance);
+  for (int distance = 16; distance > 0; distance /= 2) f += __shfl_xor_sync(kAllLanes, f, distance);
   return f;
 }
 
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           entry.row >= 0 && owner[entry.row] == static_cast<int>(token * experts + s);
       const int64 prob = token * experts + entry.expert;
       const float weight = entry.row >= 0 ? LoadOne<P>(merging_probs, prob) : 0.0f;
-      const unsigned counting = __ballot_sync(kAll, entry.row >= 0);
+      const unsigned counting = __ballot_sync(kAllLanes, entry.row >= 0);
       float dot = 0;  // of this lane's entry, over what this warp has seen
       for (int64 first = warp * (32 * N * kBytes); first < row_bytes;
            first += kWarps * (32 * N * kBytes)) {
@@ -235,9 +235,9 @@ __global__ void __launch_bounds__(kThreads, 1)
         gradient.Load(dy + token * row_bytes, first, row_bytes, lane);
         for (unsigned left = counting; left != 0; left &= left - 1) {
           const int from = __ffs(left) - 1;
-          const int64 row = __shfl_sync(kAll, entry.row, from);
-          const float by = __shfl_sync(kAll, weight, from);
-          const bool write = __shfl_sync(kAll, static_cast<int>(owned), from);
+          const int64 row = __shfl_sync(kAllLanes, entry.row, from);
+          const float by = __shfl_sync(kAllLanes, weight, from);
+          const bool write = __shfl_sync(kAllLanes, static_cast<int>(owned), from);
           Part<kBytes, N> values, result;
           values.Load(x + row * row_bytes, first, row_bytes, lane);
           float sum = 0;

@@ -1,18 +1,15 @@
-// Rows as vectors of bytes or of floats.
-//
-// T is only a tag here (float, __half, __nv_bfloat16): data travels as words and is converted by
-// single instructions, so no CUDA header is included and a variant compiles in a fraction of a
-// second. A vector is 16 bytes, or one element where pointers or rows are not aligned.
+// Rows as vectors of bytes or of floats: a vector is 16 bytes, or one element where pointers or
+// rows are not aligned.
 #pragma once
 
-struct __half;
-struct __nv_bfloat16;
+#include "kbundle/device_element.h"
 
 namespace permutation {
 
-using int64 = long long;
-
-constexpr unsigned kAll = 0xffffffffu;
+using kbundle::device::Element;
+using kbundle::device::int64;
+using kbundle::device::LoadOne;
+using kbundle::device::StoreOne;
 
 template <int kBytes>
 struct Word;
@@ -33,60 +30,6 @@ struct Word<16> {
   using Type = uint4;
 };
 
-template <typename T>
-struct Element;
-
-template <>
-struct Element<float> {
-  static constexpr int kBytes = 4;
-  __device__ static float Widen(unsigned w) { return __uint_as_float(w); }
-  __device__ static unsigned Narrow(float f) { return __float_as_uint(f); }
-};
-
-template <>
-struct Element<__half> {
-  static constexpr int kBytes = 2;
-  __device__ static float Widen(unsigned w) {
-    float f;
-    asm("{.reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(w & 0xffffu));
-    return f;
-  }
-  __device__ static unsigned Narrow(float f) {
-    unsigned w;
-    asm("{.reg .b16 h; cvt.rn.f16.f32 h, %1; cvt.u32.u16 %0, h;}" : "=r"(w) : "f"(f));
-    return w;
-  }
-};
-
-template <>
-struct Element<__nv_bfloat16> {
-  static constexpr int kBytes = 2;
-  __device__ static float Widen(unsigned w) { return __uint_as_float(w << 16); }
-  // Rounds to nearest even; NaN stays NaN.
-  __device__ static unsigned Narrow(float f) {
-#if __CUDA_ARCH__ >= 800
-    unsigned w;
-    asm("{.reg .b16 h; cvt.rn.bf16.f32 h, %1; cvt.u32.u16 %0, h;}" : "=r"(w) : "f"(f));
-    return w;
-#else
-    const unsigned w = __float_as_uint(f);
-    return f == f ? (w + 0x7fffu + ((w >> 16) & 1u)) >> 16 : 0x7fffu;
-#endif
-  }
-};
-
-template <typename T>
-__device__ __forceinline__ float LoadOne(const void* p, int64 index) {
-  using W = typename Word<Element<T>::kBytes>::Type;
-  return Element<T>::Widen(static_cast<const W*>(p)[index]);
-}
-
-template <typename T>
-__device__ __forceinline__ void StoreOne(void* p, int64 index, float f) {
-  using W = typename Word<Element<T>::kBytes>::Type;
-  static_cast<W*>(p)[index] = static_cast<W>(Element<T>::Narrow(f));
-}
-
 // kBytes of elements of T as floats.
 template <typename T, int kBytes>
 struct Vector {
@@ -98,9 +41,7 @@ struct Vector {
       f[0] = Element<T>::Widen(w);
     } else {
       const unsigned words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-      for (int i = 0; i < kSize; ++i)
-        f[i] = Element<T>::Widen(kSize == 4 ? words[i] : (words[i / 2] >> (i % 2 * 16)) & 0xffffu);
+      kbundle::device::WidenAll<T>(words, f);
     }
   }
 

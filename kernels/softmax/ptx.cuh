@@ -1,5 +1,5 @@
 // The few instructions of the softmax kernels that C++ does not name: memory with cache hints,
-// conversions, 2^x.
+// bytes of words, clusters.
 //
 // A tensor is read once and written once, and is far larger than the caches. Loads of a forward
 // pass do not allocate in L1, and stores are marked evict-first so that they do not push out what
@@ -8,15 +8,6 @@
 #pragma once
 
 namespace softmax {
-
-using int64 = long long;
-
-// 2^t. Results below 2^-126 become zero; bf16 hides that behind Element::kShift.
-__device__ __forceinline__ float Exp2(float t) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
-  return r;
-}
 
 struct Words4 {
   unsigned word[4];
@@ -92,36 +83,6 @@ __device__ __forceinline__ unsigned WidenTops(unsigned word, unsigned select) {
   asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bytes) : "r"(word), "r"(select));
   return bytes;
 }
-
-__device__ __forceinline__ float HalfToFloat(unsigned bits) {
-  float f;
-  asm("{.reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(bits));
-  return f;
-}
-
-__device__ __forceinline__ unsigned FloatsToHalves(float low, float high) {
-  unsigned word;
-  asm("{.reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h};}"
-      : "=r"(word)
-      : "f"(low), "f"(high));
-  return word;
-}
-
-#if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ unsigned FloatsToBfloats(float low, float high) {
-  unsigned word;
-  asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
-  return word;
-}
-#else
-__device__ __forceinline__ unsigned FloatToBfloat(float f) {
-  const unsigned u = __float_as_uint(f);
-  return f == f ? (u + 0x7fffu + ((u >> 16) & 1u)) >> 16 : 0x7fffu;
-}
-__device__ __forceinline__ unsigned FloatsToBfloats(float low, float high) {
-  return FloatToBfloat(low) | (FloatToBfloat(high) << 16);
-}
-#endif
 
 __device__ __forceinline__ unsigned ClusterRank() {
   unsigned rank;

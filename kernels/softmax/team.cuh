@@ -16,8 +16,6 @@
 
 namespace softmax {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
 // A sum kept as hi + lo, accurate to about 2^-45 of the sum of magnitudes.
 struct Pair {
   float hi, lo;

@@ -1,21 +1,18 @@
-// Elements, vectors of them, and how a row lies in vectors.
-//
-// T is only a tag here (float, __half, __nv_bfloat16): data travels as 32-bit words and is
-// converted by single instructions, so no CUDA header is included and a variant compiles in a
-// fraction of a second.
+// Vectors of elements, and how a row lies in vectors.
 #pragma once
 
+#include "kbundle/device_element.h"
 #include "ptx.cuh"
-
-struct __half;
-struct __nv_bfloat16;
 
 namespace softmax {
 
-constexpr float kLog2e = 1.4426950408889634f;
+using kbundle::device::Exp2;
+using kbundle::device::Infinity;
+using kbundle::device::int64;
+using kbundle::device::kAllLanes;
+using kbundle::device::kLog2e;
 
-__device__ __forceinline__ float Infinity() { return __int_as_float(0x7f800000); }
-
+// An element, and what the ops need to know of its type.
 template <typename T>
 struct Element;
 
@@ -23,8 +20,7 @@ template <typename T>
 struct Element<const T> : Element<T> {};
 
 template <>
-struct Element<float> {
-  static constexpr int kBytes = 4;
+struct Element<float> : kbundle::device::Element<float> {
   static constexpr unsigned kSigns = 0x80000000u;
   static constexpr unsigned kLowest = 0xff800000u;  // -inf in every element of a word
   static constexpr float kShift = 0;
@@ -32,21 +28,15 @@ struct Element<float> {
 };
 
 template <>
-struct Element<__half> {
-  static constexpr int kBytes = 2;
+struct Element<__half> : kbundle::device::Element<__half> {
   static constexpr unsigned kSigns = 0x80008000u;
   static constexpr unsigned kLowest = 0xfc00fc00u;
   static constexpr float kShift = 0;
   static constexpr bool kExactProducts = true;  // of two elements, in float
-
-  __device__ static float Low(unsigned w) { return HalfToFloat(w & 0xffffu); }
-  __device__ static float High(unsigned w) { return HalfToFloat(w >> 16); }
-  __device__ static unsigned Pair(float low, float high) { return FloatsToHalves(low, high); }
 };
 
 template <>
-struct Element<__nv_bfloat16> {
-  static constexpr int kBytes = 2;
+struct Element<__nv_bfloat16> : kbundle::device::Element<__nv_bfloat16> {
   static constexpr unsigned kSigns = 0x80008000u;
   static constexpr unsigned kLowest = 0xff80ff80u;
   // bf16 has values down to 2^-133. Exponentials are carried 2^64 times too large, so that Exp2
@@ -54,10 +44,6 @@ struct Element<__nv_bfloat16> {
   // a bf16 ulp.
   static constexpr float kShift = 64;
   static constexpr bool kExactProducts = true;
-
-  __device__ static float Low(unsigned w) { return __uint_as_float(w << 16); }
-  __device__ static float High(unsigned w) { return __uint_as_float(w & 0xffff0000u); }
-  __device__ static unsigned Pair(float low, float high) { return FloatsToBfloats(low, high); }
 };
 
 // `base` + `elements`. (T has no size to the compiler.)
@@ -196,25 +182,22 @@ struct Vector {
   }
 
   __device__ __forceinline__ void ToFloats(float (&f)[VEC]) const {
-    if constexpr (Element<T>::kBytes == 4) {
-#pragma unroll
-      for (int i = 0; i < VEC; ++i) f[i] = __uint_as_float(word[i]);
+    if constexpr (VEC == 1) {
+      f[0] = Element<T>::Widen(kBytes == 4 ? word[0] : word[0] & 0xffffu);
     } else {
-#pragma unroll
-      for (int i = 0; i < VEC; ++i)
-        f[i] = i % 2 ? Element<T>::High(word[i / 2]) : Element<T>::Low(word[i / 2]);
+      kbundle::device::WidenAll<T>(word, f);
     }
   }
 
   __device__ __forceinline__ void FromFloats(const float (&f)[VEC]) {
     if constexpr (Element<T>::kBytes == 4) {
 #pragma unroll
-      for (int i = 0; i < VEC; ++i) word[i] = __float_as_uint(f[i]);
+      for (int i = 0; i < kWords; ++i) word[i] = Element<T>::Narrow(f[i]);
     } else if constexpr (VEC == 1) {
-      word[0] = Element<T>::Pair(f[0], 0.0f);
+      word[0] = Element<T>::Pack(f[0], 0.0f);
     } else {
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) word[i] = Element<T>::Pair(f[2 * i], f[2 * i + 1]);
+      for (int i = 0; i < kWords; ++i) word[i] = Element<T>::Pack(f[2 * i], f[2 * i + 1]);
     }
   }
 };

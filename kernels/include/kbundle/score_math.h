@@ -11,6 +11,7 @@
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#include "kbundle/device_element.h"
 #define KB_SCORE __device__ __forceinline__
 #else
 #define KB_SCORE inline __attribute__((always_inline))
@@ -36,25 +37,13 @@ KB_SCORE float Pow(float x, float y) { return powf(x, y); }
 // more than a division. (Divisors below 2^-126 have an infinite one.)
 KB_SCORE float Div(float a, float b) { return a * __frcp_rn(b); }
 
-KB_SCORE float Exp2Approximate(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-
-KB_SCORE float Reciprocal(float x) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-
 // exp(-x) beyond 2^126, also an infinite one, gives 0.
 KB_SCORE float Sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
 // tanhf is several times as slow and branches. 1 - 2 / (1 + e^2x) needs neither sign nor bounds:
 // e^2x may become 0 or infinite. It cancels near 0, where a polynomial takes over.
 KB_SCORE float Tanh(float x) {
-  const float large = fmaf(-2.0f, Reciprocal(1.0f + Exp2Approximate(x * 2.88539008f)), 1.0f);
+  const float large = fmaf(-2.0f, device::Reciprocal(1.0f + device::Exp2(x * 2.88539008f)), 1.0f);
   const float z = x * x;
   const float p = fmaf(fmaf(-0.0491608903f, z, 0.13300033f), z, -0.333326697f);
   return fabsf(x) < 0.35f ? fmaf(x * z, p, x) : large;
