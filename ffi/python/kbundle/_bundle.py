@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 
 from kbundle import _spec
 from kbundle._c_spec import c_spec
@@ -12,6 +13,17 @@ from kbundle._op import Op
 from kbundle._policy import stats as _all_stats
 
 CUDA, HOST = 0, 1
+lock = threading.Lock()  # of which bundles are open
+
+
+def _after_fork_in_child():
+    """A thread that the child does not have may have held it."""
+    global lock
+    lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Handle:
@@ -38,8 +50,8 @@ class Bundle:
     """One open bundle file. Made by kbundle.open; immutable until it is closed; safe from any thread. As a context
     manager it is closed at the end.
 
-    A copy is the bundle itself. Pickled it is its absolute path and its name: who unpickles it has it open under that
-    name, opening the file when need be."""
+    A copy is the bundle itself. Pickled it is its absolute path and its name (_open_bundles says how): who unpickles it has
+    it open under that name, opening the file when need be."""
 
     def __init__(self, handle, name=None, path=None):
         """Takes over a kb_bundle. name: what it is open as; path: where the file was when it was opened."""
@@ -60,10 +72,6 @@ class Bundle:
 
     def __deepcopy__(self, memo):
         return self
-
-    def __reduce__(self):
-        from kbundle import _open_bundles
-        return (_open_bundles.reopen, (self._absolute_path, self.name, self.content_id))
 
     def __repr__(self):
         return "<kbundle.Bundle %r, %d ops, %s>" % (self.name, len(self.ops), self.path)
@@ -112,8 +120,15 @@ class Bundle:
         """Takes the bundle out of its name. Programs that were compiled with it go on; tracing a call again is NOT_FOUND
         until a bundle of that name is open. Descriptor and memory come back when no such program is left
         (jax.clear_caches() drops those that nobody else holds). Closing again does nothing."""
-        from kbundle import _open_bundles
-        _open_bundles.close(self)
+        with lock:
+            handle, self._handle = self._handle, None
+            if handle is None:
+                return
+            try:
+                check(library().kb_bundle_close(handle))
+            except Error as error:
+                if error.tag != "NOT_FOUND":  # else another was loaded in its place
+                    raise
 
     def __enter__(self):
         return self

@@ -1,27 +1,17 @@
 """The bundles that are open in this process, by name: what compiled programs refer to. The library knows which; here each has one object."""
 
+import copyreg
 import ctypes
 import os
-import threading
 import weakref
 
+from kbundle import _bundle
 from kbundle._bundle import Bundle
 from kbundle._errors import Error
 from kbundle._library import check, library, text
 
-_lock = threading.Lock()
 _objects = weakref.WeakValueDictionary()  # by name and the library's identity; each keeps its identity taken
 _default = None
-
-
-def _after_fork_in_child():
-    """A thread that the child does not have may have held it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _live(name, identity):
@@ -32,7 +22,7 @@ def _live(name, identity):
 def _object(handle, name, path=None):
     """The object of the bundle that a new kb_bundle refers to. name: None where it is not known yet."""
     identity = library().kb_bundle_identity(handle)
-    with _lock:
+    with _bundle.lock:
         known = name and _live(name, identity)
         if known:
             library().kb_bundle_release(handle)
@@ -64,29 +54,16 @@ def open(path, name=None, *, reload=False):
     return _object(out, name, os.fsdecode(path))
 
 
-def close(bundle):
-    """What Bundle.close does."""
-    global _default
-    with _lock:
-        handle, bundle._handle = bundle._handle, None
-        if handle is None:
-            return
-        try:
-            check(library().kb_bundle_close(handle))
-        except Error as error:
-            if error.tag != "NOT_FOUND":  # else another was loaded in its place
-                raise
-        if _default is bundle:
-            _default = None
-
-
 def reopen(path, name, content_id):
     """What a pickled bundle stands for: the one of that name where it has this content, else the file's."""
-    with _lock:
+    with _bundle.lock:
         for known in list(_objects.values()):
             if known.name == name and known.content_id == content_id and known._handle is not None:
                 return known
     return open(path, name)
+
+
+copyreg.pickle(Bundle, lambda bundle: (reopen, (bundle._absolute_path, bundle.name, bundle.content_id)))
 
 
 def find(name, op=None):
@@ -106,7 +83,7 @@ def use(bundle):
 def default_bundle():
     """The bundle of kbundle.use(), else of the file $KBUNDLE_BUNDLE, else kernels.kb beside this package,
     else build/kernels.kb of the source tree. Opened on first use."""
-    if _default is not None:
+    if _default is not None and _default._handle is not None:
         return _default
     here = os.path.dirname(os.path.abspath(__file__))
     tree = os.path.dirname(os.path.dirname(os.path.dirname(here)))
