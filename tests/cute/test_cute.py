@@ -4,67 +4,28 @@ what to do.
 Needs a Python with nvidia-cutlass-dsl==4.8.1: KBUNDLE_PYTHON, else the one that runs the tests.
 """
 
+import functools
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
-from cli.command import Command
+from cli.python_provider import builds_the_same_bytes_anywhere, edit, needs
 
-LIBRARY = pathlib.Path(__file__).resolve().parent / "library"
-PYTHON = os.environ.get("KBUNDLE_PYTHON", sys.executable)
-VERSION = subprocess.run([PYTHON, "-c", "import importlib.metadata as m; print(m.version('nvidia-cutlass-dsl'))"],
-                         capture_output=True, text=True).stdout.strip()
-WITH_CUTE = pytest.mark.skipif(VERSION != "4.8.1", reason=f"{PYTHON} has nvidia-cutlass-dsl {VERSION or '(none)'}, not 4.8.1")
-
-
-@pytest.fixture
-def library(tmp_path):
-    return pathlib.Path(shutil.copytree(LIBRARY, tmp_path / "library"))
-
-
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cute_cache")
-
-
-@pytest.fixture
-def kbundle(command, shared_cache, tmp_path):
-    """The command; what these tests compile they share, since a kernel's key is its content."""
-    (tmp_path / "home").mkdir()
-    run = Command(command, shared_cache, tmp_path / "home")
-    run.environment["KBUNDLE_PYTHON"] = PYTHON
-    return run
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WITH_CUTE = needs("nvidia-cutlass-dsl", "4.8.1")
 
 
 def build(kbundle, library, output, *more, **how):
     return kbundle("build", library, "-o", output, "--target", "sm_90a", "--json", *more, **how)
 
 
-def edit(path, *replacements):
-    text = path.read_text()
-    for before, after in replacements:
-        assert before in text, f"{path.name} has no {before!r}"
-        text = text.replace(before, after)
-    path.write_text(text)
-
-
 @WITH_CUTE
-def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library, tmp_path):
-    first = build(kbundle, library, tmp_path / "cut.kb", "--jobs", "2")
-    assert first.code == 0, first.err
-    again = build(kbundle, library, tmp_path / "again.kb", "--name", "cut")
-    assert again.json["compiled"] == 0 and again.json["reused"] == first.json["objects"]
-    away = shutil.copytree(LIBRARY, tmp_path / "somewhere/else")
-    elsewhere = build(kbundle, away, tmp_path / "else.kb", "--name", "cut", "--cache", tmp_path / "own_cache")
-    assert elsewhere.json["compiled"] == first.json["objects"], elsewhere.err
-    assert (tmp_path / "cut.kb").read_bytes() == (tmp_path / "else.kb").read_bytes() == (tmp_path / "again.kb").read_bytes()
-    for foreign in (b"/kbundle-", b"/somewhere", b"tvm_ffi", b"cudaLaunch"):  # neither a path nor host code
-        assert foreign not in (tmp_path / "cut.kb").read_bytes()
+def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library):
+    # Neither a path nor host code.
+    builds_the_same_bytes_anywhere(functools.partial(build, kbundle), library, "cut",
+                                   foreign=(b"/kbundle-", b"/somewhere", b"tvm_ffi", b"cudaLaunch"))
 
 
 def launch(kbundle, bundle, op, *problem):
@@ -116,7 +77,7 @@ def test_a_kernel_compiled_by_itself_is_the_builds(kbundle, library, shared_cach
 @WITH_CUTE
 def test_a_tuning_record_of_what_was_learned_decides(kbundle, library, tmp_path):
     problem = ["cut.scale", "--operand", "x=bf16[300,512]", "--attr", "K=200", "factor=0.5", "--target", "sm_90a"]
-    records = LIBRARY.parents[2] / "kernels/softmax/tuning/nvidia-h200.jsonl"
+    records = ROOT / "kernels/softmax/tuning/nvidia-h200.jsonl"
     record = json.loads(records.read_text().splitlines()[0])
     slower = "cut.scale/elements[T=bf16]@sm_90a"
     record |= {"op": "cut.scale", "problem": {"operands": {"x": "bf16[300,512]"}, "attributes": {"K": 200, "factor": 0.5}},
@@ -191,20 +152,18 @@ def test_what_the_search_does_not_find_a_let_says(kbundle, library, tmp_path):
     assert build(kbundle, library, tmp_path / "cut.kb").code == 0
 
 
-def test_without_cute_dsl_the_error_says_what_to_install(command, library, tmp_path, shared_cache):
+def test_without_cute_dsl_the_error_says_what_to_install(kbundle, library, tmp_path):
     import venv
     venv.create(tmp_path / "bare", with_pip=False)
-    (tmp_path / "home").mkdir()
-    run = Command(command, shared_cache, tmp_path / "home")
-    run.environment["KBUNDLE_PYTHON"] = str(tmp_path / "bare/bin/python")
-    done = run("build", library, "-o", tmp_path / "cut.kb", "--target", "sm_90a")
+    kbundle.environment["KBUNDLE_PYTHON"] = str(tmp_path / "bare/bin/python")
+    done = kbundle("build", library, "-o", tmp_path / "cut.kb", "--target", "sm_90a")
     assert done.code != 0
     assert 'variants with provider = "cute" need nvidia-cutlass-dsl==4.8.1' in done.err and "pip install" in done.err
 
 
 @WITH_CUTE
 def test_a_package_of_another_version_is_named_with_the_command_that_installs_the_right_one(kbundle, tmp_path):
-    attention = shutil.copytree(LIBRARY.parents[2] / "kernels/attention", tmp_path / "attention")
+    attention = shutil.copytree(ROOT / "kernels/attention", tmp_path / "attention")
     edit(attention / "fa4.py", ('"flash-attn-4": "4.0.0b36"', '"flash-attn-4": "3.9"'))
     done = kbundle("build", attention, "--target", "sm_90a", "--only",
                    "attention.sdpa_forward/fa4[T=bf16,HEAD=64,HEADV=64,GROUP=1,MASK=0,STATS=1]@sm_90a")

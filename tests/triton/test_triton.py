@@ -3,65 +3,23 @@
 Needs a Python with triton==3.6.0: KBUNDLE_PYTHON, else the one that runs the tests.
 """
 
+import functools
 import json
-import os
-import pathlib
-import shutil
-import subprocess
-import sys
 
 import pytest
-from cli.command import Command
+from cli.python_provider import (asks_for_the_package, builds_the_same_bytes_anywhere, edit, needs,
+                                 needs_no_python_when_left_out)
 
-LIBRARY = pathlib.Path(__file__).resolve().parent / "library"
-PYTHON = os.environ.get("KBUNDLE_PYTHON", sys.executable)
-VERSION = subprocess.run([PYTHON, "-c", "import importlib.metadata as m; print(m.version('triton'))"],
-                         capture_output=True, text=True).stdout.strip()
-WITH_TRITON = pytest.mark.skipif(VERSION != "3.6.0", reason=f"{PYTHON} has triton {VERSION or '(none)'}, not 3.6.0")
-
-
-@pytest.fixture
-def library(tmp_path):
-    return pathlib.Path(shutil.copytree(LIBRARY, tmp_path / "library"))
-
-
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("triton_cache")
-
-
-@pytest.fixture
-def kbundle(command, shared_cache, tmp_path):
-    """The command; what these tests compile they share, since a kernel's key is its content."""
-    (tmp_path / "home").mkdir()
-    run = Command(command, shared_cache, tmp_path / "home")
-    run.environment["KBUNDLE_PYTHON"] = PYTHON
-    return run
+WITH_TRITON = needs("triton", "3.6.0")
 
 
 def build(kbundle, library, output, *more, **how):
     return kbundle("build", library, "-o", output, "--target", "sm_90a", "--json", *more, **how)
 
 
-def edit(path, *replacements):
-    text = path.read_text()
-    for before, after in replacements:
-        assert before in text, f"{path.name} has no {before!r}"
-        text = text.replace(before, after)
-    path.write_text(text)
-
-
 @WITH_TRITON
-def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library, tmp_path):
-    first = build(kbundle, library, tmp_path / "tri.kb", "--jobs", "2")
-    assert first.code == 0, first.err
-    again = build(kbundle, library, tmp_path / "again.kb", "--name", "tri")
-    assert again.json["compiled"] == 0 and again.json["reused"] == first.json["objects"]
-    away = shutil.copytree(LIBRARY, tmp_path / "somewhere/else")
-    elsewhere = build(kbundle, away, tmp_path / "else.kb", "--name", "tri", "--cache", tmp_path / "own_cache")
-    assert elsewhere.json["compiled"] == first.json["objects"], elsewhere.err
-    assert (tmp_path / "tri.kb").read_bytes() == (tmp_path / "else.kb").read_bytes() == (tmp_path / "again.kb").read_bytes()
-    assert b"/kbundle" not in (tmp_path / "tri.kb").read_bytes()
+def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library):
+    builds_the_same_bytes_anywhere(functools.partial(build, kbundle), library, "tri", foreign=(b"/kbundle",))
 
 
 @WITH_TRITON
@@ -148,26 +106,8 @@ def test_a_mistake_is_one_clear_error_with_a_command_that_shows_it(kbundle, libr
     assert str(tmp_path / "home") not in done.err and "Traceback" not in done.err
 
 
-def stub_python(folder, facts):
-    """A Python that says it has another Triton."""
-    folder.mkdir()
-    (folder / "python").write_text(f"#!/bin/sh\necho '{json.dumps(facts)}'\n")
-    (folder / "python").chmod(0o755)
-    return folder / "python"
-
-
-@pytest.mark.parametrize("facts, found", [
-    ({"python": "3.11.2", "version": "", "record": "", "files": []}, "has none"),
-    ({"python": "3.11.2", "version": "3.4.0", "record": "00", "files": []}, "has triton 3.4.0"),
-])
-def test_triton_missing_or_of_another_version_is_exit_code_3_and_says_what_to_install(kbundle, library, tmp_path, facts, found):
-    python = stub_python(tmp_path / "stub", facts)
-    done = build(kbundle, library, tmp_path / "tri.kb", "--python", python)
-    assert done.code == 3
-    for part in (found, f"{python} -m pip install triton==3.6.0", "--python", "--provider cuda,host"):
-        assert part in done.err
-    rows = {f["part"]: f for f in kbundle("doctor", "--json", env={"KBUNDLE_PYTHON": str(python)}).json["findings"]}
-    assert not rows["Triton"]["found"] and found in rows["Triton"]["advice"]
+def test_triton_missing_or_of_another_version_is_exit_code_3_and_says_what_to_install(kbundle, library):
+    asks_for_the_package(kbundle, functools.partial(build, kbundle), library, "Triton", "triton", "3.6.0", older="3.4.0")
 
 
 def test_a_python_that_is_not_there_is_named(kbundle, library, tmp_path):
@@ -175,6 +115,5 @@ def test_a_python_that_is_not_there_is_named(kbundle, library, tmp_path):
     assert done.code == 3 and "nowhere" in done.err and "--python" in done.err
 
 
-def test_providers_left_out_need_no_triton(kbundle, library, tmp_path):
-    done = build(kbundle, library, tmp_path / "tri.kb", "--provider", "cuda,host", "--python", tmp_path / "nowhere")
-    assert done.code == 1 and "no variant of these manifests" in done.err
+def test_providers_left_out_need_no_triton(kbundle, library):
+    needs_no_python_when_left_out(functools.partial(build, kbundle), library)

@@ -4,17 +4,15 @@ answers as Warp did when recorded.json was written (replay.py), which the header
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import pytest
 from cli.command import Command
+from cli.python_provider import PYTHON, installed, kbundle, library, shared_cache  # noqa: F401
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIBRARY = HERE / "library"
-PYTHON = os.environ.get("KBUNDLE_PYTHON", sys.executable)
-ASK = "import importlib.metadata as m; print(m.version('warp-lang'))"
-VERSION = subprocess.run([PYTHON, "-c", ASK], capture_output=True, text=True).stdout.strip()
+VERSION = installed("warp-lang")
 HAS_WARP = VERSION == "1.19.0"
 TARGETS = "sm_90a,x86-64-v2" if HAS_WARP else "x86-64-v2"  # cubins are not recorded
 
@@ -45,23 +43,9 @@ def replayed(tmp_path_factory):
     return stand_in(tmp_path_factory.mktemp("replayed") / "python")
 
 
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("warp_cache")
-
-
 @pytest.fixture
-def kbundle(command, shared_cache, replayed, tmp_path):
-    """The command; what these tests compile they share, since a kernel's key is its content."""
-    (tmp_path / "home").mkdir()
-    run = Command(command, shared_cache, tmp_path / "home")
-    run.environment["KBUNDLE_PYTHON"] = PYTHON if HAS_WARP else str(replayed)
-    return run
-
-
-@pytest.fixture
-def library(tmp_path):
-    return pathlib.Path(shutil.copytree(LIBRARY, tmp_path / "library"))
+def python(replayed):
+    return PYTHON if HAS_WARP else replayed
 
 
 @pytest.fixture(scope="session")

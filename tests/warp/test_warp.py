@@ -1,10 +1,13 @@
 """Kernels of NVIDIA Warp build without a GPU, to the same bytes anywhere, and every mistake says what to do."""
 
+import functools
 import json
 import shutil
 import subprocess
 
 import pytest
+from cli.python_provider import (asks_for_the_package, builds_the_same_bytes_anywhere, edit,
+                                 needs_no_python_when_left_out)
 from .conftest import HAS_WARP, LIBRARY, PYTHON, TARGETS
 
 ROOT = LIBRARY.parents[2]
@@ -16,14 +19,6 @@ def targets(more):
 
 def build(kbundle, library, output, *more, **how):
     return kbundle("build", library, "-o", output, *targets(more), "--json", *more, **{"timeout": 300, **how})
-
-
-def edit(path, *replacements):
-    text = path.read_text()
-    for before, after in replacements:
-        assert before in text, f"{path.name} has no {before!r}"
-        text = text.replace(before, after)
-    path.write_text(text)
 
 
 @pytest.mark.with_warp
@@ -38,16 +33,8 @@ def test_a_kernel_compiled_by_itself_is_the_builds(kbundle, library, shared_cach
     assert (tmp_path / "own" / place).read_bytes() == (shared_cache / place).read_bytes()
 
 
-def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library, tmp_path):
-    first = build(kbundle, library, tmp_path / "sim.kb", "--jobs", "2")
-    assert first.code == 0, first.err
-    again = build(kbundle, library, tmp_path / "again.kb", "--name", "sim")
-    assert again.json["compiled"] == 0 and again.json["reused"] == first.json["objects"]
-    away = shutil.copytree(LIBRARY, tmp_path / "somewhere/else")
-    elsewhere = build(kbundle, away, tmp_path / "else.kb", "--name", "sim", "--cache", tmp_path / "own_cache")
-    assert elsewhere.json["compiled"] == first.json["objects"], elsewhere.err
-    assert (tmp_path / "sim.kb").read_bytes() == (tmp_path / "else.kb").read_bytes() == (tmp_path / "again.kb").read_bytes()
-    assert b"/kbundle" not in (tmp_path / "sim.kb").read_bytes()
+def test_two_folders_and_two_caches_give_the_same_bytes_and_the_second_build_compiles_nothing(kbundle, library):
+    builds_the_same_bytes_anywhere(functools.partial(build, kbundle), library, "sim", foreign=(b"/kbundle",))
 
 
 @pytest.mark.with_warp
@@ -226,31 +213,12 @@ def test_a_mistake_is_one_clear_error_with_a_command_that_shows_it(kbundle, libr
     assert str(tmp_path / "home") not in done.err and "Traceback" not in done.err
 
 
-def stub_python(folder, facts):
-    """A Python that says it has another Warp."""
-    folder.mkdir()
-    (folder / "python").write_text(f"#!/bin/sh\necho '{json.dumps(facts)}'\n")
-    (folder / "python").chmod(0o755)
-    return folder / "python"
+def test_warp_missing_or_of_another_version_is_exit_code_3_and_says_what_to_install(kbundle, library):
+    asks_for_the_package(kbundle, functools.partial(build, kbundle), library, "Warp", "warp-lang", "1.19.0", older="1.9.0")
 
 
-@pytest.mark.parametrize("facts, found", [
-    ({"python": "3.11.2", "version": "", "record": "", "files": []}, "has none"),
-    ({"python": "3.11.2", "version": "1.9.0", "record": "00", "files": []}, "has warp-lang 1.9.0"),
-])
-def test_warp_missing_or_of_another_version_is_exit_code_3_and_says_what_to_install(kbundle, library, tmp_path, facts, found):
-    python = stub_python(tmp_path / "stub", facts)
-    done = build(kbundle, library, tmp_path / "sim.kb", "--python", python)
-    assert done.code == 3
-    for part in (found, f"{python} -m pip install warp-lang==1.19.0", "--python", "--provider cuda,host"):
-        assert part in done.err
-    rows = {f["part"]: f for f in kbundle("doctor", "--json", env={"KBUNDLE_PYTHON": str(python)}).json["findings"]}
-    assert not rows["Warp"]["found"] and found in rows["Warp"]["advice"]
-
-
-def test_providers_left_out_need_no_warp(kbundle, library, tmp_path):
-    done = build(kbundle, library, tmp_path / "sim.kb", "--provider", "cuda,host", "--python", tmp_path / "nowhere")
-    assert done.code == 1 and "no variant of these manifests" in done.err
+def test_providers_left_out_need_no_warp(kbundle, library):
+    needs_no_python_when_left_out(functools.partial(build, kbundle), library)
 
 
 @pytest.mark.with_warp
