@@ -43,6 +43,13 @@ __device__ __forceinline__ void Multiply<__half>(float (&c)[4], const unsigned (
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Two numbers of e4m3 as two of f16, exactly.
+__device__ __forceinline__ unsigned HalvesOfE4m3(unsigned pair) {
+  unsigned word;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(word) : "h"(static_cast<unsigned short>(pair)));
+  return word;
+}
+
 // Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void LoadMatrices(unsigned (&r)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -69,6 +76,17 @@ __device__ __forceinline__ void CopyAsync4(unsigned to, const void* from, bool w
                : "memory");
 }
 
+// The copies that this thread started since the last call are a group,
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// and this waits for all groups but the last kPending.
+template <int kPending>
+__device__ __forceinline__ void WaitCopiesBut() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 // Waits until all copies that this thread started have arrived.
 __device__ __forceinline__ void WaitCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
@@ -78,6 +96,10 @@ __device__ __forceinline__ unsigned SharedAddress(const void* p) {
 
 __device__ __forceinline__ void StoreShared4(unsigned address, unsigned word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void StoreShared8(unsigned address, float low, float high) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(low), "f"(high) : "memory");
 }
 
 __device__ __forceinline__ void StoreShared16(unsigned address, const uint4& v) {

@@ -65,7 +65,21 @@ def cases(reference):
     yield from packed_cases(reference)
     yield from fp8_cases(reference)
     yield from ragged.cases(reference)
+    yield from few_queries(reference)
     yield from paged.cases(reference)
+
+
+def few_queries(reference):
+    """One query and some, on keys of several lengths: what variants for a cache of keys take. Forward alone."""
+    sizes, depths = [(1, 700), (4, 333), (16, 1300), (13, 20)], [(128, 128), (64, 64), (40, 56), (256, 256), (128, 72)]
+    every = itertools.product([(8, 2), (2, 2), (24, 1)], ["bshd", "bhsd"], MASKS, LENGTHS[:3])
+    for number, (heads, layout, mask, lengths) in enumerate(every):
+        size, depth = sizes[number % 4], depths[number % 5]
+        problem, attributes = problem_of(size, depth, heads, layout, mask, lengths, None, 0.0)
+        if number % 7 == 0:
+            attributes |= {"score_mod": "softcap", "score_scalars": [1.5]}
+        name = f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {layout}, {mask}, {lengths}"
+        yield next(both_ops(reference, name, problem, attributes, number))
 
 
 def modified_cases(reference):

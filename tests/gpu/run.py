@@ -36,6 +36,7 @@ SECTIONS = {
     "attention": (["attention.py"], 200, 1),
     "attention_forms": (["attention_forms.py"], 480, 1),
     "attention_ragged": (["attention_ragged.py"], 300, 1),
+    "decode": (["decode.py"], 240, 1),
     "attention_grid": (["attention_grid.py"], 400, 1),
     "attention_jax": (["attention_jax.py"], 90, 1),
     "attention_peers": (["attention_peers.py"], 480, 1),

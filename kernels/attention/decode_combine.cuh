@@ -1,0 +1,86 @@
+// Adds up the partial results of units that the borders of parts cut (decode_split.h).
+//
+// A block takes up to eight rows where a part begins, if that is the first border inside a unit;
+// the warps of a row divide its partial results, which may be as many as there are parts.
+#pragma once
+
+#include "decode_block.cuh"
+
+namespace attention {
+
+// Sums of a row over 2^top.
+template <int kColumns>
+struct Partial {
+  float top, total;
+  float o[kColumns];
+
+  __device__ __forceinline__ void Add(float other_top, float other_total, const float* other) {
+    const float high = fmaxf(top, other_top);
+    const float mine = top == high ? 1.0f : Exp2(top - high);
+    const float theirs = other_top == high ? 1.0f : Exp2(other_top - high);
+    top = high;
+    total = total * mine + other_total * theirs;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) o[i] = o[i] * mine + other[i] * theirs;
+  }
+};
+
+template <typename T, typename C, int kHead, int kRows, int kKeys>
+struct Combine {
+  static constexpr int kWarps = 8, kThreads = kWarps * 32;
+  static constexpr int kColumns = kHead / 32;  // of a lane: 4 in a row, the next ones 128 further
+  static constexpr int kVector = kColumns < 4 ? kColumns : 4;
+
+  __device__ static __forceinline__ int ColumnOf(int lane, int i) {
+    return i / kVector * 128 + lane * kVector + i % kVector;
+  }
+
+  __device__ static __forceinline__ void Run(const DecodeCall<T, C>& call) {
+    __shared__ float tops[kWarps], totals[kWarps], outs[kWarps][kHead];
+    const int blocks = (call.AllRows() + kRows - 1) / kRows;
+    const int part = blockIdx.x + 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const Place place = FindPlace<kThreads, kKeys>(call, part, call.kv_heads * blocks);
+    WaitForEarlierKernels();
+    if (PartBegin(place.total, call.parts, part) >= place.total) return;
+    const Cut cut = CutAt(place.total, call.parts, part, place.spot);
+    if (cut.first > cut.last) return;
+
+    const int first = place.spot.unit % blocks * kRows + blockIdx.y * kWarps;  // row
+    const int in_unit = min(kRows, call.AllRows() - place.spot.unit % blocks * kRows);
+    const int rows = min(kWarps, in_unit - static_cast<int>(blockIdx.y) * kWarps);
+    if (rows <= 0) return;
+    const int team = rows > 4 ? 1 : rows > 2 ? 2 : rows > 1 ? 4 : 8;  // warps of a row
+    const int local = warp / team;
+    Partial<kColumns> mine = {-Infinity(), 0.0f, {}};
+    if (local < rows) {
+#pragma unroll 4
+      for (int p = cut.first + warp % team; p <= cut.last; p += team) {
+        const int64 slot = static_cast<int64>(p) * 2 + SlotOf(p == cut.first);
+        const int64 at = slot * call.rows + blockIdx.y * kWarps + local;
+        const float2 sums = *reinterpret_cast<const float2*>(call.sums + at * 2);
+        float o[kColumns];
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) o[i] = call.partial[at * kHead + ColumnOf(lane, i)];
+        mine.Add(sums.x, sums.y, o);
+      }
+    }
+    tops[warp] = mine.top;
+    totals[warp] = mine.total;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) outs[warp][ColumnOf(lane, i)] = mine.o[i];
+    __syncthreads();
+    if (local >= rows || warp % team != 0) return;
+    for (int w = warp + 1; w < warp + team; ++w) {
+      float o[kColumns];
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) o[i] = outs[w][ColumnOf(lane, i)];
+      mine.Add(tops[w], totals[w], o);
+    }
+#pragma unroll
+    for (int i = 0; i < kColumns; i += kVector)
+      WriteRow<kVector>(call, place.spot.sequence, place.spot.unit / blocks, first + local,
+                        ColumnOf(lane, i), mine.o + i, mine.top, mine.total);
+  }
+};
+
+}  // namespace attention

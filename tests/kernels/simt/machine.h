@@ -1,0 +1,160 @@
+// Runs a CUDA kernel's C++ on the CPU, a block of threads at a time, so that what a kernel computes
+// is tested where there is no GPU.
+//
+// Threads are coroutines that go on in a random order, one warp of them far behind, until they
+// meet: at a barrier all threads of the block, in an exchange of values those of a warp. A kernel
+// that forgets a barrier sees now and then what was there before. Asynchronous copies happen as late as they may, or with
+// Copies::kEarly at once: the first shows what is read too early, the second what is overwritten
+// too early. Copies from outside the tensors that were named end the test.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static
+
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+namespace simt {
+
+struct Index {
+  unsigned x, y, z;
+};
+inline Index thread_index, block_index;
+
+enum class Copies { kLate, kEarly };
+
+class Block {
+ public:
+  // Both only while Run runs.
+  static Block& Now() { return *now_; }
+
+  Block(int threads, size_t shared_bytes, unsigned seed, Copies copies);
+  ~Block();
+  Block(const Block&) = delete;
+
+  // Tensors that copies may read.
+  void Allow(const void* begin, size_t bytes);
+  // Runs one block to its end; false where a copy read outside.
+  bool Run(Index block, const std::function<void()>& kernel);
+
+  unsigned char* shared() { return shared_; }
+  void Meet(bool all);
+  // Every lane's value of this warp; valid until the lane's next but one exchange.
+  template <typename T>
+  const T* Exchange(const T& value);
+  void CopyLater(unsigned to, const void* from, bool wanted);
+  void Commit();
+  void Wait(int pending);
+
+ private:
+  struct Copy {
+    unsigned to;
+    const void* from;
+    bool wanted;
+  };
+  struct Thread {
+    std::vector<unsigned char> stack;
+    void* top = nullptr;
+    bool done = false;
+    unsigned exchanges = 0;
+    std::vector<std::vector<Copy>> groups;
+  };
+  struct Meeting {
+    int arrived = 0;
+    unsigned number = 0;
+  };
+  static constexpr size_t kSlot = 64;  // bytes of a value that lanes exchange
+
+  static void Enter();
+  void Yield();
+  void Do(const Copy& copy);
+
+  static inline Block* now_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<Meeting> warps_;
+  std::vector<unsigned char> slots_, memory_;
+  std::vector<std::pair<const char*, const char*>> allowed_;
+  Meeting whole_;
+  unsigned char* shared_;
+  size_t shared_bytes_;
+  std::mt19937 random_;
+  Copies copies_;
+  std::function<void()> kernel_;
+  void* scheduler_ = nullptr;
+  int current_ = 0, running_ = 0;
+  bool inside_ = true;
+};
+
+template <typename T>
+const T* Block::Exchange(const T& value) {
+  static_assert(sizeof(T) <= kSlot);
+  const int warp = current_ / 32, lane = current_ % 32;
+  const unsigned turn = threads_[current_].exchanges++ % 2;
+  unsigned char* slots = slots_.data() + (warp * 2 + turn) * 32 * kSlot;
+  std::memcpy(slots + lane * sizeof(T), &value, sizeof(T));
+  Meet(false);
+  return reinterpret_cast<const T*>(slots);
+}
+
+inline int Lane() { return static_cast<int>(thread_index.x % 32); }
+
+}  // namespace simt
+
+// ---- what CUDA has by itself ----
+
+#define threadIdx (simt::thread_index)
+#define blockIdx (simt::block_index)
+
+inline void __syncthreads() { simt::Block::Now().Meet(true); }
+
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return simt::Block::Now().Exchange(value)[simt::Lane() ^ mask];
+}
+template <typename T>
+T __shfl_up_sync(unsigned, T value, int by) {
+  const T* all = simt::Block::Now().Exchange(value);
+  return simt::Lane() < by ? value : all[simt::Lane() - by];
+}
+inline bool __any_sync(unsigned, bool value) {
+  const bool* all = simt::Block::Now().Exchange(value);
+  bool any = false;
+  for (int i = 0; i < 32; ++i) any |= all[i];
+  return any;
+}
+
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const unsigned long long both = static_cast<unsigned long long>(y) << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(both >> ((selector >> 4 * i & 7) * 8) & 255) << 8 * i;
+  return result;
+}
+
+template <typename T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <typename T>
+T max(T a, T b) {
+  return a < b ? b : a;
+}
