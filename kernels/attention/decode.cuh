@@ -248,8 +248,8 @@ struct Decode {
 #pragma unroll
       for (int n = 0; n < kOwn / 8; ++n)
         x = fmaxf(x, fmaxf(s[0][n][half * 2], s[0][n][half * 2 + 1]));
-      x = fmaxf(x, __shfl_xor_sync(kAll, x, 1));
-      x = fmaxf(x, __shfl_xor_sync(kAll, x, 2));
+      x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
+      x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
       moved |= x != largest[half];
       const float top = x == -Infinity() ? 0.0f : x;
       correction[half] = Exp2((largest[half] - top) * factor);
@@ -266,7 +266,7 @@ struct Decode {
         }
       sum[half] = sum[half] * correction[half] + total;
     }
-    if (__any_sync(kAll, moved))  // mostly not: maxima settle within a few tiles
+    if (__any_sync(kAllLanes, moved))  // mostly not: maxima settle within a few tiles
 #pragma unroll
       for (int n = 0; n < kHead / 8; ++n)
 #pragma unroll
@@ -325,8 +325,8 @@ struct Decode {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float total = sum[half];
-      total += __shfl_xor_sync(kAll, total, 1);
-      total += __shfl_xor_sync(kAll, total, 2);
+      total += __shfl_xor_sync(kAllLanes, total, 1);
+      total += __shfl_xor_sync(kAllLanes, total, 2);
       const int row = lane / 4 + half * 8;
       if ((lane & 3) == 0) small.row[warp][row] = {largest[half] * factor, total};
 #pragma unroll

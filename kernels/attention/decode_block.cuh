@@ -88,7 +88,7 @@ __device__ __forceinline__ Place FindPlace(const DecodeCall<T, C>& call, int par
   Tiles end = own;  // of this thread's sequences among those of the warp, then of all
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    const Tiles before = __shfl_up_sync(kAll, end, step);
+    const Tiles before = __shfl_up_sync(kAllLanes, end, step);
     if (lane >= step) end += before;
   }
   if (lane == 31) ends[warp] = end;

@@ -26,12 +26,12 @@ __device__ __forceinline__ float StoreHalves(unsigned tile, int row, int chunk, 
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     x[2 * i] = Element<T>::Low(pairs[i]);
-    x[2 * i + 1] = Element<T>::High(pairs[i]);
+    x[2 * i + 1] = Element<T>::Low(pairs[i] >> 16);
     largest = fmaxf(largest, fmaxf(fabsf(x[2 * i]), fabsf(x[2 * i + 1])));
   }
 #pragma unroll
   for (int step = 1; step < kHead / 8; step *= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, step));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
   const unsigned exponent = max(1u, min(__float_as_uint(largest) >> 23, 253u));
   const float by = __uint_as_float((254u - exponent) << 23);
   unsigned halves[4];
@@ -60,8 +60,7 @@ __device__ __forceinline__ void MultiplyRows8(float (&c)[kN][4], unsigned a, uns
       LoadMatrices(fb, B::Pair(b, k) + n * 8 * B::kRowBytes);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        Element<__half>::Multiply(c[n + i / 2], fa[i % 2], HalvesOfE4m3(fb[i]),
-                                  HalvesOfE4m3(fb[i] >> 16));
+        Multiply<__half>(c[n + i / 2], fa[i % 2], HalvesOfE4m3(fb[i]), HalvesOfE4m3(fb[i] >> 16));
     }
   }
 }
@@ -79,9 +78,8 @@ __device__ __forceinline__ void MultiplyDown8(float (&c)[kN][4], const unsigned 
     for (int i = 0; i < 2; ++i) {
       const unsigned low = __byte_perm(fb[2 * i], 0, 0x3120);  // rows 0 to 7, even columns first
       const unsigned high = __byte_perm(fb[2 * i + 1], 0, 0x3120);
-      Element<__half>::Multiply(c[n + 2 * i], a, HalvesOfE4m3(low), HalvesOfE4m3(high));
-      Element<__half>::Multiply(c[n + 2 * i + 1], a, HalvesOfE4m3(low >> 16),
-                                HalvesOfE4m3(high >> 16));
+      Multiply<__half>(c[n + 2 * i], a, HalvesOfE4m3(low), HalvesOfE4m3(high));
+      Multiply<__half>(c[n + 2 * i + 1], a, HalvesOfE4m3(low >> 16), HalvesOfE4m3(high >> 16));
     }
   }
 }

@@ -18,7 +18,7 @@ namespace attention {
 using int64 = long long;
 using uint64 = unsigned long long;
 
-inline constexpr unsigned kAll = 0xffffffffu;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kLog2e = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
@@ -28,25 +28,6 @@ inline float Exp2(float t) { return t < -126.0f ? 0.0f : std::exp2(t); }
 template <typename T>
 struct Element;
 
-// The product of a warp: lane l has of a the rows l / 4 and l / 4 + 8, of b the column l / 4.
-template <typename E>
-inline void MultiplyByWarp(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  struct Words {
-    unsigned a[4], b[2];
-  };
-  const Words* all = simt::Block::Now().Exchange(Words{{a[0], a[1], a[2], a[3]}, {b0, b1}});
-  const int row = simt::Lane() / 4, column = simt::Lane() % 4 * 2;
-  for (int i = 0; i < 4; ++i) {
-    float sum = 0.0f;
-    for (int k = 0; k < 8; ++k) {  // pairs
-      const unsigned x = all[row * 4 + k % 4].a[k / 4 * 2 + i / 2];
-      const unsigned y = all[(column + i % 2) * 4 + k % 4].b[k / 4];
-      sum += E::Low(x) * E::Low(y) + E::High(x) * E::High(y);
-    }
-    c[i] += sum;
-  }
-}
-
 template <>
 struct Element<__nv_bfloat16> {
   static unsigned Round(float x) {
@@ -55,10 +36,6 @@ struct Element<__nv_bfloat16> {
   }
   static unsigned Pack(float low, float high) { return Round(low) | Round(high) << 16; }
   static float Low(unsigned word) { return __uint_as_float(word << 16); }
-  static float High(unsigned word) { return __uint_as_float(word & 0xffff0000u); }
-  static void Multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    MultiplyByWarp<Element>(c, a, b0, b1);
-  }
 };
 
 template <>
@@ -70,11 +47,27 @@ struct Element<__half> {
   static float Low(unsigned word) {
     return std::bit_cast<_Float16>(static_cast<unsigned short>(word));
   }
-  static float High(unsigned word) { return Low(word >> 16); }
-  static void Multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    MultiplyByWarp<Element>(c, a, b0, b1);
-  }
 };
+
+// The product of a warp: lane l has of a the rows l / 4 and l / 4 + 8, of b the column l / 4.
+template <typename T>
+inline void Multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  struct Words {
+    unsigned a[4], b[2];
+  };
+  const Words* all = simt::Block::Now().Exchange(Words{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const int row = simt::Lane() / 4, column = simt::Lane() % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    float sum = 0.0f;
+    for (int k = 0; k < 8; ++k) {  // pairs
+      const unsigned x = all[row * 4 + k % 4].a[k / 4 * 2 + i / 2];
+      const unsigned y = all[(column + i % 2) * 4 + k % 4].b[k / 4];
+      sum += Element<T>::Low(x) * Element<T>::Low(y);
+      sum += Element<T>::Low(x >> 16) * Element<T>::Low(y >> 16);
+    }
+    c[i] += sum;
+  }
+}
 
 // Of an e4m3 s eeee mmm: 2^(e - 7) * 1.mmm, below e = 1 multiples of 2^-9; no infinity.
 inline float OfE4m3(unsigned byte) {
