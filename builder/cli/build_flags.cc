@@ -137,7 +137,28 @@ void AddCache(CLI::App& app, CacheCommand* command) {
 CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
   CLI::App& verb = *app.add_subcommand(name, what);
   verb.footer(std::string("\nExample:\n  ") + example);
+  verb.add_flag("-q,--quiet")->description("No progress: results, warnings and errors alone");
   return verb;
+}
+
+std::vector<VerbText> TextsOf(const CLI::App& app) {
+  std::vector<VerbText> verbs;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) {
+    VerbText& text = verbs.emplace_back();
+    text.name = verb->get_name();
+    text.about = verb->get_description();
+    text.example = verb->get_footer().substr(1);
+    for (const CLI::Option* option : verb->get_options()) {
+      if (option->get_group().empty()) continue;
+      const bool by_place = !option->nonpositional();
+      OptionText& out = (by_place ? text.arguments : text.options).emplace_back();
+      out.about = option->get_description();
+      out.takes_value = option->get_items_expected_max() > 0;
+      out.long_name = by_place ? option->get_name() : "--" + option->get_lnames().front();
+      if (!option->get_snames().empty()) out.short_name = "-" + option->get_snames().front();
+    }
+  }
+  return verbs;
 }
 
 void AddBuildVerbs(CLI::App& app, BuildCommand* build, CompileUnitCommand* compile_unit,

@@ -28,9 +28,11 @@
 #include "builder/manifest/schema.h"
 #include "builder/provider/cuda/nvrtc_worker.h"
 #include "builder/record/protocol.h"
-#include "builder/support/environment_text.h"
-#include "builder/support/misspelled.h"
 #include "builder/tune/worker.h"
+#include "builder/usage/completion.h"
+#include "builder/usage/environment_text.h"
+#include "builder/usage/manual.h"
+#include "builder/usage/misspelled.h"
 
 namespace kbundle::builder {
 namespace {
@@ -76,6 +78,7 @@ struct Verbs {
   CompileUnitCommand compile_unit;
   CacheCommand cache;
   NewCommand starter;
+  std::string shell;  // of `completion`
   InspectCommand inspect;
   VerifyCommand verify;
   ExplainCommand explain;
@@ -154,9 +157,6 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
   doctor.add_option("path", verbs.doctor.paths,
                     "Manifests, or folders of them: what their variants need must work too");
   doctor.add_flag("--json", verbs.doctor.json, "As JSON");
-
-  AddVerb(app, "schema", "Print the keys of manifests as a JSON Schema, for editors",
-          "kbundle schema > manifest.schema.json");
 
   CLI::App& profile = AddVerb(app, "profile", "Describe this machine's GPU for planning elsewhere",
                               "kbundle profile -o builder/provider/cudnn/profiles/h200.json");
@@ -259,6 +259,17 @@ void AddTest(CLI::App& app, TestCommand& command) {
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
+void AddTexts(CLI::App& app, std::string* shell) {
+  AddVerb(app, "schema", "Print the keys of manifests as a JSON Schema, for editors",
+          "kbundle schema > manifest.schema.json");
+  AddVerb(app, "completion", "Print what a shell needs to complete verbs and options",
+          "eval \"$(kbundle completion bash)\"")
+      .add_option("SHELL", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  AddVerb(app, "man", "Print the manual page of the command", "kbundle man | man -l -");
+}
+
 int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
   const std::string verb = app.get_subcommands().front()->get_name();
   CatchSignals(verb == "build" || verb == "tune" || verb == "test");
@@ -275,7 +286,15 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "profile") return verbs.profile.Run(terminal);
   if (verb == "new") return verbs.starter.Run(terminal);
   if (verb == "schema") {
-    std::fputs(ManifestSchema().c_str(), stdout);
+    terminal.Out(ManifestSchema());
+    return kExitOk;
+  }
+  if (verb == "completion") {
+    terminal.Out(Completion(verbs.shell, TextsOf(app)));
+    return kExitOk;
+  }
+  if (verb == "man") {
+    terminal.Out(ManualPage(KB_VERSION, kAbout, kEnvironmentText, TextsOf(app)));
     return kExitOk;
   }
   return verbs.doctor.Run(terminal);
@@ -315,8 +334,12 @@ int Main(int argc, char** argv) {
   AddAlgorithms(app, verbs.algorithms);
   AddTune(app, verbs.tune);
   AddTest(app, verbs.test);
+  AddTexts(app, &verbs.shell);
   const std::vector<std::string> words(argv + 1, argv + argc);
-  const Terminal terminal(std::find(words.begin(), words.end(), "--json") != words.end());
+  const auto said = [&](const char* word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  const Terminal terminal(said("--json"), said("-q") || said("--quiet"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

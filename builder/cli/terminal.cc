@@ -4,6 +4,7 @@
 // one place, on the way out.
 #include "builder/cli/terminal.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -70,9 +72,17 @@ void WriteLine(FILE* stream, std::string_view text) {
   if (text.empty() || text.back() != '\n') Write(stream, "\n");
 }
 
+// ", 3 min left" as things went so far; "" before that says anything.
+std::string Left(double spent_seconds, int finished, int total) {
+  if (finished < 3 || finished >= total || spent_seconds < 5) return "";
+  const double seconds = spent_seconds / finished * (total - finished);
+  return seconds < 90 ? fmt::format(", {:.0f} s left", std::ceil(seconds))
+                      : fmt::format(", {:.0f} min left", std::ceil(seconds / 60));
+}
+
 }  // namespace
 
-Terminal::Terminal(bool json) : json_(json) {
+Terminal::Terminal(bool json, bool quiet) : json_(json), quiet_(quiet) {
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   const bool dumb = term == nullptr || std::strcmp(term, "dumb") == 0;
@@ -195,11 +205,14 @@ void ProgressLine::Progress(int finished, int total, const std::string& what) {
   const std::string count = std::to_string(total);
   std::string done = std::to_string(finished);
   if (done.size() < count.size()) done.insert(0, count.size() - done.size(), ' ');
-  std::string line = "[" + done + "/" + count + "] " + what;
-  if (!terminal_.moving()) return WriteLine(stderr, line);
+  const std::string counted = "[" + done + "/" + count;
+  if (terminal_.quiet()) return;
+  if (!terminal_.moving()) return WriteLine(stderr, counted + "] " + what);
   const auto now = std::chrono::steady_clock::now();
   if (drawn_ && finished < total && now - last_ < kRedraw) return;
   last_ = now;
+  const std::chrono::duration<double> spent = now - began_;
+  std::string line = counted + Left(spent.count(), finished, total) + "] " + what;
   const size_t room = static_cast<size_t>(std::max(terminal_.width() - 1, 20));
   if (line.size() > room) line = line.substr(0, room - 3) + "...";
   Write(stderr, "\r" + Legible(line) + "\x1b[K");

@@ -32,8 +32,8 @@ class Terminal {
   enum class Style { kPlain, kBold, kGood, kBad, kWarning, kFaint };
 
   // Reads the environment, once. json: failures are also told on standard output,
-  // {"ok": false, "error": {"code": "NOT_FOUND", "message": ".."}}.
-  explicit Terminal(bool json = false);
+  // {"ok": false, "error": {"code": "NOT_FOUND", "message": ".."}}. quiet: no progress is drawn.
+  explicit Terminal(bool json = false, bool quiet = false);
 
   void Out(std::string_view text) const;    // standard output, as it is
   void Line(std::string_view text) const;   // and a newline
@@ -50,7 +50,8 @@ class Terminal {
 
   std::string Paint(Style style, std::string_view text) const;  // for standard output
   bool moving() const { return moving_; }                       // standard error can redraw a line
-  int width() const;                                            // columns of standard error
+  bool quiet() const { return quiet_; }
+  int width() const;  // columns of standard error
 
  private:
   std::string PaintError(Style style, std::string_view text) const;
@@ -58,6 +59,7 @@ class Terminal {
                    const std::vector<std::string>& failures = {}) const;
 
   bool json_ = false;
+  bool quiet_ = false;
   bool color_out_ = false;
   bool color_err_ = false;
   bool moving_ = false;
@@ -77,9 +79,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// One calm line, "[ 12/340] family.op/variant[T=f32]@sm_90a 1.2 s", redrawn at most 20 times a
-// second; without a terminal a plain line per finished task. Notes go to standard output, or with
-// the rest to standard error when standard output carries JSON.
+// One calm line, "[ 12/340, 3 min left] family.op/variant[T=f32]@sm_90a 1.2 s", redrawn at most 20
+// times a second; without a terminal a plain line per finished task, and no guess of what is left.
+// Notes go to standard output, or with the rest to standard error when standard output carries
+// JSON.
 class ProgressLine : public Reporter {
  public:
   ProgressLine(const Terminal& terminal, bool notes_to_stderr);
@@ -95,6 +98,7 @@ class ProgressLine : public Reporter {
   const Terminal& terminal_;
   const bool notes_to_stderr_;
   bool drawn_ = false;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_{};
   std::vector<std::string> failures_;
 };

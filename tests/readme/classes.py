@@ -28,7 +28,7 @@ CLASSES = (
     # Needs no device, and its answer about this tree belongs to scripts/check: run, and understood (0 or 1).
     ("answers", r"kbundle (tune --(check|revalidate)\b|verify .*--strict)"),
     # Run as it stands, without a GPU, in the order of the page; a form has its capitals filled in. Must answer 0.
-    ("run", r"kbundle (new|build|inspect|verify|explain|extract|doctor|schema|cache)\b|python -c 'import model"),
+    ("run", r"kbundle (new|completion|man|build|inspect|verify|explain|extract|doctor|schema|cache)\b|python -c 'import model"),
     # Needs a GPU: read by the command's own parser here, which then finds no device; run by section `page_commands` of scripts/gpu_check.
     ("gpu", r"kbundle (tune|test|algorithms|profile)\b"),
     # Runs others of this list, or takes longer than a test may: continuous integration runs these two before this test.

@@ -17,6 +17,7 @@ BUILDER = {
     "tools": "support",
     "record": "support",
     "starter": "support",
+    "usage": "",
     "device": "support",
     "model": "support score",
     "provider": "model",

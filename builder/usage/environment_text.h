@@ -1,6 +1,6 @@
 // What `kbundle --help` says of environment variables.
-#ifndef KBUNDLE_BUILDER_SUPPORT_ENVIRONMENT_TEXT_H_
-#define KBUNDLE_BUILDER_SUPPORT_ENVIRONMENT_TEXT_H_
+#ifndef KBUNDLE_BUILDER_USAGE_ENVIRONMENT_TEXT_H_
+#define KBUNDLE_BUILDER_USAGE_ENVIRONMENT_TEXT_H_
 
 namespace kbundle::builder {
 
@@ -21,4 +21,4 @@ inline constexpr char kEnvironmentText[] =
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_SUPPORT_ENVIRONMENT_TEXT_H_
+#endif  // KBUNDLE_BUILDER_USAGE_ENVIRONMENT_TEXT_H_

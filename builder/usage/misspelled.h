@@ -1,6 +1,6 @@
 // Advice for a command line that was not understood.
-#ifndef KBUNDLE_BUILDER_SUPPORT_MISSPELLED_H_
-#define KBUNDLE_BUILDER_SUPPORT_MISSPELLED_H_
+#ifndef KBUNDLE_BUILDER_USAGE_MISSPELLED_H_
+#define KBUNDLE_BUILDER_USAGE_MISSPELLED_H_
 
 #include <string>
 #include <vector>
@@ -18,4 +18,4 @@ std::string MisspelledOption(const std::string& verb, const std::vector<std::str
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_SUPPORT_MISSPELLED_H_
+#endif  // KBUNDLE_BUILDER_USAGE_MISSPELLED_H_

@@ -1,5 +1,5 @@
 // Asked only once the command line's parser has given up, about the words as they were typed.
-#include "builder/support/misspelled.h"
+#include "builder/usage/misspelled.h"
 
 #include <algorithm>
 

@@ -1,0 +1,23 @@
+// The command line as text: what completions and the manual page are made of.
+#ifndef KBUNDLE_BUILDER_USAGE_VERB_TEXT_H_
+#define KBUNDLE_BUILDER_USAGE_VERB_TEXT_H_
+
+#include <string>
+#include <vector>
+
+namespace kbundle::builder {
+
+struct OptionText {
+  std::string short_name, long_name;  // "-o", "--output"; of an argument by place: "", "PATH"
+  bool takes_value = false;
+  std::string about;
+};
+
+struct VerbText {
+  std::string name, about, example;
+  std::vector<OptionText> options, arguments;
+};
+
+}  // namespace kbundle::builder
+
+#endif  // KBUNDLE_BUILDER_USAGE_VERB_TEXT_H_
