@@ -15,8 +15,8 @@ template <typename T, typename C, int kHead, int kRowWarps, int kKeys, int kStag
 __global__ void __launch_bounds__(128, kBlocks)
     decode(const __grid_constant__ DecodeCall<T, C> call) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  constexpr int kMod = kPlain ? 0 : kAnyMod;
-  Decode<T, C, kHead, kRowWarps, kKeys, kStages, kMod, kPaged != 0>(call, shared).Run();
+  using Shape = DecodeShape<T, C, kHead, kRowWarps, kKeys, kStages, kPaged != 0>;
+  Decode<Shape, kPlain ? 0 : kAnyMod>(call, shared).Run();
 }
 
 template <typename T, typename C, int kHead, int kRowWarps, int kKeys>

@@ -64,7 +64,7 @@ __device__ __forceinline__ Range SeenBy(const Mask& mask, int queries) {
 // Tiles of kKeys keys that these lie in, at least one.
 template <int kKeys>
 __device__ __forceinline__ int TilesOf(const Range& seen) {
-  return max(1, (seen.end + kKeys - 1) / kKeys - seen.begin / kKeys);
+  return (seen.end - 1) / kKeys - seen.begin / kKeys + 1;
 }
 
 // The row of all tiles, and where a part of it begins.

@@ -60,7 +60,8 @@ def modified_cases(reference):
     values = {"cap": 1.5, "left": 90.0, "gain": 3.0, "rate": 0.7}
     for number, (name, modifier) in enumerate(reference.modifiers().items()):
         extra = {"score_mod": name, "score_scalars": [values.get(scalar, 0.8) for scalar in modifier.scalars]}
-        shapes, attributes = problem_of((2, 5, 16, 5), (64, 64), (4, 2), "pshd", ("none", -1))
+        depth = (64, 64) if number % 2 else (256, 136)
+        shapes, attributes = problem_of((2, 5, 16, 5), depth, (4, 2), "pshd", ("none", -1))
         shapes |= {f"score_tensor{i}": (4,) for i in range(len(modifier.tensors))}
 
         def seen(made):  # every query sees a key that no modifier hides: among scores of -1e9 float32 knows no differences

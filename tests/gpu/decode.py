@@ -1,7 +1,8 @@
-"""Attention of few queries on many keys: right on small odd cases, dense and in pages, then timed at shapes of 64 MB of keys and values and
-more, beside what the loader chooses today and jax.nn on cuDNN, in one run on the same data.
+"""Attention of few queries on many keys, dense and in pages, at shapes of 64 MB of keys and values and more: against float64, and timed
+beside what the loader chooses today and jax.nn on cuDNN, in one run on the same data.
 
-What counts is the speed at which keys and values are read. An H200 reads 4.2 TB/s in section bandwidth.
+What counts is the speed at which keys and values are read. An H200 reads 4.2 TB/s in section bandwidth. Sections
+conformance_flash_forward and conformance_paged have the odd cases.
 """
 
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import attention
 import launch_cost
 import peers
-from conformance import attention as conformance, capi, devices, paged
+from conformance import capi, devices
 from report import Report
 
 BUNDLE = attention.BUNDLE
@@ -26,18 +27,6 @@ SHAPES = [(16, 1, 32, 8, 128, 4096, False), (64, 1, 32, 8, 128, 1024, False), (4
           (32, 1, 32, 8, 64, 4096, False), (8, 1, 16, 4, 256, 4096, False), (16, 4, 32, 8, 128, 4096, False),
           (16, 16, 32, 8, 128, 4096, False), (32, 1, 40, 8, 128, 2000, False), (64, 1, 32, 8, 128, 8192, True)]
 PAGES = [1, 16, 64, 128]
-
-
-def small_cases(report, cuda):
-    """The conformance cases of both ops, each variant by force."""
-    def cases(reference):
-        yield from conformance.few_queries(reference)
-        yield from paged.cases(reference)
-    found = conformance.Cases(BUNDLE, cuda, [attention.ROOT / "kernels"], cases)
-    for op, variant in found.variants():
-        if op["name"] in (DENSE, PAGED) and "/decode" in variant["id"]:
-            outcome = found.run(op, variant)
-            report.hold(f"small cases: {variant['id']}, {outcome.launches} launches", outcome.passed and outcome.launches, outcome.reason())
 
 
 class Data:
@@ -152,7 +141,6 @@ def main():
         launch_cost.frameworks_libraries()
         jax.block_until_ready(jnp.zeros(1))
         cuda = devices.Cuda()
-        small_cases(report, cuda)
         bundle = capi.Bundle(BUNDLE)
         for shape in SHAPES:
             rows.append(measured(report, cuda, bundle, shape, refused))

@@ -206,7 +206,8 @@ struct Instance {
   static constexpr int kKeys = sizeof(Cache) == 1 ? 128 : 64;
   using T = Q;
   using C = Cache;
-  using Main = Decode<T, C, kHead, kRowWarps, kKeys, kDepth, kWithoutMod ? 0 : kAnyMod, kPaged>;
+  using Sizes = DecodeShape<T, C, kHead, kRowWarps, kKeys, kDepth, kPaged>;
+  using Main = Decode<Sizes, kWithoutMod ? 0 : kAnyMod>;
   using Sum = Combine<T, C, kHead, kRows, kKeys>;
 };
 
@@ -214,7 +215,7 @@ struct Instance {
 template <typename I>
 std::string Failure(const Shape& shape, int parts, simt::Copies copies, unsigned seed) {
   Problem<typename I::T, typename I::C> problem(shape, I::kHead, I::kRows, parts);
-  simt::Block main(I::Main::kThreads, I::Main::kShared, seed, copies);
+  simt::Block main(I::Main::kThreads, I::Sizes::kShared, seed, copies);
   simt::Block sum(I::Sum::kThreads, 0, seed, copies);
   main.Allow(problem.q.data(), problem.q.size() * sizeof(problem.q[0]));
   for (const auto* tensor : {&problem.k, &problem.v})

@@ -13,7 +13,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 KERNELS = HERE.parents[1] / "kernels"
-HEADERS = {"attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_split.h mask.cuh score.cuh tile.cuh"}
+HEADERS = {"attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh"}
 TESTS = sorted(HERE.glob("*_test.cc"))
 
 
