@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from conformance import attention, capi, devices, ragged, runner
+from conformance import attention, capi, devices, paged, ragged, runner
 from report import Report
 
 ROOT = capi.ROOT
@@ -84,7 +84,8 @@ class Cases(attention.Cases):
     def __init__(self, bundle_path, device, roots, few=False):
         super().__init__(bundle_path, device, roots)
         wide = [*wide_cases(self.reference), *packed_cases(self.reference)]
-        self.cases = wide + list(ragged.cases(self.reference)) if few else self.cases + wide
+        own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference))
+        self.cases = [*wide, *own] if few else self.cases + wide
 
     def variants(self):
         return [(op, variant) for op, variant in super().variants() if variant["provider"] == "cuda"]
