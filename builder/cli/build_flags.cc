@@ -93,6 +93,8 @@ void AddBuild(CLI::App& app, BuildCommand* command) {
       ->excludes(plan);
   verb.add_flag("--explain", options.explain, "Say why each object is compiled again");
   verb.add_option("--only", options.only, "Compile just this variant's code, and write no bundle");
+  verb.add_option("--depfile", options.depfile,
+                  "Write which files were read, as make and ninja take it");
   verb.add_flag("--force", options.force, "Replace an output that is no bundle");
   verb.add_flag("--json", command->json, "Report as JSON on standard output");
 }

@@ -19,6 +19,7 @@
 #include "builder/pipeline/build_plan.h"
 #include "builder/pipeline/build_work.h"
 #include "builder/pipeline/compile_all.h"
+#include "builder/pipeline/depfile.h"
 #include "builder/pipeline/output.h"
 #include "builder/support/files.h"
 #include "builder/support/json_text.h"
@@ -74,7 +75,10 @@ class BundleBuild {
     KB_RETURN_IF_ERROR(PutLearned(units->objects()));
     KB_RETURN_IF_ERROR(Check(units->objects(), units->ReadTypes()));
     if (!options_.only.empty()) return Status();
-    return WriteBundle(units->objects(), store, digests);
+    KB_RETURN_IF_ERROR(WriteBundle(units->objects(), store, digests));
+    if (options_.depfile.empty()) return Status();
+    return PublishFile(options_.depfile, DepfileText(options_, asked_.families(), units->inputs()),
+                       Durability::kCrashOnly);
   }
 
   void WarnOfRefusals(const ObjectStore& store) {
@@ -95,6 +99,7 @@ class BundleBuild {
     KB_RETURN_IF_ERROR(asked_.ReadFamilies());
     if (options_.writes()) {
       KB_RETURN_IF_ERROR(CheckBundleOutput(options_.output, asked_.families(), options_.force));
+      KB_RETURN_IF_ERROR(CheckDepfile(options_));
     }
     KB_RETURN_IF_ERROR(asked_.Plan(store));
     report_.left_out = asked_.left_out();

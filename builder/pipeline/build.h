@@ -26,6 +26,7 @@ struct BuildOptions {
   std::string python;    // with Triton; see provider/triton/python.h for what is the default
   std::string only;      // a variant's id: compile just its code, write no bundle
   std::string problems;  // a file of problems to list beside those of the manifests
+  std::string depfile;   // where to write which files were read: pipeline/depfile.h; "": nowhere
   bool keep_going = false, dry_run = false, explain = false;
   bool plan = false;        // like dry_run, and BuildReport::plan
   bool no_compile = false;  // what the store lacks is an error

@@ -1,15 +1,30 @@
-# Puts beside the Python package what a build makes: the library, and the Python wrappers that an op
-# family brings along (kernels/<family>/jax.py becomes families/<family>.py, and jax_<more>.py there
-# families/<family>_<more>.py).
-file(COPY_FILE "${LIBRARY}" "${PACKAGE}/libkbundle.so.new")
-file(RENAME "${PACKAGE}/libkbundle.so.new" "${PACKAGE}/libkbundle.so")  # never half a file
+# Makes of ffi/python what two wheels would install: the library beside the package kbundle, and the package kbundle_kernels
+# of kernels/python and the functions that op families bring along (kernels/<family>/jax.py becomes <family>.py, and jax_<more>.py
+# there <family>_<more>.py), with its entry points. Its bundle is the one that is built into build/.
+#
+# PYTHON: the folder; KERNELS: the families; VERSION. LIBRARY: empty leaves the library out. BUNDLE: the bundle, to be linked to.
+if(LIBRARY)
+  file(COPY_FILE "${LIBRARY}" "${PYTHON}/kbundle/libkbundle.so.new")
+  file(RENAME "${PYTHON}/kbundle/libkbundle.so.new" "${PYTHON}/kbundle/libkbundle.so")  # never half a file
+endif()
+
+set(package "${PYTHON}/kbundle_kernels")
 file(GLOB wrappers "${KERNELS}/*/jax.py" "${KERNELS}/*/jax_*.py")
-file(REMOVE_RECURSE "${PACKAGE}/families")
-file(MAKE_DIRECTORY "${PACKAGE}/families")
+list(REMOVE_ITEM wrappers "${KERNELS}/python/jax.py")
+file(REMOVE_RECURSE "${package}" "${PYTHON}/kbundle/families")  # the latter is of builds before 0.1.0
+configure_file("${KERNELS}/python/__init__.py" "${package}/__init__.py" COPYONLY)
+configure_file("${KERNELS}/python/jax.py" "${package}/jax.py" COPYONLY)
 foreach(wrapper ${wrappers})
   get_filename_component(folder "${wrapper}" DIRECTORY)
   get_filename_component(family "${folder}" NAME)
   get_filename_component(file "${wrapper}" NAME)
   string(REGEX REPLACE "^jax" "${family}" module "${file}")
-  configure_file("${wrapper}" "${PACKAGE}/families/${module}" COPYONLY)
+  configure_file("${wrapper}" "${package}/${module}" COPYONLY)
 endforeach()
+if(BUNDLE)
+  file(CREATE_LINK "${BUNDLE}" "${package}/kernels.kb" SYMBOLIC)
+endif()
+
+set(about "${PYTHON}/kbundle_kernels-${VERSION}.dist-info")
+file(WRITE "${about}/METADATA" "Metadata-Version: 2.1\nName: kbundle-kernels\nVersion: ${VERSION}\n")
+configure_file("${KERNELS}/python/entry_points.txt" "${about}/entry_points.txt" COPYONLY)

@@ -13,7 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from kbundle import Error, _spec, default_bundle
 from kbundle._bundle import CUDA, HOST
-from kbundle.families.attention_arguments import (DTYPES, LAYOUTS, both, check_arrays, dropout_state, lengths_of, one_bias, scale_of,
+from kbundle_kernels.attention_arguments import (DTYPES, LAYOUTS, both, check_arrays, dropout_state, lengths_of, one_bias, scale_of,
                                                   score_modifier, sight)
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import same_axes
@@ -181,12 +181,13 @@ def _is_legal(kind, problem, bias_gradients=(False,)):
         second -= 2 * attributes["kv_heads"]
     o = (dtype, (batch, first, second, arrays[-1][1][3]))
     stats = ("f32", (batch, first, second) if attributes.get("layout") == "bhsd" else (batch, second, first))
-    (forward, backward), bundle = problem.ops, default_bundle()
+    forward, backward = problem.ops
     asked = [(forward, arrays + extra, dict(attributes, with_stats=True))]
     for bias_gradient in bias_gradients:
         more = dict(attributes, deterministic=problem.deterministic, bias_gradient=bias_gradient)
         asked.append((backward, arrays + (o, o, stats) + extra, more))
     for op, operands, given in asked:
+        bundle = default_bundle(op)
         operands = operands[:len(bundle.op(op).operands)]
         try:
             bundle.infer(op, operands, bundle.normal_attributes(op, given), kind)
@@ -234,7 +235,7 @@ def _same_axes(arrays, extra):
 
 
 def _call(op, operands, attributes, **more):
-    return call(default_bundle(), op, *operands, **dict(attributes), **more)
+    return call(None, op, *operands, **dict(attributes), **more)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))

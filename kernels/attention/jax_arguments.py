@@ -115,7 +115,7 @@ def score_modifier(where, score_mod, values):
         if values:
             raise TypeError(where + ": unknown arguments %s" % ", ".join(sorted(values)))
         return {}, (None, None)
-    known = {mod["name"]: mod for mod in getattr(default_bundle().op(_FORWARD), "expressions", ()) if mod["attribute"] == "score_mod"}
+    known = {mod["name"]: mod for mod in getattr(default_bundle(_FORWARD).op(_FORWARD), "expressions", ()) if mod["attribute"] == "score_mod"}
     if not isinstance(score_mod, str) or score_mod not in known:
         raise ValueError(where + ": score_mod=%r; the bundle has %s" % (score_mod, ", ".join(known) or "none"))
     scalars, tensors = known[score_mod]["scalars"], [tensor["name"] for tensor in known[score_mod]["tensors"]]

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from kbundle import Error, _dtypes
-from kbundle.families.attention import _call
-from kbundle.families.attention_arguments import LAYOUTS, check_arrays, lengths_of, scale_of, sight
+from kbundle_kernels.attention import _call
+from kbundle_kernels.attention_arguments import LAYOUTS, check_arrays, lengths_of, scale_of, sight
 from kbundle.jax import _arguments
 
 __all__ = ["fp8_dot_product_attention"]

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from kbundle import Error
-from kbundle.families.attention import _call
-from kbundle.families.attention_arguments import DTYPES, lengths_of, scale_of, score_modifier, sight
+from kbundle_kernels.attention import _call
+from kbundle_kernels.attention_arguments import DTYPES, lengths_of, scale_of, score_modifier, sight
 from kbundle.jax import _arguments
 from kbundle.jax._primitive import same_axes
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from kbundle import Error, default_bundle
-from kbundle.families.attention_arguments import DTYPES, scale_of, score_modifier, sight
+from kbundle import Error
+from kbundle_kernels.attention_arguments import DTYPES, scale_of, score_modifier, sight
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import same_axes
 
@@ -88,7 +88,7 @@ def _offsets(name, offsets):
 def _call(op, operands, attributes, **more):
     while operands[-1] is None:
         operands.pop()
-    return call(default_bundle(), op, *operands, **dict(attributes), **more)
+    return call(None, op, *operands, **dict(attributes), **more)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from kbundle import default_bundle
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import same_axes
 
@@ -168,7 +167,7 @@ def _scale(array, scale):
 def _call(a, b, how, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, **attributes):
     """(d, aux_out, mask_out, dbias) of the op."""
     given = {name: value for name, value in how._asdict().items() if name != "fast_accumulation" or a.dtype in _FP8}
-    return call(default_bundle(), "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, **given, **attributes)
+    return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, **given, **attributes)
 
 
 def _batched(a, b, a_scale, b_scale, how):

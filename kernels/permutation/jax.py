@@ -1,7 +1,7 @@
 """Routing of tokens to experts as differentiable JAX functions: kbj.permute, kbj.unpermute, kbj.sort_chunks, where kbj is
 kbundle.jax.
 
-They run the ops of the default bundle (kbundle.use). What each op means, for any values in its maps and sizes, is in
+They run the ops of the first bundle that has them (kbundle.bundles). What each op means, for any values in its maps and sizes, is in
 README.md beside this file. num_out_tokens is part of the compiled program: a Python number, never a traced one.
 """
 
@@ -10,7 +10,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kbundle import default_bundle
 from kbundle.jax import _arguments, call
 
 __all__ = ["permute", "sort_chunks", "unpermute"]
@@ -83,12 +82,12 @@ def _call(op, *operands, probs, **attributes):
     """A call of an op whose P is chosen by an attribute; it means nothing where there are no probabilities."""
     if probs is not None:
         attributes["probs_dtype"] = probs.dtype
-    return call(default_bundle(), "permutation." + op, *operands, **attributes)
+    return call(None, "permutation." + op, *operands, **attributes)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _permute(x, routing_map, probs, num_out_tokens):
-    row_id_map = call(default_bundle(), "permutation.row_id_map", routing_map)
+    row_id_map = call(None, "permutation.row_id_map", routing_map)
     out, permuted_probs = _call("permute_with_mask_map", x, row_id_map, probs, probs=probs,
                                 num_out_tokens=num_out_tokens)
     return out, permuted_probs, row_id_map
@@ -134,14 +133,14 @@ def _unpermute_backward(saved, dout):
     if merging_probs is None:
         dx, _ = _call("permute_with_mask_map", dout, row_id_map, probs=None, num_out_tokens=x.shape[0])
         return dx, None, None
-    dx, dprobs = call(default_bundle(), "permutation.unpermute_backward_with_merging_probs", dout, row_id_map, x,
+    dx, dprobs = call(None, "permutation.unpermute_backward_with_merging_probs", dout, row_id_map, x,
                       merging_probs)
     return dx, None, dprobs
 
 
 @jax.custom_vjp
 def _sort_chunks(x, split_sizes, sorted_indices, probs):
-    row_id_map = call(default_bundle(), "permutation.make_chunk_sort_map", split_sizes, sorted_indices,
+    row_id_map = call(None, "permutation.make_chunk_sort_map", split_sizes, sorted_indices,
                       num_tokens=x.shape[0])
     out, permuted_probs = _call("sort_chunks_by_map", x, row_id_map, probs, probs=probs)
     return out, permuted_probs, row_id_map

@@ -1,7 +1,7 @@
 """The softmax ops as differentiable JAX functions: kbj.scaled_softmax, kbj.scaled_masked_softmax,
 kbj.scaled_causal_softmax, where kbj is kbundle.jax.
 
-They run the ops of the default bundle (kbundle.use). What each op means, corner cases included, is in
+They run the ops of the first bundle that has them (kbundle.bundles). What each op means, corner cases included, is in
 README.md beside this file. `scale` is part of the compiled program: a Python number, never a traced one.
 """
 
@@ -11,7 +11,6 @@ import math
 import jax
 import jax.numpy as jnp
 
-from kbundle import default_bundle
 from kbundle.jax import _arguments, call
 
 __all__ = ["scaled_causal_softmax", "scaled_masked_softmax", "scaled_softmax"]
@@ -60,7 +59,7 @@ def _four_axes(mask, lead, tail):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _plain(x, scale):
-    return call(default_bundle(), "softmax.scaled_forward", x, scale=scale)
+    return call(None, "softmax.scaled_forward", x, scale=scale)
 
 
 def _plain_forward(x, scale):
@@ -69,12 +68,12 @@ def _plain_forward(x, scale):
 
 
 def _plain_backward(scale, y, dy):
-    return (call(default_bundle(), "softmax.scaled_backward", dy, y, scale=scale),)
+    return (call(None, "softmax.scaled_backward", dy, y, scale=scale),)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _causal(x, scale):
-    return call(default_bundle(), "softmax.scaled_causal_forward", x, scale=scale)
+    return call(None, "softmax.scaled_causal_forward", x, scale=scale)
 
 
 def _causal_forward(x, scale):
@@ -83,12 +82,12 @@ def _causal_forward(x, scale):
 
 
 def _causal_backward(scale, y, dy):
-    return (call(default_bundle(), "softmax.scaled_causal_backward", dy, y, scale=scale),)
+    return (call(None, "softmax.scaled_causal_backward", dy, y, scale=scale),)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _masked(x, mask, scale):
-    return call(default_bundle(), "softmax.scaled_masked_forward", x, mask, scale=scale)
+    return call(None, "softmax.scaled_masked_forward", x, mask, scale=scale)
 
 
 def _masked_forward(x, mask, scale):
@@ -97,7 +96,7 @@ def _masked_forward(x, mask, scale):
 
 
 def _masked_backward(scale, y, dy):
-    return call(default_bundle(), "softmax.scaled_masked_backward", dy, y, scale=scale), None
+    return call(None, "softmax.scaled_masked_backward", dy, y, scale=scale), None
 
 
 _plain.defvjp(_plain_forward, _plain_backward)

@@ -34,14 +34,14 @@ def test_importing_adds_little_to_jax():
     code = """
     import time
     import jax
-    start = time.perf_counter()
+    start = time.process_time()
     import kbundle.jax
-    print((time.perf_counter() - start) * 1e3)
+    print((time.process_time() - start) * 1e3)
     """
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
     times = [float(subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True,
                                   stdout=subprocess.PIPE, text=True).stdout) for _ in range(5)]
-    print("import kbundle.jax beyond jax: %.1f ms" % min(times))
+    print("import kbundle.jax beyond jax: %.1f ms of the processor" % min(times))
     assert min(times) <= 30
 
 

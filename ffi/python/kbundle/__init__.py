@@ -7,20 +7,24 @@
     import kbundle.jax as kbj
     y = kbj.call(bundle, "family.op", x, scale=0.5)
 
+Where the caller names no bundle, an op is served by the first that has it: of kbundle.use(), $KBUNDLE_PATH, installed
+packages; kbundle.bundles() and `python -m kbundle` show them.
+
 Pure Python over the C ABI of libkbundle.so (ctypes). Importing this module imports neither JAX nor
 NumPy. Everything is safe from any thread.
 """
 
 from kbundle._bundle import Bundle
+from kbundle._discovery import bundles, default_bundle
 from kbundle._errors import Error, InvalidArgument, tag_of
 from kbundle._library import library_path
 from kbundle._op import Op
-from kbundle._open_bundles import default_bundle, find, open, use
+from kbundle._open_bundles import find, open, use
 from kbundle._policy import allow_portable, clear_policy, stats, strict
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bundle", "Error", "InvalidArgument", "Op", "allow_portable", "clear_policy", "default_bundle", "find",
-    "library_path", "open", "stats", "strict", "tag_of", "use",
+    "Bundle", "Error", "InvalidArgument", "Op", "allow_portable", "bundles", "clear_policy", "default_bundle",
+    "find", "library_path", "open", "stats", "strict", "tag_of", "use",
 ]

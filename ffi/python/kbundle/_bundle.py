@@ -87,6 +87,14 @@ class Bundle:
             raise Error("INTERNAL", "op %r appeared in bundle %r after it was opened" % (name, self.name))
         return found
 
+    def has(self, op):
+        """Whether it has an op of that name."""
+        return op in self._by_name
+
+    @property
+    def closed(self):
+        return self._handle is None
+
     def explain(self, op, *operands, target=None, **attributes):
         """Which variant would be chosen, and why not the others, as a dict. operands: text like
         "bf16[4,2048]", arrays, (dtype, shape) pairs, or None. target: "sm_90a", "x86-64-v3", ...; "cuda"

@@ -80,18 +80,6 @@ def use(bundle):
     return _default
 
 
-def default_bundle():
-    """The bundle of kbundle.use(), else of the file $KBUNDLE_BUNDLE, else kernels.kb beside this package,
-    else build/kernels.kb of the source tree. Opened on first use."""
-    if _default is not None and _default._handle is not None:
-        return _default
-    here = os.path.dirname(os.path.abspath(__file__))
-    tree = os.path.dirname(os.path.dirname(os.path.dirname(here)))
-    override = os.environ.get("KBUNDLE_BUNDLE")
-    candidates = [override] if override else [os.path.join(here, "kernels.kb"),
-                                              os.path.join(tree, "build", "kernels.kb")]
-    for path in candidates:
-        if os.path.exists(path):
-            return use(path)
-    raise Error("NOT_FOUND", "looking for the default bundle: there is none at %s; build one, set "
-                "KBUNDLE_BUNDLE, or call kbundle.use(path)" % " or ".join(candidates))
+def used():
+    """The bundle of use() while it is open, or None."""
+    return _default if _default is not None and not _default.closed else None

@@ -5,7 +5,7 @@
     y = kbj.call(bundle, "family.op", x, None, scale=0.5)
 
 `call` works eagerly and under jit, vmap, scan, cond, shard_map and jax.export, on CPU and CUDA. Ops have no
-derivative of their own; the wrappers that op families bring along (kbj.<wrapper>, see dir(kbundle.jax))
+derivative of their own; the wrappers that installed packages bring along (kbj.<wrapper>, see dir(kbundle.jax))
 have one. A compiled program names its bundle: a process that loads one from the persistent cache
 or from an export first imports this module and opens the bundle.
 
@@ -15,8 +15,9 @@ partitioning rule. Inside jax.shard_map each device calls with its own shards.
 Importing this module starts no backend.
 """
 
-from kbundle._open_bundles import default_bundle, use
-from kbundle.jax import _families, _fork, _registration
+from kbundle._discovery import default_bundle
+from kbundle._open_bundles import use
+from kbundle.jax import _fork, _registration, _wrappers
 from kbundle.jax._primitive import call
 from kbundle.jax._record import record_problems
 
@@ -39,8 +40,8 @@ def disabled_checks():
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    return _families.wrapper(name)
+    return _wrappers.wrapper(name)
 
 
 def __dir__():
-    return sorted(set(__all__) | set(_families.wrappers()))
+    return sorted(set(__all__) | set(_wrappers.wrappers()))

@@ -15,6 +15,7 @@ from jax.interpreters import ad, batching, mlir, xla
 
 from kbundle import _spec
 from kbundle._bundle import CUDA, HOST, Bundle
+from kbundle._discovery import default_bundle
 from kbundle._dtypes import LONG_NAMES
 from kbundle._errors import Error
 from kbundle._open_bundles import find
@@ -40,11 +41,13 @@ call_p.multiple_results = True
 
 
 def call(bundle, op, *operands, **attributes):
-    """Calls an op of a bundle on arrays; a tuple of results, or the only one. Optional operands may be None
-    and are left out at the end; a result that this call does not have is None. Attributes are part of the
-    compiled program: plain values, never traced ones."""
+    """Calls an op of a bundle on arrays; a tuple of results, or the only one. bundle: None is the first that has the op
+    (kbundle.bundles). Optional operands may be None and are left out at the end; a result that this call does not have is
+    None. Attributes are part of the compiled program: plain values, never traced ones."""
+    if bundle is None:
+        bundle = default_bundle(op)
     if not isinstance(bundle, Bundle):
-        raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned"
+        raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned, or None"
                     % (op, bundle))
     for name, value in attributes.items():
         if isinstance(value, jax.core.Tracer):

@@ -1,0 +1,57 @@
+# What `cmake --install` puts where, for programs outside this tree:
+#
+#   lib/libkbundle.so.1              the C ABI and XLA's handlers                component runtime
+#   include/kbundle/                 kbundle_c.h and the loader's C++ headers    component development
+#   lib/libkbundle_loader.a          the loader behind the C++ headers           component development
+#   lib/cmake/kbundle, lib/pkgconfig find_package(kbundle), pkg-config kbundle   component development
+#   bin/kbundle                      the command                                 component command
+#   libexec/kbundle, share/kbundle   what it starts, the headers of kernels      component command
+#
+# Nothing of it knows where it lies, so the prefix may be moved.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# The headers that are a promise; the others of loader/ and schemas/ are for this tree.
+set(kb_public_headers bundle check_plan describe launch open_bundles plan problem runtime select target)
+list(TRANSFORM kb_public_headers REPLACE "(.+)" "loader/include/kbundle/\\1.h")
+list(APPEND kb_public_headers ffi/c/include/kbundle/kbundle_c.h)
+foreach(header dtype format sha256 status)
+  list(APPEND kb_public_headers schemas/include/kbundle/${header}.h)
+endforeach()
+
+# One archive with all that the loader needs, so that who links it looks for nothing else.
+set(kb_archive "${PROJECT_BINARY_DIR}/libkbundle_loader.a")
+set(kb_archive_parts $<TARGET_FILE:kb_loader> $<TARGET_FILE:kb_schemas> "${KB_ZSTD_LIBRARY}" "${KB_SODIUM_LIBRARY}")
+file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/loader_archive.mri"
+     CONTENT "create ${kb_archive}\naddlib $<JOIN:${kb_archive_parts},\naddlib >\nsave\nend\n")
+add_custom_command(OUTPUT "${kb_archive}"
+  COMMAND "${CMAKE_AR}" -M < "${PROJECT_BINARY_DIR}/loader_archive.mri"
+  DEPENDS kb_loader kb_schemas "${PROJECT_BINARY_DIR}/loader_archive.mri"
+  COMMENT "libkbundle_loader.a"
+  VERBATIM)
+add_custom_target(kb_loader_archive ALL DEPENDS "${kb_archive}")
+
+set(kb_cmake_folder "${CMAKE_INSTALL_LIBDIR}/cmake/kbundle")
+install(TARGETS kbundle_shared EXPORT kbundleTargets
+        LIBRARY COMPONENT runtime NAMELINK_COMPONENT development)
+install(FILES ${kb_public_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kbundle" COMPONENT development)
+install(FILES "${kb_archive}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+
+set_target_properties(kbundle PROPERTIES EXPORT_NAME command)
+install(TARGETS kbundle EXPORT kbundleTargets RUNTIME COMPONENT command)
+if(TARGET kb_planner)
+  install(TARGETS kb_planner DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/kbundle" COMPONENT command)
+  install(TARGETS kb_null_driver DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/kbundle/null_driver" COMPONENT command)
+endif()
+install(DIRECTORY kernels/include/kbundle DESTINATION "${CMAKE_INSTALL_DATADIR}/kbundle/include" COMPONENT command)
+
+install(EXPORT kbundleTargets NAMESPACE kbundle:: DESTINATION "${kb_cmake_folder}" COMPONENT development)
+configure_package_config_file(cmake/kbundleConfig.cmake.in "${PROJECT_BINARY_DIR}/kbundleConfig.cmake"
+  INSTALL_DESTINATION "${kb_cmake_folder}" PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/kbundleConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/kbundleConfig.cmake" "${PROJECT_BINARY_DIR}/kbundleConfigVersion.cmake"
+              cmake/kbundle_add_bundle.cmake
+        DESTINATION "${kb_cmake_folder}" COMPONENT development)
+configure_file(cmake/kbundle.pc.in "${PROJECT_BINARY_DIR}/kbundle.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/kbundle.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)

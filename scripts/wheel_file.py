@@ -1,0 +1,61 @@
+"""One wheel: the same files give the same bytes, on any day and in any folder.
+
+A wheel is a zip with its own list of digests (RECORD); names are sorted, times are the first that a zip can say, modes are 0644.
+"""
+
+import base64
+import hashlib
+import io
+import pathlib
+import zipfile
+
+FIRST_DAY = (1980, 1, 1, 0, 0, 0)
+
+
+def metadata(name, version, summary, requires=(), extras=(), description=""):
+    """METADATA. requires: requirements, those of an extra with their marker; extras: their names."""
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", f"Summary: {summary}", "License: Apache-2.0",
+             "Requires-Python: >=3.11", "Classifier: Operating System :: POSIX :: Linux",
+             *(f"Requires-Dist: {one}" for one in requires), *(f"Provides-Extra: {one}" for one in extras),
+             "Description-Content-Type: text/markdown", "", description]
+    return "\n".join(lines)
+
+
+def record(files, name):
+    """RECORD of the other files: path, SHA-256, size."""
+    rows = []
+    for path, data in sorted(files.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}\n")
+    return "".join(rows) + f"{name},,\n"
+
+
+def write(folder, name, version, tag, files, about, entry_points="", licenses=()):
+    """Writes the wheel into the folder and returns its path. files: {path inside: bytes}; about: METADATA; licenses: {name: bytes}.
+    The module's own code is pure or loaded by ctypes, so tag begins with py3-none."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    info = f"{stem}.dist-info"
+    pure = "true" if tag.endswith("-any") else "false"
+    whole = dict(files)
+    whole[f"{info}/METADATA"] = about.encode()
+    whole[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: kbundle scripts/wheel\nRoot-Is-Purelib: {pure}\nTag: {tag}\n".encode()
+    if entry_points:
+        whole[f"{info}/entry_points.txt"] = entry_points.encode()
+    for license_name, text in dict(licenses).items():
+        whole[f"{info}/licenses/{license_name}"] = text
+    whole[f"{info}/RECORD"] = record(whole, f"{info}/RECORD").encode()
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for path in sorted(whole, key=lambda path: (path.startswith(info), path)):  # as the format recommends: about it comes last
+            entry = zipfile.ZipInfo(path, FIRST_DAY)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o100644 << 16
+            entry.create_system = 3
+            archive.writestr(entry, whole[path])
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}-{tag}.whl"
+    draft = path.with_suffix(".new")
+    draft.write_bytes(packed.getvalue())
+    return draft.replace(path)

@@ -1,0 +1,46 @@
+/* use_c BUNDLE: the C ABI of a library that is linked. */
+#include <kbundle/kbundle_c.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void Check(kb_error* error, const char* doing) {
+  if (error == NULL) return;
+  fprintf(stderr, "%s: %d: %s\n", doing, kb_error_code(error), kb_error_message(error));
+  exit(1);
+}
+
+int main(int count, char** words) {
+  const int64_t dims[] = {3, 5};
+  const kb_tensor x_spec = {1, 12 /* f32 */, 2, dims, NULL};
+  kb_problem_spec spec;
+  kb_bundle* bundle = NULL;
+  kb_plan* plan = NULL;
+  char *json = NULL, *variant = NULL;
+  float x[15], y[15];
+  void* operands[] = {x};
+  void* results[] = {y};
+  int i;
+
+  if (count < 2) return 2;
+  memset(&spec, 0, sizeof spec);
+  spec.operands = &x_spec;
+  spec.operand_count = 1;
+  for (i = 0; i < 15; ++i) x[i] = (float)i - 7, y[i] = -1;
+
+  Check(kb_bundle_open(words[1], NULL, &bundle), "open");
+  Check(kb_explain(bundle, "twice.forward", &spec, KB_DEVICE_HOST, NULL, &json), "explain");
+  Check(kb_plan_make(bundle, "twice.forward", &spec, KB_DEVICE_HOST, -1, &plan), "plan");
+  Check(kb_plan_variant(plan, &variant), "variant");
+  Check(kb_plan_launch_host(plan, NULL, operands, results, NULL), "launch");
+  printf("%s %g\n", variant, y[14]);
+  for (i = 0; i < 15; ++i) {
+    if (y[i] != 2 * x[i]) return 1;
+  }
+  if (strstr(json, variant) == NULL) return 1;
+  kb_string_free(json);
+  kb_string_free(variant);
+  kb_plan_release(plan);
+  kb_bundle_release(bundle);
+  return 0;
+}
