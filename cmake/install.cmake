@@ -7,7 +7,8 @@
 #   bin/kbundle                      the command                                 component command
 #   libexec/kbundle, share/kbundle   what it starts, the headers of kernels      component command
 #
-# Nothing of it knows where it lies, so the prefix may be moved.
+# Each part looks for others from where it lies, so the prefix may be moved. Last of all the command still looks into the .venv
+# and the kernel headers of the checkout that it was built in.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
