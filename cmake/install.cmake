@@ -20,14 +20,15 @@ foreach(header dtype format sha256 status)
   list(APPEND kb_public_headers schemas/include/kbundle/${header}.h)
 endforeach()
 
-# One archive with all that the loader needs, so that who links it looks for nothing else.
+# One archive with all that the loader needs, so that who links it looks for nothing else. Names in ar's script must not hold
+# blanks: ours are relative.
 set(kb_archive "${PROJECT_BINARY_DIR}/libkbundle_loader.a")
-set(kb_archive_parts $<TARGET_FILE:kb_loader> $<TARGET_FILE:kb_schemas> "${KB_ZSTD_LIBRARY}" "${KB_SODIUM_LIBRARY}")
-file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/loader_archive.mri"
-     CONTENT "create ${kb_archive}\naddlib $<JOIN:${kb_archive_parts},\naddlib >\nsave\nend\n")
+file(WRITE "${PROJECT_BINARY_DIR}/loader_archive.mri" "create libkbundle_loader.a\naddlib loader/libkb_loader.a\n\
+addlib schemas/libkb_schemas.a\naddlib ${KB_ZSTD_LIBRARY}\naddlib ${KB_SODIUM_LIBRARY}\nsave\nend\n")
 add_custom_command(OUTPUT "${kb_archive}"
-  COMMAND "${CMAKE_AR}" -M < "${PROJECT_BINARY_DIR}/loader_archive.mri"
-  DEPENDS kb_loader kb_schemas "${PROJECT_BINARY_DIR}/loader_archive.mri"
+  COMMAND "${CMAKE_AR}" -M < loader_archive.mri
+  WORKING_DIRECTORY "${PROJECT_BINARY_DIR}"
+  DEPENDS kb_loader kb_schemas
   COMMENT "libkbundle_loader.a"
   VERBATIM)
 add_custom_target(kb_loader_archive ALL DEPENDS "${kb_archive}")

@@ -2,7 +2,8 @@
 # of kernels/python and the functions that op families bring along (kernels/<family>/jax.py becomes <family>.py, and jax_<more>.py
 # there <family>_<more>.py), with its entry points. Its bundle is the one that is built into build/.
 #
-# PYTHON: the folder; KERNELS: the families; VERSION. LIBRARY: empty leaves the library out. BUNDLE: the bundle, to be linked to.
+# PYTHON: the folder; KERNELS: the families; VERSION. LIBRARY: empty leaves the library out. BUNDLE: where the bundle is, from the package
+# kbundle_kernels; empty: in it.
 if(LIBRARY)
   file(COPY_FILE "${LIBRARY}" "${PYTHON}/kbundle/libkbundle.so.new")
   file(RENAME "${PYTHON}/kbundle/libkbundle.so.new" "${PYTHON}/kbundle/libkbundle.so")  # never half a file
@@ -22,7 +23,8 @@ foreach(wrapper ${wrappers})
   configure_file("${wrapper}" "${package}/${module}" COPYONLY)
 endforeach()
 if(BUNDLE)
-  file(CREATE_LINK "${BUNDLE}" "${package}/kernels.kb" SYMBOLIC)
+  file(APPEND "${package}/__init__.py"
+       "# Of this checkout:\nBUNDLE = os.path.normpath(os.path.join(os.path.dirname(BUNDLE), \"${BUNDLE}\"))\n")
 endif()
 
 set(about "${PYTHON}/kbundle_kernels-${VERSION}.dist-info")
