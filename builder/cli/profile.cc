@@ -2,6 +2,7 @@
 // file is replaced only where it begins as a profile does, or by --force.
 #include "builder/cli/profile.h"
 
+#include "builder/provider/cudnn/find.h"
 #include "builder/provider/cudnn/profile.h"
 #include "builder/support/files.h"
 #include "builder/tools/toolchain.h"
@@ -10,8 +11,9 @@ namespace kbundle::builder {
 
 int ProfileCommand::Run(const Terminal& terminal) const {
   const Toolchain tools = Toolchain::Find();
-  if (const Status found = tools.NeedCudnn(); !found.ok()) return terminal.Fail(found);
-  const Result<std::string> profile = ReadDeviceProfile(tools.cudnn, device);
+  const std::string library = CudnnPaths(tools).front();
+  if (const Status found = NeedCudnn(tools, library); !found.ok()) return terminal.Fail(found);
+  const Result<std::string> profile = ReadDeviceProfile(library, device);
   if (!profile.ok()) {
     return terminal.Fail(Status(profile.status()).Annotate("a profile is taken from a live GPU"));
   }

@@ -7,6 +7,7 @@
 //   compile  ── AddCompilers                    what makes a unit's object (compile/compiler.h)
 //   compile  ── LearnedSteps                    steps that only a compiler knows
 //   doctor   ── AddLooks                        whether its tools are there and work
+//   tune     ── LoadLibraries                   what its launches call
 //   pack     ── WriteStep, AddToFingerprint     its rows, and what tells two of them apart
 //
 // To add one: a folder here with a function that returns it, a line in registry.cc, and its other
@@ -36,6 +37,7 @@ class IndexWriter;
 class UnitSet;
 struct Look;
 struct StepTable;
+struct Toolchain;
 struct VariantTable;
 struct VariantUse;
 
@@ -82,6 +84,9 @@ class Provider {
   virtual void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const = 0;
   // What `kbundle doctor` looks for on its behalf (tools/finding.h).
   virtual void AddLooks(std::vector<Look>* /*looks*/) const {}
+  // Takes the libraries that its launches call into this process, for one in which no framework has
+  // loaded them. What cannot be had is told by the plan that needs it.
+  virtual void LoadLibraries(const Toolchain& /*tools*/) const {}
 
   // Whether its steps are known only when their units are compiled. Until then each stands for one
   // kernel step; LearnedSteps gives those that take its place, from Object::learned of its unit,
@@ -107,6 +112,9 @@ class Provider {
 const std::vector<const Provider*>& Providers();
 // Null where there is none of this name.
 const Provider* FindProvider(std::string_view name);
+
+// LoadLibraries of all.
+void LoadGpuLibraries(const Toolchain& tools);
 
 // Adds one that this library does not carry, while it lives. Not while manifests are read or a
 // build runs.

@@ -31,6 +31,10 @@ const Provider* FindProvider(std::string_view name) {
   return found == List().end() ? nullptr : *found;
 }
 
+void LoadGpuLibraries(const Toolchain& tools) {
+  for (const Provider* provider : List()) provider->LoadLibraries(tools);
+}
+
 AddedProvider::AddedProvider(const Provider* provider) : provider_(provider) {
   List().push_back(provider_);
 }

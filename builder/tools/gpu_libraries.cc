@@ -30,14 +30,12 @@ bool HasLibrary(const char* soname, const std::vector<std::string>& paths) {
   });
 }
 
-// cuDNN asks for cuBLASLt by name, so that one comes first.
-void LoadGpuLibraries(const Toolchain& tools) {
+void LoadCublasLt(const std::string& nvrtc, const std::string& cudnn) {
   std::vector<std::string> paths;
-  for (const std::string& folder : CublasLtFolders(tools.nvrtc, tools.cudnn)) {
+  for (const std::string& folder : CublasLtFolders(nvrtc, cudnn)) {
     paths.push_back(folder + "/" + kCublasLtSoname);
   }
   (void)HasLibrary(kCublasLtSoname, paths);
-  if (!tools.cudnn.empty()) (void)HasLibrary("libcudnn.so.9", {tools.cudnn});
 }
 
 }  // namespace kbundle::builder

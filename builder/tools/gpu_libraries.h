@@ -1,13 +1,11 @@
-// Libraries of NVIDIA's that launches call, cuBLASLt and cuDNN, for a process in which no framework
-// has loaded them: they are found where the compilers are, wheels among them, so that no variable
-// need name a folder.
+// Libraries of NVIDIA's that launches call, for a process in which no framework has loaded them:
+// they are found where the compilers are, wheels among them, so that no variable need name a
+// folder. cuBLASLt stands here, since cuDNN asks for it too.
 #ifndef KBUNDLE_BUILDER_TOOLS_GPU_LIBRARIES_H_
 #define KBUNDLE_BUILDER_TOOLS_GPU_LIBRARIES_H_
 
 #include <string>
 #include <vector>
-
-#include "builder/tools/toolchain.h"
 
 namespace kbundle::builder {
 
@@ -22,8 +20,8 @@ std::vector<std::string> CublasLtFolders(const std::string& nvrtc, const std::st
 // of `paths` that can be loaded. It stays loaded.
 bool HasLibrary(const char* soname, const std::vector<std::string>& paths);
 
-// Takes cuBLASLt and cuDNN into this process. What cannot be had is told by the plan that needs it.
-void LoadGpuLibraries(const Toolchain& tools);
+// Takes cuBLASLt of these folders into this process.
+void LoadCublasLt(const std::string& nvrtc, const std::string& cudnn);
 
 }  // namespace kbundle::builder
 

@@ -16,9 +16,22 @@
 #include "builder/tools/python_environments.h"
 
 namespace kbundle::builder {
-namespace {
 
 namespace fs = std::filesystem;
+
+std::string FirstFile(const std::vector<std::string>& roots,
+                      std::initializer_list<const char*> folders, const std::string& name) {
+  std::error_code error;
+  for (const std::string& root : roots) {
+    for (const char* folder : folders) {
+      const fs::path path = fs::path(root) / folder / name;
+      if (fs::exists(path, error)) return path.string();
+    }
+  }
+  return "";
+}
+
+namespace {
 
 constexpr std::chrono::seconds kQuestionLimit{5};
 
@@ -45,19 +58,6 @@ std::vector<std::string> WheelRoots() {
   std::vector<std::string> roots;
   for (const std::string& environment : PythonEnvironments()) AddWheels(environment, &roots);
   return roots;
-}
-
-// First <root>/<folder>/<name> that exists.
-std::string FirstFile(const std::vector<std::string>& roots,
-                      std::initializer_list<const char*> folders, const std::string& name) {
-  std::error_code error;
-  for (const std::string& root : roots) {
-    for (const char* folder : folders) {
-      const fs::path path = fs::path(root) / folder / name;
-      if (fs::exists(path, error)) return path.string();
-    }
-  }
-  return "";
 }
 
 void AddFile(const fs::path& path, std::vector<std::string>* paths) {
@@ -99,19 +99,6 @@ void FindIncludes(const std::vector<std::string>& roots, Toolchain* tools) {
   if (fs::is_directory(folder / "cccl")) tools->cuda_includes.push_back((folder / "cccl").string());
 }
 
-// The wheels nvidia-cudnn-cu13 and nvidia/cu13 are neighbours.
-void FindCudnn(std::vector<std::string> roots, Toolchain* tools) {
-  std::istringstream set(Environment("KBUNDLE_CUDNN"));
-  for (std::string library; std::getline(set, library, ':');) {
-    if (library.empty()) continue;
-    tools->cudnn.empty() ? tools->cudnn = library : tools->other_cudnn.emplace_back(library);
-  }
-  if (!tools->cudnn.empty()) return;
-  roots.push_back("/usr");
-  tools->cudnn =
-      FirstFile(roots, {"../cudnn/lib", "lib", "lib64", "lib/x86_64-linux-gnu"}, "libcudnn.so.9");
-}
-
 std::string FindKernelIncludes() {
   std::vector<fs::path> folders;
   if (const std::string set = Environment("KBUNDLE_INCLUDE"); !set.empty()) folders = {set};
@@ -147,17 +134,16 @@ Toolchain Toolchain::Find() {
     std::error_code error;
     roots.push_back(fs::canonical(nvcc, error).parent_path().parent_path().string());
   }
-  std::vector<std::string> fatbin_roots = roots;
+  tools.roots = roots;
   if (const std::string root = Environment("KBUNDLE_CUDA_ROOT"); !root.empty()) {
     roots = {root};
-    fatbin_roots.insert(fatbin_roots.begin(), root);
+    tools.roots.insert(tools.roots.begin(), root);
   }
   tools.searched = roots;
   FindNvrtc(roots, &tools);
   FindNvcc(roots, &tools);
   FindIncludes(roots, &tools);
-  tools.nvfatbin = FirstFile(fatbin_roots, {"lib", "lib64"}, "libnvfatbin.so.13");
-  FindCudnn(fatbin_roots, &tools);
+  tools.nvfatbin = FirstFile(tools.roots, {"lib", "lib64"}, "libnvfatbin.so.13");
   tools.kernel_includes = FindKernelIncludes();
 
   const std::string set = Environment("KBUNDLE_CXX");
@@ -207,16 +193,6 @@ Status Toolchain::NeedNvfatbin() const {
       fmt::format("the portable target needs libnvfatbin.so.13, looked for in: {}; pip install "
                   "nvidia-nvfatbin, or leave \"portable\" out of --target",
                   Joined(searched)));
-}
-
-Status Toolchain::NeedCudnn() const {
-  std::error_code error;
-  if (!cudnn.empty() && fs::exists(cudnn, error)) return Status();
-  return Unavailable(
-      fmt::format("cuDNN's plans need libcudnn.so.9, {}; run scripts/setup or pip install "
-                  "nvidia-cudnn-cu13==9.19.0.56, or name the library in KBUNDLE_CUDNN",
-                  cudnn.empty() ? "looked for in: " + Joined(searched) + ", /usr"
-                                : "which is not at " + cudnn));
 }
 
 Status Toolchain::NeedHostCompiler() const {

@@ -3,12 +3,12 @@
 // Searched in order, each part on its own (a wheel installation may hold just one of them):
 // $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environments of
 // tools/python_environments.h (the working folder does not matter), /usr/local/cuda, nvcc in
-// PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. cuDNN:
-// $KBUNDLE_CUDNN (the library, or several joined by ":"), else beside those wheels, in those
-// toolkits, where distributions put it. Host compiler: $KBUNDLE_CXX, else c++, else g++.
+// PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. Host compiler:
+// $KBUNDLE_CXX, else c++, else g++. What only one provider needs it looks for itself, in `roots`.
 #ifndef KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
 #define KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,11 +25,10 @@ struct Toolchain {
   std::string nvcc;
   std::vector<std::string> nvcc_parts;     // binaries that decide what nvcc makes
   std::vector<std::string> cuda_includes;  // the toolkit's include folder and its CCCL
-  std::string cudnn;                       // libcudnn.so.9
-  std::vector<std::string> other_cudnn;    // further ones, of other versions
   std::string host_compiler;
   std::vector<std::string> host_parts;
   std::string kernel_includes;        // folder that holds kbundle/host_kernel.h
+  std::vector<std::string> roots;     // every installation of CUDA that there may be
   std::vector<std::string> searched;  // folders, for messages
 
   // Never fails: what is missing is an error only for who needs it.
@@ -40,10 +39,13 @@ struct Toolchain {
   Status NeedNvrtc() const;
   Status NeedNvcc() const;
   Status NeedNvfatbin() const;
-  Status NeedCudnn() const;
   Status NeedHostCompiler() const;
   Status NeedKernelIncludes() const;
 };
+
+// First <root>/<folder>/<name> that exists, or "".
+std::string FirstFile(const std::vector<std::string>& roots,
+                      std::initializer_list<const char*> folders, const std::string& name);
 
 // SHA-256 of a few large binaries, remembered in `cache_folder` by path, size and time of last
 // change, since hashing NVRTC takes a third of a second. Thread-compatible.

@@ -15,7 +15,8 @@
 
 #include "builder/device/device.h"
 #include "builder/problem/json.h"
-#include "builder/tools/gpu_libraries.h"
+#include "builder/provider/provider.h"
+#include "builder/tools/toolchain.h"
 #include "builder/tune/bench.h"
 
 namespace kbundle::builder {

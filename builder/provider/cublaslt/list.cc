@@ -23,7 +23,7 @@
 #include "builder/store/object_store.h"
 #include "builder/support/files.h"
 #include "builder/support/temporary_folder.h"
-#include "builder/tools/gpu_libraries.h"
+#include "builder/tools/toolchain.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/driver_api.h"
 #include "kbundle/key.h"

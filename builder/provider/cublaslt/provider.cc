@@ -11,6 +11,8 @@
 #include "builder/provider/cublaslt/points.h"
 #include "builder/provider/cublaslt/product.h"
 #include "builder/provider/cuda/kernels.h"
+#include "builder/tools/gpu_libraries.h"
+#include "builder/tools/toolchain.h"
 
 namespace kbundle::builder {
 namespace {
@@ -117,6 +119,7 @@ class CublasLt : public Provider {
     return Status();
   }
 
+  void LoadLibraries(const Toolchain& tools) const override { LoadCublasLt(tools.nvrtc, ""); }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<AlgorithmDecoder>());
   }

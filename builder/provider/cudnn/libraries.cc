@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "builder/provider/cudnn/find.h"
 #include "kbundle/provider/cudnn.h"
 
 namespace kbundle::builder {
@@ -41,12 +42,8 @@ Result<CudnnLibraries> CudnnLibraries::Find(const Toolchain& tools,
                                             const std::set<int64_t>& versions) {
   CudnnLibraries libraries;
   std::vector<std::string> seen;
-  std::vector<std::string> all = tools.other_cudnn;
-  all.insert(all.begin(), tools.cudnn);
-  Toolchain one = tools;
-  for (const std::string& library : all) {
-    one.cudnn = library;
-    KB_ASSIGN_OR_RETURN(CudnnPlannerOptions planner, CudnnPlanner::Find(one, ""));
+  for (const std::string& library : CudnnPaths(tools)) {
+    KB_ASSIGN_OR_RETURN(CudnnPlannerOptions planner, CudnnPlanner::Find(tools, "", library));
     KB_ASSIGN_OR_RETURN(const int64_t version, CudnnPlanner(planner).Version());
     seen.push_back(fmt::format("{} ({})", Text(version), library));
     libraries.parts_.try_emplace(version, PartsIn(planner));

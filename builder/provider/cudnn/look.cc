@@ -1,6 +1,7 @@
 // One plan of small attention for an H200: that loads cuDNN, its parts, NVRTC and cuBLASLt in the
 // planner's process, which is all that can be missing.
 #include "builder/provider/cudnn/compile.h"
+#include "builder/provider/cudnn/find.h"
 #include "builder/provider/cudnn/planner.h"
 #include "builder/provider/cudnn/profile.h"
 #include "kbundle/provider/cudnn.h"
@@ -36,8 +37,9 @@ Result<std::string> PlanTinyAttention(const Toolchain& tools) {
 }  // namespace
 
 Finding LookForCudnn(const Toolchain& tools) {
-  return TryTool({.part = "cuDNN", .needed_by = "provider cudnn", .where = tools.cudnn},
-                 tools.NeedCudnn(), [&] { return PlanTinyAttention(tools); });
+  const std::string library = CudnnPaths(tools).front();
+  return TryTool({.part = "cuDNN", .needed_by = "provider cudnn", .where = library},
+                 NeedCudnn(tools, library), [&] { return PlanTinyAttention(tools); });
 }
 
 }  // namespace kbundle::builder

@@ -13,6 +13,7 @@
 #include <limits>
 #include <optional>
 
+#include "builder/provider/cudnn/find.h"
 #include "builder/support/base64.h"
 #include "builder/support/files.h"
 #include "builder/support/json_text.h"
@@ -167,18 +168,20 @@ fs::path PlannerFolder() {
 
 }  // namespace
 
-Result<CudnnPlannerOptions> CudnnPlanner::Find(const Toolchain& tools, std::string profile) {
+Result<CudnnPlannerOptions> CudnnPlanner::Find(const Toolchain& tools, std::string profile,
+                                               std::string cudnn) {
   const fs::path folder = PlannerFolder();
   if (folder.empty()) {
     return Unavailable(
         "cuDNN's plans need kb_planner, which was not built beside this executable; run "
         "scripts/setup, which installs cudnn-frontend, then configure and build again");
   }
-  KB_RETURN_IF_ERROR(tools.NeedCudnn());
+  if (cudnn.empty()) cudnn = CudnnPaths(tools).front();
+  KB_RETURN_IF_ERROR(NeedCudnn(tools, cudnn));
   CudnnPlannerOptions options;
   options.program = (folder / "kb_planner").string();
   options.null_driver = (folder / "null_driver/libcuda.so.1").string();
-  options.cudnn = tools.cudnn;
+  options.cudnn = std::move(cudnn);
   options.nvrtc = tools.nvrtc;
   options.profile = std::move(profile);
   if (!CublasLt(options).empty()) return options;

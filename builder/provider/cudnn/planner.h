@@ -71,9 +71,10 @@ class CudnnPlanner {
  public:
   explicit CudnnPlanner(CudnnPlannerOptions options) : options_(std::move(options)) {}
 
-  // The planner that came with this executable, and the cuDNN of `tools`. kUnavailable says what is
-  // missing and how to get it.
-  static Result<CudnnPlannerOptions> Find(const Toolchain& tools, std::string profile);
+  // The planner that came with this executable, and a library of cuDNN, by default the first of
+  // CudnnPaths. kUnavailable says what is missing and how to get it.
+  static Result<CudnnPlannerOptions> Find(const Toolchain& tools, std::string profile,
+                                          std::string cudnn = "");
 
   // Of the library: 91900 for 9.19.0.
   Result<int64_t> Version() const;

@@ -10,6 +10,7 @@
 #include "builder/compile/compile.h"
 #include "builder/provider/cuda/kernels.h"
 #include "builder/provider/cudnn/compile.h"
+#include "builder/provider/cudnn/find.h"
 #include "builder/provider/cudnn/manifest.h"
 #include "builder/provider/cudnn/points.h"
 #include "builder/provider/cudnn/request.h"
@@ -109,6 +110,7 @@ class Cudnn : public Provider {
   void AddLooks(std::vector<Look>* looks) const override {
     looks->push_back({Look::For::kVariants, "cudnn", LookForCudnn});
   }
+  void LoadLibraries(const Toolchain& tools) const override { LoadCudnn(tools); }
   void AddCompilers(std::vector<std::unique_ptr<Compiler>>* compilers) const override {
     compilers->push_back(std::make_unique<CudnnPlanning>());
   }

@@ -26,13 +26,5 @@ TEST(GpuLibraries, ALibraryThatTheLinkerDoesNotFindIsLoadedByItsPath) {
   EXPECT_TRUE(HasLibrary("libkb_nowhere.so.1", {}));
 }
 
-TEST(GpuLibraries, ThoseOfTheToolchainAreThereAfterwards) {
-  const Toolchain tools = Toolchain::Find();
-  ASSERT_TRUE(tools.NeedCudnn().ok());
-  LoadGpuLibraries(tools);
-  EXPECT_NE(dlopen(kCublasLtSoname, RTLD_NOW | RTLD_NOLOAD), nullptr);
-  EXPECT_NE(dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD), nullptr);
-}
-
 }  // namespace
 }  // namespace kbundle::builder
