@@ -95,6 +95,7 @@ class OpReader {
     for (const Node* node : fields_.TakeTexts("coordinates")) ReadCoordinate(*node);
     static const std::vector<std::string> kRules = {"loop", "leading", "none"};
     op_.vmap = static_cast<VmapRule>(fields_.TakeWord("vmap", kRules));
+    ReadIndependent(fields_, context, op_);
     ReadTolerance(fields_, op_, diagnostics_);
   }
 

@@ -45,7 +45,8 @@ bool ReadAttributeValue(const Attribute& attribute, const Node& node, Diagnostic
 // manifest/tensors.cc: `operands`, `results`, `aliases`.
 void ReadTensors(Fields& fields, Op& op, Names& names, Diagnostics& diagnostics);
 
-// manifest/tolerance.cc
+// manifest/promises.cc
+void ReadIndependent(Fields& fields, const Context& context, Op& op);
 void ReadTolerance(Fields& fields, Op& op, Diagnostics& diagnostics);
 
 // manifest/problems.cc: after the interface is whole and right.

@@ -25,6 +25,7 @@ types = { T = ["f32"], O = { attribute = "out", one_of = ["f16"] } }
 operands = { x = { shape = "T[N, K]", optional = true }, z = "T[N, K]" }
 results = { y = { shape = "O[N, K]", when = "present(x)" } }
 score_mods = { b = "N" }
+independent = [{ dims = ["N"] }]
 [op.every.attributes]
 out = { type = "dtype" }
 list = { type = "int[]", max_len = 2 }
@@ -109,6 +110,7 @@ const std::vector<Inside>& Insides() {
       {"op", "results", false, {"string", "(result)"}},
       {"op", "attributes", false, {"(attribute)"}},
       {"op", "aliases", false, {"string"}},
+      {"op", "independent", true, {"string", "(a cut)"}},
       {"op", "variant", true, {"(a variant)", "(a variant that stands for many)"}},
       {"op", "problems", true, {"object"}},
       {"op", "held_out", true, {"object"}},

@@ -147,7 +147,7 @@ class Sharer {
   // ---- The interface ---------------------------------------------------------------------------
 
   void PutIntoInterface(Node* op) {
-    for (const char* key : {"operands", "results", "require", "score_mods"}) {
+    for (const char* key : {"operands", "results", "require", "independent", "score_mods"}) {
       if (Field* field = op->FindField(key)) PutIntoTexts(&field->value);
     }
   }

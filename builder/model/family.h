@@ -4,6 +4,7 @@
 #define KBUNDLE_BUILDER_MODEL_FAMILY_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,14 @@
 #include "kbundle/format.h"
 
 namespace kbundle::builder {
+
+// A way to cut a problem into parts that are problems of their own.
+struct Cut {
+  std::vector<int> symbols;  // divided together; an ellipsis stands alone
+  std::optional<Program> when;
+  std::vector<int> sums;  // results that are the sum of the parts' where none of their dims is cut
+  std::vector<int> once;  // operands that are zero in all parts but one, where none of theirs is
+};
 
 struct Op {
   std::string name;  // "family.op"
@@ -22,6 +31,7 @@ struct Op {
   std::vector<Tensor> operands, results;
   std::vector<Program> require;
   std::vector<int> coordinates;
+  std::vector<Cut> independent;
   VmapRule vmap = VmapRule::kLoop;
   std::vector<Tolerance> tolerances;
   std::vector<OpProblem> problems;

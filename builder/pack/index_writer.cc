@@ -241,6 +241,14 @@ void IndexWriter::AddInterface(const Op& op, fb::OpT* row) {
   for (const Tensor& tensor : op.results) row->results.push_back(TensorOf(tensor));
   for (const Program& rule : op.require) row->require.push_back(RuleOf(rule));
   for (int symbol : op.coordinates) row->coordinates.push_back(static_cast<uint16_t>(symbol));
+  for (const Cut& cut : op.independent) {
+    auto c = std::make_unique<fb::CutT>();
+    c->symbols.assign(cut.symbols.begin(), cut.symbols.end());
+    if (cut.when) c->when = RuleOf(*cut.when);
+    c->sums.assign(cut.sums.begin(), cut.sums.end());
+    c->once.assign(cut.once.begin(), cut.once.end());
+    row->independent.push_back(std::move(c));
+  }
   for (const Tolerance& tolerance : op.tolerances) {
     auto t = std::make_unique<fb::ToleranceT>();
     t->result = static_cast<uint16_t>(tolerance.result);

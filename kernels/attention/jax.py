@@ -16,7 +16,7 @@ from kbundle._bundle import CUDA, HOST
 from kbundle_kernels.attention_arguments import (DTYPES, LAYOUTS, both, check_arrays, dropout_state, lengths_of, one_bias, scale_of,
                                                   score_modifier, sight)
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import same_axes
+from kbundle.jax._primitive import placed
 
 __all__ = ["dot_product_attention", "packed_dot_product_attention"]
 
@@ -219,7 +219,7 @@ class _Known(frozenset):
 
 
 def _run(problem, return_residual, unbatched):
-    arrays, extra = _same_axes(tuple(problem.arrays), problem.extra)
+    arrays, extra = _placed(problem)
     out, stats = _attention(problem.ops, problem.attributes, problem.deterministic, return_residual, arrays, extra)
     out = out[0] if unbatched else out
     if not return_residual:
@@ -228,10 +228,11 @@ def _run(problem, return_residual, unbatched):
     return out, residual[0] if unbatched else residual
 
 
-def _same_axes(arrays, extra):
-    """Inside shard_map all operands vary over the same axes; the gradient of one that did not is summed over them."""
-    leaves, tree = jax.tree.flatten((arrays, extra))
-    return jax.tree.unflatten(tree, same_axes(leaves))
+def _placed(problem):
+    """Arrays and extra, where the forward op wants them: the gradient of one that was elsewhere goes back there."""
+    arrays = tuple(problem.arrays)
+    operands = placed(None, problem.ops[0], *_operands(problem.ops, arrays, problem.extra), **dict(problem.attributes))
+    return jax.tree.unflatten(jax.tree.structure((arrays, problem.extra)), [x for x in operands if x is not None])
 
 
 def _call(op, operands, attributes, **more):

@@ -14,7 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 from kbundle import Error
 from kbundle_kernels.attention_arguments import DTYPES, scale_of, score_modifier, sight
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import same_axes
+from kbundle.jax._primitive import placed
 
 __all__ = ["ragged_dot_product_attention"]
 
@@ -59,8 +59,7 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
                          % (len(extra.q_offsets) - 1, len(extra.kv_offsets) - 1))
     attributes = dict(scale=scale_of(where, scale, arrays[0].shape[-1]), mask=mask, window=window,
                       **bounds, **modifier)
-    leaves, tree = jax.tree.flatten((arrays, extra))
-    arrays, extra = jax.tree.unflatten(tree, same_axes(leaves))
+    *arrays, extra = _placed(arrays, extra, attributes)
     out, stats = _attention(tuple(sorted(attributes.items())), deterministic, *arrays, extra)
     return (out, jax.lax.stop_gradient(stats)) if return_residual else out
 
@@ -85,10 +84,22 @@ def _offsets(name, offsets):
     return offsets.astype(jnp.int32)
 
 
-def _call(op, operands, attributes, **more):
+def _placed(arrays, extra, attributes):
+    """Query, key, value and extra, where the forward op wants them: the gradient of one that was elsewhere goes back there."""
+    operands = placed(None, _FORWARD, *_given([*arrays, *extra]), **attributes)
+    query, key, value, *rest = operands + (None,) * (3 + len(extra) - len(operands))
+    return query, key, value, _Extra(*rest)
+
+
+def _given(operands):
+    """Without the absent ones at the end."""
     while operands[-1] is None:
         operands.pop()
-    return call(None, op, *operands, **dict(attributes), **more)
+    return operands
+
+
+def _call(op, operands, attributes, **more):
+    return call(None, op, *_given(operands), **dict(attributes), **more)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

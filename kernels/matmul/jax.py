@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import same_axes
+from kbundle.jax._primitive import explicit, placed, same_axes
 
 __all__ = ["dense", "matmul", "mlp"]
 
@@ -59,8 +59,10 @@ def dense(x, w, bias=None, activation=None, *, precision=None):
     _check_layer("dense", x.shape, w, bias, activation)
     if x.size == 0 or w.size == 0:
         return _formula(x, w, bias, activation)
-    arrays = same_axes([v for v in (x.reshape(-1, x.shape[-1]), w, bias) if v is not None])
-    y = _dense(*arrays[:2], arrays[2] if bias is not None else None, activation, _precision("dense", x, precision))
+    precision = _precision("dense", x, precision)
+    how = _How(False, False, x.dtype, precision=precision)
+    arrays = _placed(x.reshape(-1, x.shape[-1]), w, how, bias=bias, epilogue=activation or "none")
+    y = _dense(arrays[0], arrays[1], arrays[3], activation, precision)
     return y.reshape(x.shape[:-1] + y.shape[-1:])
 
 
@@ -74,6 +76,8 @@ def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None):
     _check_layer("mlp", w1.shape, w2, bias2, None)
     if x.size == 0 or w1.size == 0 or w2.size == 0:
         return _formula(_formula(x, w1, bias1, activation), w2, bias2, None)
+    if explicit(x, w1, w2):  # what lies where between the layers is dense's to say
+        return dense(dense(x, w1, bias1, activation, precision=precision), w2, bias2, precision=precision)
     given = [x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2]
     arrays = iter(same_axes([v for v in given if v is not None]))
     y = _mlp(*(None if v is None else next(arrays) for v in given), activation, _precision("mlp", x, precision))
@@ -166,8 +170,16 @@ def _scale(array, scale):
 
 def _call(a, b, how, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, **attributes):
     """(d, aux_out, mask_out, dbias) of the op."""
-    given = {name: value for name, value in how._asdict().items() if name != "fast_accumulation" or a.dtype in _FP8}
-    return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, **given, **attributes)
+    return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, **_given(a, how), **attributes)
+
+
+def _placed(a, b, how, bias=None, a_scale=None, b_scale=None, **attributes):
+    """The op's operands, where that call would bring them."""
+    return placed(None, "matmul.matmul", a, b, None, bias, None, None, a_scale, b_scale, **_given(a, how), **attributes)
+
+
+def _given(a, how):
+    return {name: value for name, value in how._asdict().items() if name != "fast_accumulation" or a.dtype in _FP8}
 
 
 def _batched(a, b, a_scale, b_scale, how):
@@ -180,9 +192,9 @@ def _batched(a, b, a_scale, b_scale, how):
         a = a.reshape(-1, a.shape[-1])
     else:
         a, b = jnp.broadcast_to(a, lead + a.shape[-2:]), jnp.broadcast_to(b, lead + b.shape[-2:])
-    arrays = iter(same_axes([v for v in (a, b, a_scale, b_scale) if v is not None]))
+    a, b, *_, a_scale, b_scale = _placed(a, b, how, a_scale=a_scale, b_scale=b_scale)
     product = _fp8 if a.dtype in _FP8 else _product
-    return product(*(None if v is None else next(arrays) for v in (a, b, a_scale, b_scale)), how).reshape(*lead, rows, columns)
+    return product(a, b, a_scale, b_scale, how).reshape(*lead, rows, columns)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from kbundle.jax import _arguments, call
+from kbundle.jax._primitive import like, placed
 
 __all__ = ["permute", "sort_chunks", "unpermute"]
 
@@ -37,7 +38,9 @@ def permute(x, routing_map, num_out_tokens, probs=None):
             raise ValueError("permute: probs has shape %s; it needs that of routing_map, %s"
                              % (probs.shape, routing_map.shape))
         probs = probs.reshape(-1, experts)
-    return _permute(x.reshape(-1, x.shape[-1]), routing_map.reshape(-1, experts), probs, num_out_tokens)
+    row_id_map = call(None, "permutation.row_id_map", routing_map.reshape(-1, experts))
+    operands = _placed("permute_with_mask_map", x.reshape(-1, x.shape[-1]), row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
+    return *_permute(*operands, num_out_tokens), row_id_map
 
 
 def unpermute(x, row_id_map, merging_probs=None):
@@ -49,7 +52,7 @@ def unpermute(x, row_id_map, merging_probs=None):
         if merging_probs.ndim < 1:
             raise ValueError("unpermute: merging_probs has shape (); it needs at least the axis E")
         merging_probs = merging_probs.reshape(-1, merging_probs.shape[-1])
-    return _unpermute(jnp.asarray(x), row_id_map, merging_probs)
+    return _unpermute(*_placed("unpermute_with_mask_map", jnp.asarray(x), row_id_map, merging_probs, probs=merging_probs))
 
 
 def sort_chunks(x, split_sizes, sorted_indices, probs=None):
@@ -66,8 +69,10 @@ def sort_chunks(x, split_sizes, sorted_indices, probs=None):
         if probs.shape != x.shape[:-1]:
             raise ValueError("sort_chunks: probs has shape %s; it needs that of the tokens, %s" % (probs.shape, x.shape[:-1]))
         probs = probs.reshape(-1)
-    return _sort_chunks(x.reshape(-1, x.shape[-1]), _integers("split_sizes", split_sizes),
-                        _integers("sorted_indices", sorted_indices), probs)
+    x = x.reshape(-1, x.shape[-1])
+    row_id_map = call(None, "permutation.make_chunk_sort_map", _integers("split_sizes", split_sizes),
+                      _integers("sorted_indices", sorted_indices), num_tokens=x.shape[0])
+    return *_sort_chunks(*_placed("sort_chunks_by_map", x, row_id_map, probs, probs=probs)), row_id_map
 
 
 def _integers(name, values):
@@ -79,28 +84,32 @@ def _integers(name, values):
 
 
 def _call(op, *operands, probs, **attributes):
-    """A call of an op whose P is chosen by an attribute; it means nothing where there are no probabilities."""
-    if probs is not None:
-        attributes["probs_dtype"] = probs.dtype
-    return call(None, "permutation." + op, *operands, **attributes)
+    """A call of an op whose P is chosen by an attribute."""
+    return call(None, "permutation." + op, *operands, **_of_dtype(probs), **attributes)
+
+
+def _placed(op, *operands, probs, **attributes):
+    """The operands where that call would bring them."""
+    return placed(None, "permutation." + op, *operands, **_of_dtype(probs), **attributes)
+
+
+def _of_dtype(probs):
+    """The attribute P; it means nothing where there are no probabilities."""
+    return {} if probs is None else {"probs_dtype": probs.dtype}
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _permute(x, routing_map, probs, num_out_tokens):
-    row_id_map = call(None, "permutation.row_id_map", routing_map)
-    out, permuted_probs = _call("permute_with_mask_map", x, row_id_map, probs, probs=probs,
-                                num_out_tokens=num_out_tokens)
-    return out, permuted_probs, row_id_map
+def _permute(x, row_id_map, probs, num_out_tokens):
+    return _call("permute_with_mask_map", x, row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
 
 
-def _permute_forward(x, routing_map, probs, num_out_tokens):
-    results = _permute(x, routing_map, probs, num_out_tokens)
-    return results, (results[2], probs)
+def _permute_forward(x, row_id_map, probs, num_out_tokens):
+    return _permute(x, row_id_map, probs, num_out_tokens), (row_id_map, probs)
 
 
 def _permute_backward(num_out_tokens, saved, cotangents):
     row_id_map, probs = saved
-    dout, dpermuted_probs, _ = cotangents
+    dout, dpermuted_probs = cotangents
     if probs is None:
         return _call("unpermute_with_mask_map", dout, row_id_map, probs=None)[0], None, None
     dx, _ = _call("unpermute_with_mask_map", dout, _without_padding(row_id_map, probs), probs=None)
@@ -135,26 +144,22 @@ def _unpermute_backward(saved, dout):
         return dx, None, None
     dx, dprobs = call(None, "permutation.unpermute_backward_with_merging_probs", dout, row_id_map, x,
                       merging_probs)
-    return dx, None, dprobs
+    return dx, None, like(dprobs, merging_probs)
 
 
 @jax.custom_vjp
-def _sort_chunks(x, split_sizes, sorted_indices, probs):
-    row_id_map = call(None, "permutation.make_chunk_sort_map", split_sizes, sorted_indices,
-                      num_tokens=x.shape[0])
-    out, permuted_probs = _call("sort_chunks_by_map", x, row_id_map, probs, probs=probs)
-    return out, permuted_probs, row_id_map
+def _sort_chunks(x, row_id_map, probs):
+    return _call("sort_chunks_by_map", x, row_id_map, probs, probs=probs)
 
 
-def _sort_chunks_forward(x, split_sizes, sorted_indices, probs):
-    results = _sort_chunks(x, split_sizes, sorted_indices, probs)
-    return results, results[2]
+def _sort_chunks_forward(x, row_id_map, probs):
+    return _sort_chunks(x, row_id_map, probs), row_id_map
 
 
 def _sort_chunks_backward(row_id_map, cotangents):
-    dout, dpermuted_probs, _ = cotangents
+    dout, dpermuted_probs = cotangents
     dx, dprobs = _call("sort_chunks_by_map", dout, row_id_map, dpermuted_probs, probs=dpermuted_probs, is_forward=False)
-    return dx, None, None, dprobs
+    return dx, None, dprobs
 
 
 _permute.defvjp(_permute_forward, _permute_backward)

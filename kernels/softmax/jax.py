@@ -12,19 +12,22 @@ import jax
 import jax.numpy as jnp
 
 from kbundle.jax import _arguments, call
+from kbundle.jax._primitive import placed
 
 __all__ = ["scaled_causal_softmax", "scaled_masked_softmax", "scaled_softmax"]
 
 
 def scaled_softmax(x, scale=1.0):
     """softmax(scale * x) over the last axis, computed in float32."""
-    return _plain(jnp.asarray(x), _arguments.number("scaled_softmax", "scale", scale))
+    scale = _arguments.number("scaled_softmax", "scale", scale)
+    return _plain(*placed(None, "softmax.scaled_forward", jnp.asarray(x), scale=scale), scale)
 
 
 def scaled_causal_softmax(x, scale=1.0):
     """softmax(scale * x) of x[..., Q, K] over the keys k <= q of each query q, 0 above the diagonal. Q must
     equal K."""
-    return _causal(jnp.asarray(x), _arguments.number("scaled_causal_softmax", "scale", scale))
+    scale = _arguments.number("scaled_causal_softmax", "scale", scale)
+    return _causal(*placed(None, "softmax.scaled_causal_forward", jnp.asarray(x), scale=scale), scale)
 
 
 def scaled_masked_softmax(x, mask, scale=1.0):
@@ -38,7 +41,8 @@ def scaled_masked_softmax(x, mask, scale=1.0):
     if mask.dtype not in (jnp.bool_, jnp.uint8):
         mask = mask != 0
     lead, tail = x.shape[:-2], x.shape[-2:]
-    y = _masked(x.reshape(_two(lead) + tail), _four_axes(mask, lead, tail), scale)
+    operands = x.reshape(_two(lead) + tail), _four_axes(mask, lead, tail)
+    y = _masked(*placed(None, "softmax.scaled_masked_forward", *operands, scale=scale), scale)
     return y.reshape(x.shape)
 
 

@@ -9,6 +9,7 @@
 #include "kbundle/bundle_generated.h"
 #include "kbundle/json.h"
 #include "kbundle/key.h"
+#include "loader/bind/cuts.h"
 #include "loader/describe/describe_op.h"
 #include "loader/open/index.h"
 #include "loader/provider/provider.h"
@@ -205,6 +206,28 @@ Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool
   return std::move(json).text();
 }
 
+namespace {
+
+void WriteCuts(JsonWriter& json, const std::vector<Cut>& cuts) {
+  json.Key("cuts").BeginArray();
+  for (const Cut& cut : cuts) {
+    json.BeginObject();
+    const auto write = [&](const char* key, const std::vector<int>& numbers) {
+      json.Key(key).BeginArray();
+      for (int number : numbers) json.Int(number);
+      json.EndArray();
+    };
+    write("operands", cut.operands);
+    write("results", cut.results);
+    write("sums", cut.sums);
+    write("once", cut.once);
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
+}  // namespace
+
 Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
   KB_ASSIGN_OR_RETURN(const int64_t workspace, MaxWorkspaceBytes(bundle, problem, kind));
   JsonWriter json;
@@ -217,7 +240,9 @@ Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Devi
     json.EndArray().EndObject();
   }
   json.EndArray().Key("workspace_bytes").Int(workspace);
-  json.Key("empty").Bool(problem.AllResultsEmpty()).EndObject();
+  json.Key("empty").Bool(problem.AllResultsEmpty());
+  WriteCuts(json, CutsOf(bundle, problem));
+  json.EndObject();
   return std::move(json).text();
 }
 

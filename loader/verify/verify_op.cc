@@ -237,6 +237,40 @@ Status CheckExpressions(const fb::Op& op) {
   return Status();
 }
 
+bool IsEllipsis(const fb::Op& op, int symbol) {
+  for (uint32_t i = 0; i < Count(op.operands()); ++i) {
+    const auto* dims = op.operands()->Get(i)->dims();
+    for (uint32_t d = 0; d < Count(dims); ++d) {
+      if (dims->Get(d)->ellipsis() && dims->Get(d)->symbol() == symbol) return true;
+    }
+  }
+  return false;
+}
+
+Status CheckCut(const ProgramScope& scope, const fb::Cut& cut) {
+  const fb::Op& op = scope.op;
+  const auto check = [](const flatbuffers::Vector<uint16_t>* list, uint64_t limit,
+                        std::string_view what) {
+    KB_RETURN_IF_ERROR(CheckCount(Count(list), limit, what));
+    std::set<int> seen;
+    for (uint32_t i = 0; i < Count(list); ++i) {
+      KB_RETURN_IF_ERROR(CheckIndex(list->Get(i), limit, what));
+      if (!seen.insert(list->Get(i)).second) return DataLoss(fmt::format("{} twice", what));
+    }
+    return Status();
+  };
+  KB_RETURN_IF_ERROR(check(cut.symbols(), Count(op.symbols()), "symbol"));
+  KB_RETURN_IF_ERROR(check(cut.sums(), Count(op.results()), "result"));
+  KB_RETURN_IF_ERROR(check(cut.once(), Count(op.operands()), "operand"));
+  if (Count(cut.symbols()) == 0) return DataLoss("it has no symbol");
+  for (uint32_t i = 0; i < Count(cut.symbols()) && Count(cut.symbols()) > 1; ++i) {
+    if (IsEllipsis(op, cut.symbols()->Get(i))) return DataLoss("an ellipsis beside a symbol");
+  }
+  if (cut.when() == nullptr) return Status();
+  KB_RETURN_IF_ERROR(CheckText(cut.when()->text(), "rule text"));
+  return VerifyProgram(scope, cut.when()->program(), true);
+}
+
 Status CheckRest(const ProgramScope& scope) {
   const fb::Op& op = scope.op;
   KB_RETURN_IF_ERROR(CheckRules(scope, op.require(), "require"));
@@ -246,6 +280,10 @@ Status CheckRest(const ProgramScope& scope) {
     KB_VERIFY(CheckCoordinate(op, op.coordinates()->Get(i)), "coordinate {}", i);
   }
   KB_RETURN_IF_ERROR(CheckIndex(op.vmap(), static_cast<int>(VmapRule::kNone) + 1, "vmap rule"));
+  KB_RETURN_IF_ERROR(CheckCount(Count(op.independent()), kMaxRules, "cuts"));
+  for (uint32_t i = 0; i < Count(op.independent()); ++i) {
+    KB_VERIFY(CheckCut(scope, *op.independent()->Get(i)), "cut {}", i);
+  }
   for (uint32_t i = 0; i < Count(op.tolerances()); ++i) {
     KB_VERIFY(CheckTolerance(op, *op.tolerances()->Get(i)), "tolerance {}", i);
   }

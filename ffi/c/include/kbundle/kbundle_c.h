@@ -131,7 +131,11 @@ KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, 
 
 /* What a framework needs when it traces a call. JSON: {"interface":"16 hex",
  *  "results":[{"present","dtype","dims"}],"workspace_bytes": the most that a variant takes which
- *  may be legal on a device of this kind,"empty": true when nothing need be computed} */
+ *  may be legal on a device of this kind,"empty": true when nothing need be computed,
+ *  "cuts":[{"operands":[..],"results":[..],"sums":[..],"once":[..]}]}
+ * A cut is a way to compute the problem in equal parts, those that go first in front: which dim of
+ * each operand and result is divided (-1: none, every part has all of it), which results are the
+ * sum of the parts', and which operands all parts but one get as zeros. */
 KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                              int32_t kind, char** json);
 

@@ -9,8 +9,8 @@ derivative of their own; the wrappers that installed packages bring along (kbj.<
 have one. A compiled program names its bundle: a process that loads one from the persistent cache
 or from an export first imports this module and opens the bundle.
 
-Operands of a plain jit that are sharded over devices are gathered first, and the result is replicated: there is no
-partitioning rule. Inside jax.shard_map each device calls with its own shards.
+Operands that are sharded over devices stay where they are along the dims that the op's manifest calls independent; along
+others they are gathered, and a GatheredWarning says so. Inside jax.shard_map each device calls with its own shards.
 
 Importing this module starts no backend.
 """
@@ -18,13 +18,15 @@ Importing this module starts no backend.
 from kbundle._discovery import default_bundle
 from kbundle._open_bundles import use
 from kbundle.jax import _fork, _registration, _wrappers
+from kbundle.jax._partition import GatheredWarning
 from kbundle.jax._primitive import call
+from kbundle.jax._ranks import check_ranks
 from kbundle.jax._record import record_problems
 
 _registration.register()
 _fork.watch()
 
-__all__ = ["call", "default_bundle", "disabled_checks", "record_problems", "use"]
+__all__ = ["GatheredWarning", "call", "check_ranks", "default_bundle", "disabled_checks", "record_problems", "use"]
 
 
 def disabled_checks():

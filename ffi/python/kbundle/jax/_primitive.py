@@ -20,7 +20,7 @@ from kbundle._dtypes import LONG_NAMES
 from kbundle._errors import Error
 from kbundle._open_bundles import find
 from kbundle._policy import generation
-from kbundle.jax import _fork, _record, _vmap
+from kbundle.jax import _fork, _partition, _record, _vmap
 from kbundle.jax._registration import TARGET
 
 # The handler aligns the workspace to 256 bytes inside what XLA gives it.
@@ -37,7 +37,8 @@ def _primitive_class():
 
 
 call_p = _primitive_class()("kbundle_call")
-call_p.multiple_results = True
+part_p = _primitive_class()("kbundle_part")  # what one device computes of a call
+call_p.multiple_results = part_p.multiple_results = True
 
 
 def call(bundle, op, *operands, **attributes):
@@ -101,17 +102,80 @@ def _present_results(inferred):
 
 def _abstract_eval(*avals, bundle, op, present, attributes, version):
     inferred = _infer_anywhere(avals, bundle, op, present, attributes)
-    return [_result_aval(avals, shape, dtype) for shape, dtype in _present_results(inferred)]
+    results = _present_results(inferred)
+    specs = [None] * len(results)
+    if _explicit(avals):
+        specs = _explicit_specs(avals, bundle, op, present, attributes)[len(avals):]
+    return [_result_aval(avals, shape, dtype, spec) for (shape, dtype), spec in zip(results, specs)]
 
 
-def _result_aval(avals, shape, dtype):
-    """Like the operands in everything but shape and dtype: mesh, memory, axes of shard_map it varies over;
-    not split over any axis."""
-    mesh = avals[0].sharding.mesh if avals else jax.sharding.get_abstract_mesh()
-    replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+def _result_aval(avals, shape, dtype, spec=None):
+    """Like the operands in everything but shape and dtype: mesh, memory, axes of shard_map it varies over. spec: the mesh axes
+    that each dim is split over, None of all dims."""
+    mesh = next((aval.sharding.mesh for aval in avals if not aval.sharding.mesh.empty), None)
+    mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh
+    sharding = jax.sharding.NamedSharding(mesh, _partition.partition_spec(spec or ((),) * len(shape)))
     if not avals:
-        return jax.core.ShapedArray(shape, dtype, sharding=replicated)
-    return avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=replicated)
+        return jax.core.ShapedArray(shape, dtype, sharding=sharding)
+    return avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
+# ---- several devices ----
+
+def _division(infer, avals, bundle, op, present, attributes, version=None):
+    """The call as one that devices share. infer(avals, bundle, op, present, attributes)."""
+    def inferred(operands):
+        return infer(operands, bundle, op, present, attributes)
+    shapes = [jax.ShapeDtypeStruct(*result) for result in _present_results(inferred(avals))]
+    names = [operand.name for operand, there in zip(find(bundle, op).op(op).operands, present) if there]
+    bind = functools.partial(part_p.bind, bundle=bundle, op=op, present=present, attributes=attributes, version=version)
+    return _partition.Division(inferred, bind, [*avals, *shapes], present, op, names)
+
+
+def explicit(*arrays):
+    """Whether types say over which axes of a mesh one of the arrays is split."""
+    return _explicit([jax.typeof(array) for array in arrays])
+
+
+def _explicit(avals):
+    return any(axes is not None for aval in avals for axes in aval.sharding.spec)
+
+
+def _explicit_specs(avals, *problem):
+    """Where operands must lie, then where results do."""
+    division = _division(_infer_anywhere, avals, *problem)
+    sizes = next(dict(aval.sharding.mesh.shape) for aval in avals if not aval.sharding.mesh.empty)
+    return division.specs([_partition.spec_of(aval.sharding.spec, aval.ndim) for aval in avals], sizes)
+
+
+def placed(bundle, op, *operands, **attributes):
+    """The operands, where a call of the op would bring them: over the same axes inside shard_map, and with explicit axes split
+    only where the op is computed in parts. What a wrapper does before its custom_vjp, so that gradients come back to where
+    operands were, and have their types."""
+    present = tuple(operand is not None for operand in operands)
+    bundle = default_bundle(op) if bundle is None else bundle
+    arrays = same_axes([operand for operand in operands if operand is not None])
+    avals = [jax.typeof(array) for array in arrays]
+    if _explicit(avals):
+        absent = (False,) * (len(bundle.op(op).operands) - len(present))
+        problem = bundle.name, op, present + absent, bundle.normal_attributes(op, attributes)
+        arrays = [_moved(array, spec) for array, spec in zip(arrays, _explicit_specs(avals, *problem))]
+    arrays = iter(arrays)
+    return tuple(next(arrays) if there else None for there in present)
+
+
+def like(gradient, primal):
+    """The gradient, split as its primal is where axes are explicit; None of None."""
+    if gradient is None or not explicit(gradient, primal):
+        return gradient
+    return _moved(gradient, _partition.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
+
+
+def _moved(array, spec):
+    there = jax.typeof(array).sharding
+    if there.mesh.empty or _partition.spec_of(there.spec, array.ndim) == spec:
+        return array
+    return jax.sharding.reshard(array, jax.sharding.NamedSharding(there.mesh, _partition.partition_spec(spec)))
 
 
 def _varying(array):
@@ -157,14 +221,25 @@ def _aliases(description, present, result_present):
     return found
 
 
-def _lower(kind, context, *operands, bundle, op, present, attributes, version):
+def _note(kind, avals, bundle, op, present, attributes, version=None):
+    _record.note(kind, bundle, op, _operands(avals, present), attributes)
+
+
+def _lower(kind, context, *operands, **problem):
+    if not _partition.across_devices(context):
+        return _lower_part(kind, context, *operands, **problem)
+    _note(kind, context.avals_in, **problem)  # the whole: which parts are made is known when the program is compiled
+    return _division(functools.partial(_infer, kind), context.avals_in, **problem).lower(context, operands)
+
+
+def _lower_part(kind, context, *operands, bundle, op, present, attributes, version):
     inferred = _infer(kind, context.avals_in, bundle, op, present, attributes)
     if inferred["empty"]:  # nothing to compute: no call at all
         shapes = _present_results(inferred)
         zeros = mlir.lower_fun(lambda *_: [jnp.zeros(shape, dtype) for shape, dtype in shapes],
                                multiple_results=True)
         return zeros(context, *operands)
-    _record.note(kind, bundle, op, _operands(context.avals_in, present), attributes)
+    _note(kind, context.avals_in, bundle, op, present, attributes)
     _fork.before_compiling()
     result_present = [result["present"] for result in inferred["results"]]
     workspace = inferred["workspace_bytes"]
@@ -192,9 +267,11 @@ def _no_derivative(*_, op, **__):
 
 
 call_p.def_impl(functools.partial(xla.apply_primitive, call_p))
-call_p.def_abstract_eval(_abstract_eval)
-mlir.register_lowering(call_p, functools.partial(_lower, HOST), platform="cpu")
-mlir.register_lowering(call_p, functools.partial(_lower, CUDA), platform="cuda")
+for primitive, lower in ((call_p, _lower), (part_p, _lower_part)):
+    primitive.def_abstract_eval(_abstract_eval)
+    mlir.register_lowering(primitive, functools.partial(lower, HOST), platform="cpu")
+    mlir.register_lowering(primitive, functools.partial(lower, CUDA), platform="cuda")
+_partition.wants_devices(call_p)
 batching.primitive_batchers[call_p] = functools.partial(_vmap.batch, call_p, _infer_anywhere)
 ad.primitive_jvps[call_p] = lambda primals, tangents, **parameters: _no_derivative(**parameters)
 ad.primitive_transposes[call_p] = lambda *_, **parameters: _no_derivative(**parameters)

@@ -1,0 +1,23 @@
+// Along which dims a problem may be cut into equal parts that are problems of their own.
+#ifndef KBUNDLE_LOADER_CUTS_H_
+#define KBUNDLE_LOADER_CUTS_H_
+
+#include <vector>
+
+#include "kbundle/bundle.h"
+#include "kbundle/problem.h"
+
+namespace kbundle {
+
+struct Cut {
+  std::vector<int> operands, results;  // the dim of each that is divided; -1: parts have it whole
+  std::vector<int> sums;               // results that are the sum of the parts'
+  std::vector<int> once;               // operands that all parts but one get as zeros
+};
+
+// In the manifest's order, without those whose condition fails or whose dims have one element.
+std::vector<Cut> CutsOf(const Bundle& bundle, const Problem& problem);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_CUTS_H_

@@ -1,0 +1,88 @@
+"""Promise: with explicit axes the type of a result says where it lies, gradients have the types of what they are gradients of, and
+nothing is gathered that need not be."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import kbundle.jax as kbj
+from sharding.eight.conftest import collectives
+from sharding.problems import random
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+
+def spec_of(array):
+    return jax.typeof(array).sharding.spec
+
+
+def test_the_gradient_of_a_sharded_softmax_is_jax_nns(explicit):
+    x = explicit(random(8, 4, 16), "data", "model")
+    ours = jax.jit(jax.grad(lambda x: (kbj.scaled_softmax(x) ** 2).sum()))
+    theirs = jax.jit(jax.grad(lambda x: (jax.nn.softmax(x) ** 2).sum()))
+    np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
+    assert spec_of(ours(x)) == P("data", "model", None)
+    assert collectives(ours, x) == {}
+
+
+def test_results_are_typed_by_what_the_manifest_calls_independent(explicit):
+    x = explicit(random(8, 4, 16, 16), "data", "model")
+    for softmax in (kbj.scaled_softmax, kbj.scaled_causal_softmax):
+        assert spec_of(jax.jit(softmax)(x)) == P("data", "model", None, None)
+    a, b = explicit(random(8, 32), "data"), explicit(random(32, 16), None, "model")
+    assert spec_of(jax.jit(kbj.matmul)(a, b)) == P("data", "model")
+
+
+def test_an_axis_that_is_no_part_of_a_call_is_gathered_and_its_gradient_goes_back(explicit):
+    x = explicit(random(8, 4, 16), "data", None, "model")
+    with pytest.warns(kbj.GatheredWarning, match="'model'.*dim 2"):
+        gradient = jax.jit(jax.grad(lambda x: (kbj.scaled_softmax(x) ** 2).sum()))(x)
+    assert spec_of(gradient) == P("data", None, "model")
+    wanted = jax.grad(lambda x: (jax.nn.softmax(x) ** 2).sum())(np.asarray(x))
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("w_spec", [(), (None, "model"), ("data",)], ids=str)
+def test_layers_have_gradients_of_their_operands_types(explicit, w_spec):
+    x, w, bias = explicit(random(8, 32), "data"), explicit(random(32, 64), *w_spec), explicit(random(64), *w_spec[1:])
+    grad = jax.jit(jax.grad(lambda *arrays: (kbj.dense(*arrays, "gelu") ** 2).sum(), (0, 1, 2)))
+    plain = jax.grad(lambda x, w, bias: (jax.nn.gelu(x @ w + bias) ** 2).sum(), (0, 1, 2))
+    for found, wanted, primal in zip(grad(x, w, bias), plain(*map(np.asarray, (x, w, bias))), (x, w, bias)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+        assert spec_of(found) == spec_of(primal)
+
+
+def test_an_mlp_has_gradients_of_its_operands_types(explicit):
+    arrays = [explicit(random(8, 32), "data"), explicit(random(32, 64) / 8, None, "model"), explicit(random(64), "model"),
+              explicit(random(64, 32) / 8, "model"), explicit(random(32))]
+    found = jax.jit(jax.grad(lambda *arrays: (kbj.mlp(*arrays) ** 2).sum(), tuple(range(5))))(*arrays)
+    assert [spec_of(gradient) for gradient in found] == [spec_of(array) for array in arrays]
+
+
+def test_attention_has_gradients_of_its_operands_types(explicit):
+    q, k, v = (explicit(random(8, 16, heads, 8, seed=heads), "data", None, "model") for heads in (4, 2, 2))
+    grad = lambda one: jax.jit(jax.grad(lambda *qkv: (one(*qkv) ** 2).sum(), (0, 1, 2)))
+    ours = grad(lambda q, k, v: kbj.dot_product_attention(q, k, v, is_causal=True))
+    assert collectives(ours, q, k, v) == {}
+    plain = grad(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True))(*map(np.asarray, (q, k, v)))
+    for found, wanted in zip(ours(q, k, v), plain):
+        assert spec_of(found) == P("data", None, "model", None)
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_permutation_has_gradients_of_its_operands_types(explicit):
+    x, routing = explicit(random(16, 32), "data", "model"), explicit(random(16, 4) > 0, "data")
+    probs = explicit(np.abs(random(16, 4)), "data")
+
+    @jax.jit
+    def gradients(x, probs):
+        def loss(x, probs):
+            rows, _, where = kbj.permute(x, routing, 40)
+            return (kbj.unpermute(rows, where, probs) ** 2).sum()
+        return jax.grad(loss, (0, 1))(x, probs)
+    with pytest.warns(kbj.GatheredWarning):
+        dx, dprobs = gradients(x, probs)
+    assert spec_of(dx) == spec_of(x) and spec_of(dprobs) == spec_of(probs)
+    assert np.isfinite(jnp.sum(dx)) and np.isfinite(jnp.sum(dprobs))

@@ -1,0 +1,105 @@
+"""Small problems of every op that a manifest calls independent along something, as (op, operands, attributes).
+
+Sizes differ wherever they may, so that a dim that is taken for another one does not fit; all are even where a cut may be."""
+
+import numpy as np
+
+import kbundle.jax as kbj
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def softmax():
+    x, dy = random(4, 6, 8), random(4, 6, 8, seed=1)
+    yield "softmax.scaled_forward", [x], dict(scale=0.5)
+    yield "softmax.scaled_backward", [dy, x], dict(scale=0.5)
+    x, dy = random(4, 6, 8, 8), random(4, 6, 8, 8, seed=1)
+    yield "softmax.scaled_causal_forward", [x], dict(scale=0.5)
+    yield "softmax.scaled_causal_backward", [dy, x], dict(scale=0.5)
+    for batches, heads in ((4, 6), (1, 6), (4, 1), (1, 1)):
+        mask = random(batches, heads, 10, 8) > 0
+        yield "softmax.scaled_masked_forward", [random(4, 6, 10, 8), mask], dict(scale=0.5)
+    yield "softmax.scaled_masked_backward", [dy, x], dict(scale=0.5)
+
+
+def matmul():
+    rows, columns, depth = 6, 256, 10
+    shape = {True: lambda a, b: (b, a), False: lambda a, b: (a, b)}
+    bias, c, aux = random(columns), random(2, rows, columns), random(2, rows, columns, seed=1)
+    mask = np.random.default_rng(0).integers(0, 256, (2, rows, columns // 8), dtype=np.uint8)
+    for trans_a in (False, True):
+        for trans_b in (False, True):
+            a, b = random(2, *shape[trans_a](rows, depth)), random(2, *shape[trans_b](depth, columns))
+            how = dict(out_dtype="f32", trans_a=trans_a, trans_b=trans_b, alpha=0.5)
+            yield "matmul.matmul", [a, b], how
+            yield "matmul.matmul", [a[0], b[0]], how
+            yield "matmul.matmul", [a, b, c, bias], dict(how, beta=2.0)
+            for gradient in "ab":
+                yield "matmul.matmul", [a, b], dict(how, bias_gradient=gradient)
+            for epilogue in ("relu", "gelu"):
+                yield "matmul.matmul", [a, b, None, bias], dict(how, epilogue=epilogue, with_aux=True)
+            yield "matmul.matmul", [a, b, None, None, aux], dict(how, epilogue="dgelu", bias_gradient="d")
+            yield "matmul.matmul", [a, b, None, None, None, mask], dict(how, epilogue="drelu", bias_gradient="d")
+
+
+def permutation():
+    tokens, experts, hidden = 8, 3, 10
+    routing = np.random.default_rng(0).integers(0, 2, (tokens, experts), dtype=np.uint8)
+    rows = int(routing.sum()) + 1
+    probs, x, y = np.abs(random(tokens, experts)) * routing, random(tokens, hidden), random(rows, hidden)
+    row_id_map = np.asarray(kbj.call(None, "permutation.row_id_map", routing))
+    yield "permutation.permute_with_mask_map", [x, row_id_map, probs], dict(num_out_tokens=rows)
+    yield "permutation.unpermute_with_mask_map", [y, row_id_map], {}
+    yield "permutation.unpermute_with_mask_map", [y, row_id_map, probs, random(rows)], {}
+    yield "permutation.unpermute_backward_with_merging_probs", [x, row_id_map, y, probs], {}
+    order = np.random.default_rng(0).permutation(tokens).astype(np.int32)
+    for forward in (False, True):
+        yield "permutation.sort_chunks_by_map", [x, order, random(tokens)], dict(is_forward=forward)
+
+
+def attention():
+    tensor = [None, None]
+    for layout in ("bshd", "bhsd"):
+        for kv_heads, bias, lengths, more in ((2, (2, 4), False, {}), (1, (1, 4), True, dict(mask="causal")), (4, (2, 1), False, {}),
+                                              (2, (1, 1), True, dict(mask="causal_bottom_right", window=3)),
+                                              (2, None, False, dict(score_mod="softcap", score_scalars=(2.0,)))):
+            shape = lambda tokens, heads, depth: (2, tokens, heads, depth) if layout == "bshd" else (2, heads, tokens, depth)
+            q, k, v = random(*shape(6, 4, 8)), random(*shape(10, kv_heads, 8)), random(*shape(10, kv_heads, 16))
+            extra = [None if bias is None else random(*bias, 6, 10),
+                     *([np.array([6, 5], np.int32), np.array([7, 10], np.int32)] if lengths else [None, None]), None, *tensor]
+            how = dict(scale=0.3, layout=layout, **more)
+            yield "attention.sdpa_forward", [q, k, v, *extra], dict(how, with_stats=True)
+            o, stats = kbj.call(None, "attention.sdpa_forward", q, k, v, *extra, **how, with_stats=True)
+            yield ("attention.sdpa_backward", [q, k, v, o, random(*o.shape, seed=1), stats, *extra],
+                   dict(how, bias_gradient=bias is not None))
+
+
+def packed_attention():
+    for bias in ((2, 4), (1, 1)):
+        qkv, extra = random(2, 6, 8, 8), [random(*bias, 6, 6), np.array([6, 5], np.int32), None, None, None]
+        how = dict(scale=0.3, kv_heads=2, mask="causal")
+        yield "attention.sdpa_packed_forward", [qkv, *extra], dict(how, with_stats=True)
+        o, stats = kbj.call(None, "attention.sdpa_packed_forward", qkv, *extra, **how, with_stats=True)
+        yield "attention.sdpa_packed_backward", [qkv, o, random(*o.shape, seed=1), stats, *extra], dict(how, bias_gradient=True)
+
+
+def ragged_attention():
+    for kv_heads in (2, 1):
+        q, k, v = random(12, 4, 8), random(14, kv_heads, 8), random(14, kv_heads, 16)
+        extra = [np.array([0, 5, 12], np.int32), np.array([0, 6, 14], np.int32), None, None]
+        how = dict(scale=0.3, max_queries=8, max_keys=8, mask="causal")
+        yield "attention.sdpa_ragged_forward", [q, k, v, *extra], dict(how, with_stats=True)
+        o, stats = kbj.call(None, "attention.sdpa_ragged_forward", q, k, v, *extra, **how, with_stats=True)
+        yield "attention.sdpa_ragged_backward", [q, k, v, o, random(*o.shape, seed=1), stats, *extra], how
+
+
+def paged_attention():
+    for layout, pool in (("pshd", (6, 3, 2)), ("hpsd", (2, 6, 3))):
+        q, k, v = random(2, 5, 4, 8), random(*pool, 8), random(*pool, 16)
+        pages, lengths = np.array([[3, 0, 5], [1, 4, 2]], np.int32), np.array([8, 5], np.int32)
+        yield "attention.paged_attention", [q, k, v, lengths, pages], dict(scale=0.3, layout=layout, mask="causal_bottom_right", with_stats=True)
+
+
+FAMILIES = [softmax, matmul, permutation, attention, packed_attention, ragged_attention, paged_attention]
