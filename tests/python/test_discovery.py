@@ -130,3 +130,9 @@ def test_functions_of_packages_are_those_of_kbundle_jax_and_two_of_a_name_are_an
     install(site, "b_lib", WRAPPER % 3, "[kbundle.jax]", "b_lib = b_lib")
     said = child(site, code, more=libraries, wrong=True)
     assert all(word in said for word in ("ALREADY_EXISTS", "a_lib 1.2", "b_lib 1.2", "'twice'")), said
+
+
+def test_two_bundles_of_one_name_that_share_an_op_are_not_open_at_once(site, probe_path, other_probe_path):
+    code = f"kbundle.open({str(other_probe_path)!r}, name='python_probe'); {SERVES}"
+    said = child(site, code, probe_path, wrong=True)
+    assert all(word in said for word in ("ALREADY_EXISTS", "$KBUNDLE_PATH", "python_probe", "probe.")), said
