@@ -26,7 +26,7 @@ TEST(FindCudnn, TheVariableNamesOneOrSeveralAndNothingElseIsLookedFor) {
 }
 
 TEST(FindCudnn, ItLiesBesideAWheelOfCudaOrInAToolkit) {
-  const std::string folder = testing::TempDir() + "kb_find_cudnn";
+  const std::string folder = ::testing::TempDir() + "kb_find_cudnn";
   const std::string make = "mkdir -p " + folder + "/nvidia/cudnn/lib " + folder +
                            "/nvidia/cu13/lib && touch " + folder +
                            "/nvidia/cudnn/lib/libcudnn.so.9";
