@@ -4,6 +4,8 @@ Under a plain jit XLA asks, for it alone sees where arrays lie: Shardy propagate
 partitioner then wants the program of one device. With explicit axes they are part of types, and result_specs says what they are.
 """
 
+import copyreg
+import functools
 import math
 import warnings
 
@@ -22,10 +24,10 @@ class GatheredWarning(UserWarning):
 
 class Division:
     """One call on many devices. infer(avals): what kb_infer says of operands like these; bind(*arrays): the call on one device;
-    avals: the operands, then the results; name: the op's, and operand_names, for warnings."""
+    avals: the operands, then the results; name: the op's, and operand_names, for warnings; identity: a text that tells calls apart."""
 
-    def __init__(self, infer, bind, avals, present, name, operand_names):
-        self._infer, self._bind, self._avals, self._name = infer, bind, avals, name
+    def __init__(self, infer, bind, avals, present, name, operand_names, identity):
+        self._infer, self._bind, self._avals, self._name, self._identity = infer, bind, avals, name, identity
         self._operand_names = operand_names
         self._operands = sum(present)
         self._shapes = [tuple(aval.shape) for aval in avals]
@@ -67,9 +69,12 @@ class Division:
     def lower(self, context, operands):
         """The call in a program for many devices."""
         from jax.experimental.custom_partitioning import custom_partitioning
+        _let_executables_be_serialized()
         call = custom_partitioning(lambda *arrays: self._bind(*arrays))
         call.def_partition(self._partition, infer_sharding_from_operands=self._infer_sharding, sharding_rule=self._rule())
-        return mlir.lower_fun(lambda *arrays: call(*arrays), multiple_results=True)(context, *operands)
+        results = mlir.lower_fun(lambda *arrays: call(*arrays), multiple_results=True)(context, *operands)
+        _identify(results[0].owner if results else None, self._identity)
+        return results
 
     def _rule(self):
         from jax.experimental.custom_partitioning import ArrayMapping, CompoundFactor, SdyShardingRule
@@ -135,8 +140,27 @@ def across_devices(context):
     return getattr(axes, "num_devices", 1) > 1 and bool(getattr(axes, "device_assignment", None)) and axes.abstract_mesh is not None
 
 
+def _identify(operation, identity):
+    """JAX's call names its rule by an address. Users whose persistent cache shall find the program have JAX leave that out of the key
+    (jax_remove_custom_partitioning_ptr_from_cache_key): then this tells calls apart that would be equal otherwise."""
+    if operation is not None and "call_target_name" in operation.attributes:
+        text = mlir.ir.StringAttr.get(identity)
+        operation.attributes["mhlo.frontend_attributes"] = mlir.ir.DictAttr.get({"kbundle_call": text})
+
+
+@functools.lru_cache(maxsize=None)
+def _let_executables_be_serialized():
+    """An executable keeps what the compiler asked about parts, closures among it, though nobody asks again: pickled they are nothing."""
+    try:
+        from jax._src.custom_partitioning import _ShardingCallbackInfo
+    except ImportError:
+        return
+    copyreg.pickle(_ShardingCallbackInfo, lambda asked: (object, ()))
+
+
 def wants_devices(primitive):
-    """Has JAX say which devices and which mesh a program is for when it lowers a primitive; without it calls are not divided."""
+    """Has JAX say which devices and which mesh a program is for when it lowers a primitive; without it calls are not divided.
+    As of any such primitive, a program for an AbstractMesh, which has no devices, is then refused."""
     try:
         from jax._src.dispatch import prim_requires_devices_during_lowering
     except ImportError:

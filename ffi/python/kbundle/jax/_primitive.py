@@ -129,7 +129,7 @@ def _division(infer, avals, bundle, op, present, attributes, version=None):
     shapes = [jax.ShapeDtypeStruct(*result) for result in _present_results(inferred(avals))]
     names = [operand.name for operand, there in zip(find(bundle, op).op(op).operands, present) if there]
     bind = functools.partial(part_p.bind, bundle=bundle, op=op, present=present, attributes=attributes, version=version)
-    return _partition.Division(inferred, bind, [*avals, *shapes], present, op, names)
+    return _partition.Division(inferred, bind, [*avals, *shapes], present, op, names, repr((bundle, op, present, attributes)))
 
 
 def explicit(*arrays):
