@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "kbundle/arithmetic.h"
@@ -178,6 +179,39 @@ bool FollowsFromMultiples(const std::vector<Term>& given, const Term& wanted) {
   });
 }
 
+// What `given` says has one value, by its text: D of D == 128.
+std::map<std::string, int64_t> ValuesOf(const std::vector<Term>& given) {
+  std::map<std::string, int64_t> values;
+  for (const Term& one : given) {
+    if (one.opcode != Opcode::kEq || !one.operands[1].IsConstant()) continue;
+    values.emplace(one.operands[0].Text(), one.operands[1].operand);
+  }
+  return values;
+}
+
+// With those values in their places.
+Term Known(Term term, const std::map<std::string, int64_t>& values) {
+  const auto value = values.find(term.Text());
+  if (value != values.end()) return Constant(value->second);
+  if (term.operands.empty()) return term;
+  for (Term& operand : term.operands) operand = Known(std::move(operand), values);
+  return Fold(std::move(term));
+}
+
+bool FollowsAsItStands(const std::vector<Term>& given, const Term& wanted) {
+  if (wanted.IsConstant()) return wanted.operand != 0;
+  if (wanted.opcode == Opcode::kAnd) {
+    return FollowsAsItStands(given, wanted.operands[0]) &&
+           FollowsAsItStands(given, wanted.operands[1]);
+  }
+  const std::string text = wanted.Text();
+  if (std::any_of(given.begin(), given.end(), [&](const Term& one) { return one.Text() == text; }))
+    return true;
+  // The right side of || is looked at only where the left has a value, which nobody promises.
+  if (wanted.opcode == Opcode::kOr) return FollowsAsItStands(given, wanted.operands[0]);
+  return FollowsFromBounds(given, wanted) || FollowsFromMultiples(given, wanted);
+}
+
 }  // namespace
 
 std::string Term::Text() const {
@@ -198,16 +232,8 @@ void AddParts(Term condition, std::vector<Term>* parts) {
 }
 
 bool Implies(const std::vector<Term>& given, const Term& wanted) {
-  if (wanted.IsConstant()) return wanted.operand != 0;
-  if (wanted.opcode == Opcode::kAnd) {
-    return Implies(given, wanted.operands[0]) && Implies(given, wanted.operands[1]);
-  }
-  const std::string text = wanted.Text();
-  if (std::any_of(given.begin(), given.end(), [&](const Term& one) { return one.Text() == text; }))
-    return true;
-  // The right side of || is looked at only where the left has a value, which nobody promises.
-  if (wanted.opcode == Opcode::kOr) return Implies(given, wanted.operands[0]);
-  return FollowsFromBounds(given, wanted) || FollowsFromMultiples(given, wanted);
+  return FollowsAsItStands(given, wanted) ||
+         FollowsAsItStands(given, Known(wanted, ValuesOf(given)));
 }
 
 }  // namespace kbundle::builder

@@ -28,8 +28,8 @@ std::optional<Term> TermOf(const std::vector<Instruction>& code, const Template&
                            const Template::Point& point);
 
 // Whether `wanted` holds, and can be computed, for every problem for which all of `given` do. By
-// equality, bounds on equal sides (K <= 64 implies K < 100), multiples (K % 8 == 0 implies K % 4 ==
-// 0), and the parts of && and ||.
+// equality, values (K == 64 implies max(K, 8) < 100), bounds on equal sides (K <= 64 implies K <
+// 100), multiples (K % 8 == 0 implies K % 4 == 0), and the parts of && and ||.
 bool Implies(const std::vector<Term>& given, const Term& wanted);
 
 // The parts of && together with all else that must hold: what Implies takes as given.

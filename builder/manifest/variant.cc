@@ -49,6 +49,7 @@ class VariantReader {
       ReadSteps(*steps, context_, variant_);
     }
     variant_.provider->FinishVariant(table_);
+    variant_.spare = fields_.TakeBool("spare");
     fields_.TakeBool("abstract");
     fields_.Take("extends");               // ResolveExtends
     fields_.Take("define", Kind::kTable);  // PutDefinitions

@@ -40,6 +40,7 @@ struct Template {
   std::vector<Region> regions;
   std::vector<Step> steps;
   bool portable = false;
+  bool spare = false;  // nothing falls back on it, so that lean builds need not have it
   int64_t max_spill = 0;
   std::shared_ptr<const ProviderPart> own;  // the provider's own; null: it keeps nothing
   SourceSpan where;

@@ -103,11 +103,16 @@ bool AsksForNoMore(const Workspace& a, const Workspace& b) {
          std::includes(b.terms.begin(), b.terms.end(), a.terms.begin(), a.terms.end());
 }
 
-// Wherever `later` can be launched, `earlier` is legal, fits and enqueues alike.
-bool StandsFor(const Traits& earlier, const Traits& later) {
-  if (earlier.library && !later.library) return false;
-  if (earlier.steps != later.steps || earlier.tensor_maps > later.tensor_maps) return false;
-  if (!AsksForNoMore(earlier.workspace, later.workspace)) return false;
+bool EnqueuesAlike(const Traits& earlier, const Traits& later) {
+  return (!earlier.library || later.library) && earlier.steps == later.steps &&
+         earlier.tensor_maps <= later.tensor_maps &&
+         AsksForNoMore(earlier.workspace, later.workspace);
+}
+
+// Wherever `later` can be launched, `earlier` is legal; and unless `later` is a spare one, fits and
+// enqueues alike.
+bool StandsFor(const Traits& earlier, const Traits& later, bool spare) {
+  if (spare ? earlier.library : !EnqueuesAlike(earlier, later)) return false;
   return std::all_of(earlier.by_text.begin(), earlier.by_text.end(), [&](const auto& one) {
     return later.by_text.contains(one.first) || Implies(later.conditions, one.second);
   });
@@ -130,7 +135,7 @@ int KeepChoosable(const std::vector<FoundRecords>& records, Work* work) {
     if (traits && !measured.IsNamed(id)) {
       const bool lost = traits->library && measured.LostAll(id, point.listed_for);
       const bool stands = std::any_of(before.begin(), before.end(), [&](const Traits& earlier) {
-        return (!earlier.library || lost) && StandsFor(earlier, *traits);
+        return (!earlier.library || lost) && StandsFor(earlier, *traits, variant.spare);
       });
       if (stands) continue;
     }

@@ -10,6 +10,8 @@
 //   a library refuses     the earlier one is no library's; a library's own variant goes only where
 //                         records say, for all problems that it was listed for, that it lost
 //
+// but not for a variant that its manifest calls spare.
+//
 // A policy that denies the first variant, and arguments too large for it, find fewer to fall back
 // to than in the whole bundle.
 #ifndef KBUNDLE_BUILDER_PIPELINE_LEAN_H_

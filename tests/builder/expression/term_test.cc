@@ -65,6 +65,19 @@ TEST_F(TermTest, FindsWhatABoundImplies) {
       Follows({Apply(Opcode::kAnd, at_most_64, above_8)}, Apply(Opcode::kGe, kK, Number(9))));
 }
 
+TEST_F(TermTest, FindsWhatAValueImplies) {
+  const Code is_128 = Apply(Opcode::kEq, kK, Number(128));
+  const Code most = Apply(Opcode::kMax, kK, Number(8));
+  EXPECT_TRUE(Follows({is_128}, Apply(Opcode::kEq, most, Number(128))));
+  EXPECT_TRUE(
+      Follows({is_128}, Apply(Opcode::kEq, Apply(Opcode::kMod, kK, Number(64)), Number(0))));
+  EXPECT_FALSE(Follows({is_128}, Apply(Opcode::kEq, most, Number(64))));
+  EXPECT_FALSE(
+      Follows({is_128}, Apply(Opcode::kEq, Apply(Opcode::kMax, kRows, Number(8)), Number(8))));
+  const Code none = Apply(Opcode::kSub, kK, Number(128));
+  EXPECT_FALSE(Follows({is_128}, Apply(Opcode::kOr, Apply(Opcode::kDiv, Number(1), none), is_128)));
+}
+
 TEST_F(TermTest, FindsWhatAMultipleImplies) {
   const auto multiple = [](int64_t of) {
     return Apply(Opcode::kEq, Apply(Opcode::kMod, kK, Number(of)), Number(0));
