@@ -1,6 +1,7 @@
 """FlashAttention-4's kernels for Hopper, as kbundle asks for them. The package is flash-attn-4 (BSD-3-Clause); of it only the
 kernels' classes are used, which need CuTe DSL and a little of QuACK, but not torch: a stand-in answers its import.
 """
+import dataclasses
 import importlib.metadata
 import importlib.util
 import os
@@ -8,6 +9,7 @@ import sys
 import types
 
 import cutlass
+from cutlass import cute
 
 VERSIONS = {"flash-attn-4": "4.0.0b36", "quack-kernels": "0.6.5"}
 # The packages' own __init__ would import their interfaces to torch: their folders are enough.
@@ -79,10 +81,25 @@ def forward_tiles(head, head_v, mask):
     return 128, 64 if mask == LOCAL else 80, True
 
 
-def forward(q, k, v, o, stats, scale, window, *, target, HEAD, HEADV, GROUP, MASK, STATS):
+class Forward(FlashAttentionForwardSm90):
+    """Each block divides out how many query heads share a key head, and looks whether statistics are wanted, their tensor having
+    rows: FlashAttention-4 compiles a kernel for each such number, and for each answer.
+    """
+
+    def load(self, q, k, *rest):
+        self.qhead_per_kvhead = cute.size(q, mode=[2]) // cute.size(k, mode=[2])  # read by `load` alone, unless heads are packed
+        super().load(q, k, *rest)
+        self.qhead_per_kvhead = 1
+
+    def epilogue(self, sums, lse, o, stats, shared, lengths, *rest):
+        rows = dataclasses.replace(lengths, seqlen_q=cute.size(stats, mode=[0]))  # which bounds what it stores of stats, and that alone
+        super().epilogue(sums, lse, o, stats, shared, rows, *rest)
+
+
+def forward(q, k, v, o, stats, scale, window, *, target, HEAD, HEADV, MASK):
     tile_m, tile_n, in_registers = forward_tiles(HEAD, HEADV, MASK)
-    kernel = FlashAttentionForwardSm90(
-        q.dtype, HEAD, HEADV, GROUP, is_causal=MASK == CAUSAL, is_local=MASK == LOCAL, pack_gqa=False, tile_m=tile_m,
+    kernel = Forward(
+        q.dtype, HEAD, HEADV, 1, is_causal=MASK == CAUSAL, is_local=MASK == LOCAL, pack_gqa=False, tile_m=tile_m,
         tile_n=tile_n, num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers,
         mask_mod=None, score_mod=None, has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)
     # As its interface has them: any strides of 16 bytes, and head dims that the tensors tell.

@@ -45,6 +45,34 @@ def test_what_a_host_function_would_launch_stands_in_the_bundle(kbundle, library
     assert step["args"][0]["bytes"] == 128
     first, second = launch(kbundle, tmp_path / "cut.kb", "cut.total", "--operand", "x=f32[1000001]")
     assert first["grid"] == [7813, 1, 1] and second["grid"] == [1, 1, 1]
+    kernels = [kernel for op in kbundle("inspect", tmp_path / "cut.kb", "--json").json["ops"] for variant in op["variants"]
+               for kernel in variant["kernels"]]
+    # All of it is dynamic: what CUDA reserves of each block, with which a cubin's section begins, does not count.
+    assert {kernel["static_shared"] for kernel in kernels} == {0}
+
+
+@WITH_CUTE
+def test_a_tensor_that_may_be_null_needs_no_kernel_of_its_own_where_it_is_absent(kbundle, library, tmp_path):
+    again = '"y", { tensor = "again", shape = ["twice ? 1 : 0"], null = true }] }]'
+    edit(library / "cut.toml", ('results   = { y = "f32[1]" }', 'attributes = { twice = { type = "bool", default = false } }\n'
+                                'results    = { y = "f32[1]", again = { shape = "f32[1]", when = "twice" } }'),
+         ('"y"] }]', again), ("tolerance = { y = 1e-5 }", "tolerance = { y = 1e-5, again = 1e-5 }"))
+    edit(library / "total.py", ("last_kernel(partial: cute.Tensor, y: cute.Tensor,",
+                                "last_kernel(partial: cute.Tensor, y: cute.Tensor, again: cute.Tensor,"),
+         ("        y[0] = total\n", "        y[0] = total\n        if cute.size(again) > 0:\n            again[0] = total\n"),
+         ("y: cute.Tensor, threads: cutlass.Constexpr, stream", "y: cute.Tensor, again: cute.Tensor, threads: cutlass.Constexpr, stream"),
+         ("last_kernel(partial, y, threads)", "last_kernel(partial, y, again, threads)"),
+         ("total(x, partial, y, *,", "total(x, partial, y, again, *,"), ("(x, partial, y, THREADS)", "(x, partial, y, again, THREADS)"))
+    done = build(kbundle, library, tmp_path / "cut.kb")
+    assert done.code == 0, done.err
+    for twice in (False, True):
+        _, second = launch(kbundle, tmp_path / "cut.kb", "cut.total", "--operand", "x=f32[1000]", "--attr", f"twice={str(twice).lower()}")
+        told = {field["text"]: field for field in second["args"][2]["fields"]}
+        assert told["again"]["at"] == ({"result": "again", "offset": 0} if twice else None)
+        assert told["u32(twice ? 1 : 0)"]["value"] == int(twice)
+    edit(library / "cut.toml", (", null = true", ""))
+    done = build(kbundle, library, tmp_path / "cut.kb")
+    assert done.code != 0 and "whether 'again' is there decides what is compiled" in done.err and "null = true" in done.err, done.err
 
 
 @WITH_CUTE
@@ -166,5 +194,5 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_th
     attention = shutil.copytree(ROOT / "kernels/attention", tmp_path / "attention")
     edit(attention / "fa4.py", ('"flash-attn-4": "4.0.0b36"', '"flash-attn-4": "3.9"'))
     done = kbundle("build", attention, "--target", "sm_90a", "--only",
-                   "attention.sdpa_forward/fa4[T=bf16,HEAD=64,HEADV=64,GROUP=1,MASK=0,STATS=1]@sm_90a")
+                   "attention.sdpa_forward/fa4[T=bf16,HEAD=64,HEADV=64,MASK=0]@sm_90a")
     assert done.code != 0 and "need flash-attn-4==3.9, and this Python has " in done.err and "pip install --no-deps" in done.err

@@ -72,6 +72,19 @@ def test_noise_has_no_expression():
     assert Explainer(columns()).explain([chance.randint(0, 1 << 31) for _ in range(80)]) is None
 
 
+def test_a_search_that_would_take_hours_is_given_up_and_says_so():
+    chance, count = random.Random(5), 12
+    sizes = {f"N{i}": [chance.choice([2, 3, 4, 6, 12]) for _ in range(count)] for i in range(64)}
+    # All of them divide it, again and again, and nothing is left of it but noise.
+    column = [12 ** 12 * chance.choice([7, 11, 13, 17]) for _ in range(count)]
+    explainer = Explainer(sizes)
+    assert explainer.explain(column) is None and explainer.ended
+    assert explainer.explain(sizes["N3"]) == "N3"  # of what comes after it nothing is given up
+    recordings = [Recording(struct.pack("<Q", x), struct.pack("<Q", x), set()) for x in column]
+    with pytest.raises(CannotExplain, match="and the search was given up after 300000 tries"):
+        Parameter(Problems(recordings, sizes, [132] * count, {}, {}), 0, "0 of kernel 0", 0, 8).template()
+
+
 class Launch:
     def __init__(self, params):
         self.params = params

@@ -18,6 +18,7 @@ BUNDLE = ROOT / "build/kernels.kb"
 SIZES = [(130, 70), (70, 130), (1, 200), (129, 257)]
 DEPTHS = [(64, 64), (40, 64), (96, 96), (72, 96), (128, 128), (128, 64), (192, 128), (136, 96), (256, 256), (200, 160), (33, 20),
           (100, 100), (130, 7), (129, 256)]
+WHOLE_DEPTHS = [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256)]
 FEW_SECONDS = 110
 
 
@@ -37,6 +38,17 @@ def wide_cases(reference):
         problem |= {f"score_tensor{i}": (4,) for i in range(len(modifier.tensors))}
         attributes |= {"score_mod": name, "score_scalars": [values.get(scalar, 0.8) for scalar in modifier.scalars]}
         yield from both(reference, f"{name}, d 128, {layout}", problem, attributes, number)
+
+
+def whole_cases(reference):
+    """Plain ones of the very widths of a kernel, where each row sees a key: what FlashAttention-4's kernels take, in both layouts."""
+    masks = [("none", -1), ("causal", -1), ("causal", 70), ("causal_bottom_right", -1), ("causal_bottom_right", 70)]
+    sizes = {"none": (129, 257), "causal": (333, 333), "causal_bottom_right": (130, 333)}
+    for number, (depth, mask, heads) in enumerate(itertools.product(WHOLE_DEPTHS, masks, [(2, 2), (6, 2)])):
+        layout = ("bshd", "bhsd")[number // 2 % 2]
+        problem, attributes = attention.problem_of(sizes[mask[0]], depth, heads, layout, mask, (), None, 0.0)
+        for case, op, given, more in attention.both_ops(reference, f"whole {depth}, {heads}, {layout}, {mask}", problem, attributes, number):
+            yield case, op, given, more | ({"deterministic": False} if op.endswith("backward") else {})
 
 
 def packed_cases(reference):
@@ -83,7 +95,7 @@ class Conformance(runner.Conformance):
 class Cases(attention.Cases):
     def __init__(self, bundle_path, device, roots, few=False):
         super().__init__(bundle_path, device, roots)
-        wide = [*wide_cases(self.reference), *packed_cases(self.reference)]
+        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *packed_cases(self.reference)]
         own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference))
         self.cases = [*wide, *own] if few else self.cases + wide
 

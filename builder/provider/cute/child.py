@@ -10,6 +10,7 @@ import inspect
 import io
 import json
 import os
+import signal
 import sys
 import traceback
 
@@ -281,11 +282,29 @@ class Child:
         return {"ok": False, "error": text, "note": note, "at": {} if self.at is None else {"problem": self.at}, "log": log.getvalue()[-4000:]}
 
 
+def answer_one(folder, source, out, line, answers):
+    """In a process of its own, since names of kernels count what a process compiled before; how it dies is how this one does."""
+    made = os.fork()
+    if made == 0:
+        answers.write(json.dumps(Child(folder, source, out, json.loads(line)).answer(), sort_keys=True) + "\n")
+        for file in (answers, sys.stdout, sys.stderr):
+            file.flush()
+        os._exit(0)
+    _, status = os.waitpid(made, 0)
+    if os.WIFSIGNALED(status):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    if status != 0:
+        os._exit(os.WEXITSTATUS(status))
+
+
 def serve(folder, source, out):
     with os.fdopen(3, encoding="utf-8") as requests, os.fdopen(4, "w", encoding="utf-8") as answers:
-        for line in requests:
-            answers.write(json.dumps(Child(folder, source, out, json.loads(line)).answer(), sort_keys=True) + "\n")
-            answers.flush()
+        for line in requests:  # at once, since who asks does not wait long for being read
+            with contextlib.suppress(ImportError):  # which whoever answers meets again, and says
+                import tvm_ffi  # noqa: F401  a second each time, were it not done here
+                import cutlass.cute  # noqa: F401
+            answer_one(folder, source, out, line, answers)
 
 
 if sys.argv[1] == "probe":

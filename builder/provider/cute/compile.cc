@@ -1,4 +1,4 @@
-// A fresh child for every unit: names of kernels count what a process compiled before.
+// One child compiles after the other in a process that has imported the compiler: child.py forks.
 #include "builder/provider/cute/compile.h"
 
 #include <fmt/format.h>
@@ -66,8 +66,7 @@ Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code) 
 }  // namespace
 
 Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                               const std::string& python, const std::string& compiler,
-                               std::chrono::seconds limit) {
+                               const CompileContext& context, PythonWorkers* workers) {
   const CuteSubject subject = SubjectOf(unit);
   const uint64_t seed = Xxh3(unit.extra_options.data(), unit.extra_options.size());
   Result<std::vector<CuteProblem>> drawn = DrawProblems(subject, *unit.step, seed);
@@ -75,10 +74,9 @@ Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const Sou
   const std::vector<CuteProblem>& problems = *drawn;
   Result<Json> request = WithProblems(unit.extra_options, subject, *unit.step, problems);
   if (!request.ok()) return AtStep(unit, request.status().message(), "");
-  (*request)["compiler"] = compiler;
-  KB_ASSIGN_OR_RETURN(const std::unique_ptr<PythonWorker> worker,
-                      PythonWorker::Start(CuteProgram(python, unit.target.ToString()), tree));
-  KB_ASSIGN_OR_RETURN(const std::string text, worker->Ask(request->dump(), limit));
+  (*request)["compiler"] = context.tools.host_compiler;
+  KB_ASSIGN_OR_RETURN(std::unique_ptr<PythonWorker> worker, workers->Take(tree));
+  KB_ASSIGN_OR_RETURN(const std::string text, worker->Ask(request->dump(), context.limit));
   try {
     const Json answer = Json::parse(text);
     if (!answer.at("ok").get<bool>()) return FailureOf(unit, answer, problems);
@@ -88,6 +86,7 @@ Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const Sou
         steps, subject, *unit.step, std::span(problems).subspan(kInferred), answer.at("recorded"));
     if (!proved.ok()) return AtStep(unit, proved.message(), "");
     KB_ASSIGN_OR_RETURN(std::string code, ReadFile(worker->output_path()));
+    workers->GiveBack(std::move(worker));
     return ObjectOf(unit, answer, std::move(code));
   } catch (const Json::exception& error) {
     return Internal(fmt::format("the Python child answered what is no answer ({}): {:.200}",

@@ -2,21 +2,21 @@
 #ifndef KBUNDLE_BUILDER_PROVIDER_CUTE_COMPILE_H_
 #define KBUNDLE_BUILDER_PROVIDER_CUTE_COMPILE_H_
 
-#include <chrono>
 #include <memory>
 #include <string>
 
+#include "builder/compile/compile.h"
+#include "builder/compile/python_worker.h"
 #include "builder/compile/work.h"
 #include "builder/source/tree.h"
 #include "builder/store/object.h"
 
 namespace kbundle::builder {
 
-// compiler: of C, for what stands in for CUDA's runtime. Safe from any thread.
+// The host compiler is for what stands in for CUDA's runtime. Safe from any thread.
 // kInvalidArgument: the source or the manifest is wrong, or the launches cannot be learned.
 Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                               const std::string& python, const std::string& compiler,
-                               std::chrono::seconds limit);
+                               const CompileContext& context, PythonWorkers* workers);
 
 }  // namespace kbundle::builder
 

@@ -4,6 +4,7 @@ import struct
 SHT_SYMTAB, SHT_NOBITS = 2, 8
 EIFMT_SVAL = 4
 EIATTR_KPARAM_INFO, EIATTR_REGCOUNT = 0x17, 0x2F
+RESERVED_SHARED = 1024  # CUDA's own, from sm_90 on: sections of kernels begin with it, limits of a block do not count it
 
 
 def sections(data):
@@ -51,7 +52,8 @@ def resources(cubin):
     named = {name: header for name, _, _, header in everything}
     symbols = next((body for _, kind, body, _ in everything if kind == SHT_SYMTAB), b"")
     strings = next((everything[header[6]][2] for _, kind, _, header in everything if kind == SHT_SYMTAB), b"")
-    found = {name: {"registers": 0, "static_shared": named[".nv.shared." + name][5] if ".nv.shared." + name in named else 0}
+    reserved = RESERVED_SHARED if ".nv.shared.reserved.0" in named else 0
+    found = {name: {"registers": 0, "static_shared": max(0, named[".nv.shared." + name][5] - reserved) if ".nv.shared." + name in named else 0}
              for name in kernels(cubin)}
     for attribute, at in attributes(next((body for name, _, body, _ in everything if name == ".nv.info"), b"")):
         if attribute != EIATTR_REGCOUNT:

@@ -10,6 +10,7 @@ What fits all problems is only a guess; the builder proves it on others, or fail
 # Divisors that kernels cut sizes by.
 TILES = sorted({2 ** i for i in range(1, 13)} | set(range(8, 513, 8)))
 MOST_FACTORS, MOST_PAIRED = 5, 56
+MOST_TRIED = 300_000  # for one column, a few seconds: all of FlashAttention-4's are found within 13,000
 TWO32 = 1 << 32
 LARGE_TENSOR = 1 << 17  # bytes from which a tensor map has one flag more
 
@@ -58,6 +59,8 @@ class Explainer:
         self.known = {}      # explained columns that others may be made of
         self.divisors = {}   # those that a fast division may be by
         self.hopeless = {}  # (column, factors to go): of how many that was tried in vain
+        self.left = 0       # how many expressions may still be tried for a column
+        self.ended = False  # whether a search was given up for that
         self.factors = list(self.atoms.items())
         for text, column in self.atoms.items():
             if all(x >= 0 for x in column):
@@ -69,6 +72,7 @@ class Explainer:
         column = tuple(column)
         if column in self.found:
             return self.found[column]
+        self.left = MOST_TRIED
         for way in (self.constant, self.atom, self.division, self.linear, self.threshold, self.product, self.shifted, self.divided,
                     self.pair):
             text = way(column)
@@ -77,6 +81,12 @@ class Explainer:
                 self.learn(text, column)
                 return text
         return None
+
+    def spend(self, tries):
+        """Whether as many may still be tried: what follows no rule would otherwise be searched for hours."""
+        self.left -= tries
+        self.ended = self.ended or self.left <= 0
+        return self.left > 0
 
     def learn(self, text, column):
         if len(set(column)) > 1 and min(column) >= 0:
@@ -120,12 +130,15 @@ class Explainer:
         if most == 0 or len(factors) <= self.hopeless.get((column, most), -1):
             return None
         left = len(factors)
+        if not self.spend(left):
+            return None
         factors = [one for one in factors if all(f > 0 and x % f == 0 for f, x in zip(one[1], column))]
         for number, (text, values) in enumerate(factors):
             rest = self.factored(tuple(x // f for f, x in zip(values, column)), factors[number:], most - 1)
             if rest is not None:
                 return grouped(text) if rest == "1" else "%s * %s" % (grouped(text), rest)
-        self.hopeless[column, most] = left
+        if self.left > 0:
+            self.hopeless[column, most] = left
         return None
 
     def shifted(self, column):
@@ -153,6 +166,8 @@ class Explainer:
                                   ("/", "{0} / {1}", lambda a, b: a // b), ("%", "{0} % {1}", lambda a, b: a % b),
                                   ("up", "ceil_div({0}, {1})", lambda a, b: -(-a // b))):
             for left, a in known:
+                if not self.spend(len(known)):
+                    return None
                 for right, b in known + constants:
                     if name in ("/", "%", "up") and any(y <= 0 or x < 0 for x, y in zip(a, b)):
                         continue

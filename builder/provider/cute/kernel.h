@@ -15,6 +15,7 @@ struct CuteArgument {
   Arg arg;  // kOperand, kResult, kRegion, maybe with an offset; kInteger, kFloat
   // Of a tensor: how the kernel is to see it, in elements; as many of one as of the other.
   std::vector<Program> shape, strides;
+  bool null = false;  // where it is absent, its address is 0; else that decides what is compiled
 };
 
 struct CuteKernel : ProviderPart {

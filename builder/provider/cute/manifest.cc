@@ -1,5 +1,6 @@
 // A tensor stands in `args` by its name, as the op declares it, or as a table that says how the
-// kernel is to see it: { tensor = "q", shape = [..], strides = [..], at = .. }, all in elements.
+// kernel is to see it, and whether it may be null: { tensor = "q", shape = [..], strides = [..], at
+// = .. }, all in elements.
 #include "builder/provider/cute/manifest.h"
 
 #include "builder/expression/shape.h"
@@ -87,6 +88,7 @@ class CuteReader {
     if (std::optional<Arg> arg = ReadPlace(context_, fields)) argument->arg = std::move(*arg);
     argument->shape = ReadSizes(fields, "shape");
     argument->strides = ReadSizes(fields, "strides");
+    argument->null = fields.TakeBool("null");
     const bool shaped = fields.Has("shape"), strided = fields.Has("strides");
     fields.Finish();
     if (!shaped && !strided && IsPointer(argument->arg)) return AddDeclared(item, argument);

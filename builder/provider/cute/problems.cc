@@ -16,10 +16,10 @@ using Json = nlohmann::json;
 constexpr int kSmCounts[] = {132, 78, 114, 144, 16, 1};  // a launch may ask for it
 constexpr uint64_t kLowest = uint64_t{0x10} << 40, kAddressMask = (uint64_t{1} << 44) - 1;
 
-bool Present(const Arg& arg, const CuteSubject& subject, const Bindings& bindings) {
-  if (arg.kind == ArgKind::kRegion) return true;
-  const size_t first = arg.kind == ArgKind::kResult ? subject.op->operands.size() : 0;
-  return bindings.tensors[first + static_cast<size_t>(arg.index)].present;
+bool Present(ArgKind kind, int index, const CuteSubject& subject, const Bindings& bindings) {
+  if (kind == ArgKind::kRegion) return true;
+  const size_t first = kind == ArgKind::kResult ? subject.op->operands.size() : 0;
+  return bindings.tensors[first + static_cast<size_t>(index)].present;
 }
 
 }  // namespace
@@ -91,8 +91,10 @@ Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const 
           static_cast<uint64_t>(tensor.kind == ArgKind::kRegion
                                     ? static_cast<int64_t>(kWorkspaceAlignment)
                                     : std::max(problem.drawn.alignment, tensor.element_bytes));
+      const bool present = Present(tensor.kind, tensor.index, subject, problem.drawn.bindings);
       for (auto* places : {&problem.addresses, &problem.elsewhere}) {
-        places->push_back(kLowest + ((random() & kAddressMask) / unit | 1) * unit);
+        const uint64_t address = kLowest + ((random() & kAddressMask) / unit | 1) * unit;
+        places->push_back(present ? address : 0);
       }
     }
     problems.push_back(std::move(problem));
@@ -163,7 +165,9 @@ class ProblemWriter {
       KB_ASSIGN_OR_RETURN(const int64_t value, Value(arg.program));
       return Json(value);
     }
-    if (!Present(arg, subject_, problem_.drawn.bindings)) return Json(nullptr);
+    if (!argument.null && !Present(arg.kind, arg.index, subject_, problem_.drawn.bindings)) {
+      return Json(nullptr);
+    }
     KB_ASSIGN_OR_RETURN(Json shape, Values(argument.shape));
     KB_ASSIGN_OR_RETURN(Json strides, Values(argument.strides));
     int64_t at = 0;
@@ -205,13 +209,16 @@ Result<Json> WithProblems(const std::string& text, const CuteSubject& subject, c
   }
   for (size_t i = 0; i < kernel.arguments.size(); ++i) {
     const Arg& arg = kernel.arguments[i].arg;
-    if (!IsPointer(arg)) continue;
-    const bool present = Present(arg, subject, problems[0].drawn.bindings);
+    if (!IsPointer(arg) || kernel.arguments[i].null) continue;
+    const auto is_present = [&](const CuteProblem& problem) {
+      return Present(arg.kind, arg.index, subject, problem.drawn.bindings);
+    };
+    const bool present = is_present(problems[0]);
     for (const CuteProblem& problem : problems) {
-      if (Present(arg, subject, problem.drawn.bindings) == present) continue;
+      if (is_present(problem) == present) continue;
       return InvalidArgument(fmt::format(
           "whether '{}' is there decides what is compiled, and `when` leaves it open; add "
-          "present({}) == (SOME_TUNABLE == 1)",
+          "present({}) == (SOME_TUNABLE == 1), or let it be null: {{ tensor = .., null = true }}",
           arg.text, CuteName(arg, *subject.op, *subject.variant)));
     }
     if (!present) request["arguments"][i] = nullptr;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "builder/compile/compile.h"
@@ -25,11 +27,16 @@ class CuteCompiler : public Compiler {
   uint8_t number() const override { return 7; }
   Sources sources() const override { return Sources::kPython; }
 
-  Status Find(const std::vector<const Unit*>& /*units*/, const std::string& python,
+  Status Find(const std::vector<const Unit*>& units, const std::string& python,
               Toolchain* tools) override {
     package_ = CutePackage();
     found_ = FindPackage(package_, python);
     KB_RETURN_IF_ERROR(found_.Need(package_));
+    for (const Unit* unit : units) {
+      const std::string target = unit->target.ToString();
+      workers_.try_emplace(target,
+                           std::make_unique<PythonWorkers>(CuteProgram(found_.python, target)));
+    }
     return tools->NeedHostCompiler();  // of what stands in for CUDA's runtime
   }
 
@@ -48,7 +55,7 @@ class CuteCompiler : public Compiler {
 
   Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                          const std::string& /*key*/, const CompileContext& context) const override {
-    return CompileWithCute(unit, tree, found_.python, context.tools.host_compiler, context.limit);
+    return CompileWithCute(unit, tree, context, workers_.at(unit.target.ToString()).get());
   }
 
   std::vector<std::string> Variables() const override {
@@ -62,6 +69,7 @@ class CuteCompiler : public Compiler {
  private:
   PythonPackage package_;
   FoundPackage found_;
+  std::map<std::string, std::unique_ptr<PythonWorkers>> workers_;  // by target, as its environment
 };
 
 class Cute : public Provider {

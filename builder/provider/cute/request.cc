@@ -87,7 +87,8 @@ class RequestWriter {
     return Json{{"name", CuteName(argument.arg, op_, variant_)},
                 {"dtype", Name(DTypeOf(argument.arg, op_, variant_, point_.types))},
                 {"shape", std::move(shape)},
-                {"strides", std::move(strides)}};
+                {"strides", std::move(strides)},
+                {"null", argument.null}};
   }
 
   // What expressions may be made of: symbols, lets, and the sizes of what the kernel sees.

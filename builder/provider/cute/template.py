@@ -1,6 +1,7 @@
 """A launch as the builder's expressions over an op's symbols, from recordings of it."""
 import struct
 
+import infer
 from infer import DIVISION, Explainer, grouped
 
 FLOAT32_ULPS = 4
@@ -8,6 +9,10 @@ FLOAT32_ULPS = 4
 
 class CannotExplain(Exception):
     """A parameter's bytes follow no expression that is known; the message says which."""
+
+
+def given_up(explainer):
+    return ", and the search was given up after %d tries" % infer.MOST_TRIED if explainer.ended else ""
 
 
 class Problems:
@@ -66,8 +71,8 @@ class Parameter:
         start = offset - offset % 4
         width = min(4, self.size - start)
         seen = ["%d" % number(data, start, width) for data in self.bytes[:6]]
-        raise CannotExplain("the %d bytes at %d of parameter %s follow no known expression: for the first problems they "
-                            "are %s" % (width, start, self.name, ", ".join(seen)))
+        raise CannotExplain("the %d bytes at %d of parameter %s follow no known expression%s: for the first problems they "
+                            "are %s" % (width, start, self.name, given_up(self.problems.explainer), ", ".join(seen)))
 
     def whole(self, offset, width):
         return offset % width == 0 and offset + width <= self.size and not self.unwritten & set(range(offset, offset + width))
@@ -155,8 +160,8 @@ def sizes(problems, columns, what):
     for axis, column in zip("xyz", columns):
         text = problems.grids.explain(column) if what == "grid" else problems.explainer.explain(column)
         if text is None:
-            raise CannotExplain("%s %s follows no known expression: for the first problems it is %s"
-                                % (what, axis, ", ".join(str(x) for x in column[:6])))
+            raise CannotExplain("%s %s follows no known expression%s: for the first problems it is %s"
+                                % (what, axis, given_up(problems.grids), ", ".join(str(x) for x in column[:6])))
         texts.append(text)
     return texts
 
