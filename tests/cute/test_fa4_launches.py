@@ -1,0 +1,182 @@
+"""What kbundle's loader asks the driver for, launching FlashAttention-4 out of a bundle, is what FlashAttention-4's own host code asks
+CUDA for: kernels, grids, blocks, shared memory, overlap and every byte of the parameters, on random problems.
+
+Needs a Python with CuTe DSL and flash-attn-4, as test_fa4.py does, and CUDA's header.
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from cli.command import Command
+from cute.test_fa4 import PYTHON, ROOT, WITH_FA4, compact
+
+HERE = pathlib.Path(__file__).resolve().parent
+FORWARD, BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
+COUNT = 200
+ALIGNMENT = 256  # of a region of the workspace
+KEPT = [("attention.toml", "HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]", "HEAD = [128], HEADV = [128], MASK = [1]"),
+        ("backward.toml", "HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]", "HEAD = [64], HEADV = [64], MASK = [2]")]
+
+
+@pytest.fixture(scope="module")
+def recording(command, tmp_path_factory):
+    """A folder with a bundle of one point each way, and the driver that records."""
+    folder = tmp_path_factory.mktemp("recording")
+    run = Command(command, folder / "cache", folder)
+    run.environment["KBUNDLE_PYTHON"] = PYTHON
+    found = {f["part"]: f for f in run("doctor", "--json").json["findings"]}
+    include = pathlib.Path(found["nvrtc"]["where"] or "/").parents[1] / "include"
+    if not (include / "cuda.h").exists() or not shutil.which("cc"):
+        pytest.skip("no cuda.h or no C compiler")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{include}", "-o", folder / "libcuda.so.1", HERE / "recording_driver.c"], check=True)
+    attention = shutil.copytree(ROOT / "kernels/attention", folder / "attention")
+    for name, every, kept in KEPT:
+        text = (attention / name).read_text()
+        assert every in text
+        text = text.replace(every, kept).replace('keep      = ["HEADV == (HEAD == 192 ? 128 : HEAD)"]', 'keep      = ["T == bf16"]')
+        (attention / name).write_text(re.sub(r'keep      = \["HEADV == HEAD", "HEAD != 192"\]', 'keep      = ["T == bf16"]', text))
+    done = run("build", attention, "-o", folder / "fa4.kb", "--target", "sm_90a", "--provider", "cute", timeout=600)
+    assert done.code == 0, done.err
+    return folder
+
+
+class Drawn:
+    """A random problem that variant fa4 takes, and where its tensors lie: all of them multiples of 16 and of no more."""
+
+    def __init__(self, chance, mask, head, grouped):
+        size = lambda most: chance.choice([1, 2, 63, 64, 65, 127, 128, 129, 1000, 4096, chance.randint(1, most)])
+        self.batch, self.head, self.mask = chance.randint(1, 40), head, mask
+        self.keys_heads = chance.randint(1, 20)
+        self.heads = self.keys_heads * (chance.randint(2, 8) if grouped else chance.choice([1, 1, 2, 3, 8]))
+        self.queries = size(30000)
+        self.bottom = chance.random() < 0.5
+        self.keys = self.queries + (size(3000) if self.bottom else 0)
+        self.layout, self.scale = chance.choice(["bshd", "bhsd"]), chance.uniform(0.01, 2)
+        self.window = chance.randint(0, 5000) if mask == 2 else -1
+        self.address = lambda: (chance.randint(1 << 30, 1 << 43) | 1) * 16
+
+    @property
+    def attributes(self):
+        return {"scale": self.scale, "layout": self.layout, "mask": "causal_bottom_right" if self.bottom else "causal", "window": self.window}
+
+    def dims(self, tokens, heads):
+        return [self.batch, tokens, heads, self.head] if self.layout == "bshd" else [self.batch, heads, tokens, self.head]
+
+    def seen(self, address, tokens, heads):
+        """As the kernel sees it: sequences before heads."""
+        strides = compact(self.dims(tokens, heads))
+        if self.layout == "bhsd":
+            strides[1], strides[2] = strides[2], strides[1]
+        return {"address": address, "elsewhere": address, "shape": [self.batch, tokens, heads, self.head], "strides": strides}
+
+    def plain(self, address, shape):
+        return {"address": address, "elsewhere": address, "shape": shape, "strides": compact(shape)}
+
+
+def forward_of(drawn, with_stats):
+    """(what the loader is asked, the arguments of FlashAttention-4's function)"""
+    q, k, v, o = (drawn.address() for _ in range(4))
+    stats = drawn.address() if with_stats else 0
+    queries, keys = (drawn.queries, drawn.heads), (drawn.keys, drawn.keys_heads)
+    shapes = [drawn.dims(*queries), drawn.dims(*keys), drawn.dims(*keys)]
+    asked = {"op": FORWARD, "operands": [["bf16", one] for one in shapes] + [None] * 6, "attributes": drawn.attributes | {"with_stats": with_stats},
+             "addresses": [q, k, v, *[None] * 6], "results": [o, stats or None], "workspace": None}
+    given = [drawn.seen(q, *queries), drawn.seen(k, *keys), drawn.seen(v, *keys), drawn.seen(o, *queries),
+             drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries if with_stats else 0]), drawn.scale, drawn.window]
+    return asked, {"forward": given}
+
+
+def backward_of(drawn):
+    q, k, v, o, dout, stats, dq, dk, dv, workspace = (drawn.address() for _ in range(10))
+    workspace = workspace // ALIGNMENT * ALIGNMENT
+    queries, keys = (drawn.queries, drawn.heads), (drawn.keys, drawn.keys_heads)
+    whole, kept = drawn.dims(*queries), drawn.dims(*keys)
+    asked = {"op": BACKWARD, "attributes": drawn.attributes, "workspace": workspace, "addresses": [q, k, v, o, dout, stats, *[None] * 6],
+             "operands": [["bf16", whole], ["bf16", kept], ["bf16", kept], ["bf16", whole], ["bf16", whole],
+                          ["f32", [drawn.batch, drawn.heads, drawn.queries]], *[None] * 6], "results": [dq, dk, dv, None]}
+    padded, keys_padded = (-(-size // 128) * 128 for size in (drawn.queries, drawn.keys))
+    rows, sums = [drawn.batch, drawn.heads, padded], [drawn.batch, drawn.heads, padded * drawn.head]
+    of_keys, at, regions = [drawn.batch, drawn.keys_heads, keys_padded * drawn.head], workspace, []
+    for shape in (rows, rows, sums, of_keys, of_keys):
+        regions.append(drawn.plain(at, shape))
+        at += -(-4 * shape[0] * shape[1] * shape[2] // ALIGNMENT) * ALIGNMENT
+    products, stats2, dq_sum, dk_sum, dv_sum = regions
+    seen = {name: drawn.seen(address, *size) for name, address, size in
+            (("q", q, queries), ("o", o, queries), ("dout", dout, queries), ("dq", dq, queries), ("k", k, keys), ("v", v, keys), ("dk", dk, keys),
+             ("dv", dv, keys))}
+    return asked, {
+        "prepare": [seen["o"], seen["dout"], products, drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries]), stats2, dq_sum],
+        "gradients": [seen["q"], seen["k"], seen["v"], seen["dout"], stats2, products, dq_sum, dk_sum, dv_sum, drawn.scale, drawn.window],
+        "finish": [dq_sum, seen["dq"], drawn.scale], "finish_keys": [dk_sum, seen["dk"], dv_sum, seen["dv"], drawn.scale]}
+
+
+NAMES = {"forward": "q k v o stats scale window", "prepare": "o dout products stats stats2 dq_sum",
+         "gradients": "q k v dout stats2 products dq_sum dk_sum dv_sum scale window", "finish": "dq_sum dq scale",
+         "finish_keys": "dk_sum dk dv_sum dv scale"}
+
+
+def declared(name, head):
+    """An argument as the builder describes it to the child."""
+    if name in ("scale", "window"):
+        return {"type": "f32" if name == "scale" else "i32"}
+    if name.endswith("_sum") or name in ("stats", "stats2", "products"):
+        return {"name": name, "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]}
+    return {"name": name, "dtype": "bf16", "shape": [None, None, None, head], "strides": [None, None, None, 1]}
+
+
+def launched(folder, pairs, source, head, mask):
+    """(by the loader, by FlashAttention-4's host code): of each problem its launches."""
+    requests = [{"folder": str(folder), "source": source, "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
+                 "tunables": {"HEAD": head, "HEADV": head, "MASK": mask}, "arguments": [declared(name, head) for name in NAMES[step].split()],
+                 "problems": [{"sm_count": 132, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
+    variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT / "tests")}
+    dsl = {"CUTE_DSL_ARCH": "sm_90a", "CUTE_DSL_NO_CACHE": "1", "CUTE_DSL_DUMP_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
+    made = folder / "cute.json"
+    run(PYTHON, ["cute", made], requests, variables | dsl, folder)
+    steps = json.loads(made.read_text())
+    kernels = {symbol: sizes for step in steps for symbol, sizes in step["kernels"].items()}
+    (folder / "kernels.txt").write_text("".join(f"{name} {len(sizes)} {' '.join(map(str, sizes))}\n" for name, sizes in kernels.items()))
+    driver = {"RECORDED_KERNELS": str(folder / "kernels.txt"), "RECORDED_LAUNCHES": str(folder / "launches.txt"),
+              "LD_LIBRARY_PATH": str(folder.parent), "KBUNDLE_LIBRARY": os.environ["KBUNDLE_LIBRARY"]}
+    asked = {"bundle": str(folder.parent / "fa4.kb"), "problems": [one for one, _ in pairs]}
+    run(sys.executable, ["loader"], asked, variables | driver, folder)
+    return (folder / "launches.txt").read_text().splitlines(), [sum((step["launches"][i] for step in steps), []) for i in range(len(pairs))]
+
+
+def run(python, arguments, request, variables, folder):
+    done = subprocess.run([python, HERE / "launch_both_ways.py", *arguments], input=json.dumps(request), env=variables, cwd=folder,
+                          capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def compare(lines, wanted):
+    assert len(lines) == sum(map(len, wanted))
+    for number, launch in enumerate(sum(wanted, [])):
+        symbol, grid, block, cluster, overlaps, shared, allowed, parameters = lines[number].split()
+        sizes = [[int(size) for size in text.split(",")] for text in (grid, block, cluster)]
+        assert [symbol, *sizes, int(overlaps), int(shared)] == launch[:6], number
+        assert parameters == launch[6], (number, symbol)
+        assert int(shared) <= max(48 << 10, int(allowed))
+
+
+@WITH_FA4
+def test_the_loader_launches_forward_as_its_own_host_code(recording, tmp_path_factory):
+    folder, chance = recording / "forward", random.Random(7)
+    folder.mkdir()
+    pairs = [forward_of(Drawn(chance, 1, 128, False), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
+    compare(*launched(folder, pairs, "fa4.py", 128, 1))
+
+
+@WITH_FA4
+def test_the_loader_launches_backward_as_its_own_host_code(recording):
+    folder, chance = recording / "backward", random.Random(8)
+    folder.mkdir()
+    pairs = [backward_of(Drawn(chance, 2, 64, True)) for _ in range(COUNT)]
+    compare(*launched(folder, pairs, "fa4_backward.py", 64, 2))
