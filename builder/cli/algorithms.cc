@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "builder/problem/file.h"
 #include "builder/record/record.h"
 #include "builder/support/files.h"
@@ -28,7 +30,17 @@ Status MergeInto(const std::string& path, const std::vector<ListedAlgorithm>& fr
 }  // namespace
 
 int AlgorithmsCommand::Run(const Terminal& terminal) const {
-  const Result<ListedFamilies> listed = ListAlgorithms(options);
+  ListOptions wanted = options;
+  std::set<std::string> files;
+  if (output.empty()) {
+    wanted.keep = [&files](const std::string& folder, const std::vector<ListedAlgorithm>& found) {
+      const std::string path = folder + "/" + DeviceSlug(found.front().device) + ".jsonl";
+      KB_RETURN_IF_ERROR(MakeFolders(folder));
+      files.insert(path);
+      return MergeInto(path, found);
+    };
+  }
+  const Result<ListedFamilies> listed = ListAlgorithms(wanted);
   if (!listed.ok()) {
     return terminal.Fail(
         Status(listed.status())
@@ -43,13 +55,8 @@ int AlgorithmsCommand::Run(const Terminal& terminal) const {
   std::vector<ListedAlgorithm> all;
   for (const auto& [folder, algorithms] : listed->by_folder) {
     all.insert(all.end(), algorithms.begin(), algorithms.end());
-    if (!output.empty()) continue;
-    const std::string path = folder + "/" + DeviceSlug(listed->device) + ".jsonl";
-    Status status = MakeFolders(folder);
-    if (status.ok()) status = MergeInto(path, algorithms);
-    if (!status.ok()) return terminal.Fail(status);
-    terminal.Line("wrote " + path);
   }
+  for (const std::string& path : files) terminal.Line("wrote " + path);
   if (output == "-") {
     terminal.Out(AlgorithmsText(all));
   } else if (!output.empty()) {

@@ -15,8 +15,6 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr uint32_t kNoBlob = 0xffffffff;
-
 // The one variant that the id names.
 Result<uint32_t> OneVariant(const Bundle& bundle, const std::string& id) {
   KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> variants, bundle.FindVariants(id));

@@ -178,6 +178,8 @@ void AddAlgorithms(CLI::App& app, AlgorithmsCommand& command) {
   verb.add_option("--op", options.op, "Only this op, family.op");
   verb.add_option("--problems", options.problems,
                   "Also list for the problems of this file, as record_problems saves them");
+  verb.add_flag("--missing", options.missing,
+                "Only what no line lists yet; with --problems, of that file alone");
   verb.add_option("--device", options.device, "Which GPU [0]")->check(CLI::Range(0, 1023));
   verb.add_option("--candidates", options.candidates,
                   "Of cuBLASLt's heuristic for one problem, at most [16]")

@@ -43,6 +43,7 @@ Status ConformanceTarget::OpenSpace() {
   if (!cuda_) KB_RETURN_IF_ERROR(CheckCpu(target));
   SpaceOptions options = options_.space;
   options.target = target_;
+  options.asking = true;
   options.python = options_.reference.python;
   KB_ASSIGN_OR_RETURN(space_, TuneSpace::Open(options));
   if (space_->passed_over() > 0) {

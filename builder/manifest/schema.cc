@@ -79,6 +79,7 @@ options = { a = { value = "one" } }
 name = "cublaslt"
 provider = "cublaslt"
 algorithms = "every"
+heuristic = true
 steps = [{ product = "y", a = "x", b = "z", m = 1, n = 1, k = 1 }]
 [[op.every.variant]]
 name = "cute"

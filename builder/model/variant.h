@@ -52,6 +52,7 @@ struct Template {
     int problem = -1;    // the only one of Op.problems that it is for; -1: any
     std::string target;  // the only one that it is for; empty: any
     std::string code;    // bytes that are its object, where it was found and not compiled
+    bool asks = false;   // its own steps have no object: a heuristic completes them in the loader
     std::vector<std::string>
         listed_for;  // problems, in JSON, that are worth tuning it for; empty: any
   };

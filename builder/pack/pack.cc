@@ -22,7 +22,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr uint32_t kNone = 0xffffffff;
+constexpr uint32_t kNone = kNoBlob;
 
 uint64_t AlignBlob(uint64_t offset) {
   return (offset + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
@@ -121,6 +121,11 @@ class Packer {
         continue;
       }
       const uint32_t unit = use.units[step];
+      if (unit == kNoUnit) {  // its provider asks a library when a plan is made
+        rows.emplace_back(kNone, writer_.InternSymbol(kernel), 0, 0, 0, 0, 0, 0);
+        asking_ = true;
+        continue;
+      }
       const Object& object = (*input_.objects)[unit];
       const auto info = std::find_if(object.kernels.begin(), object.kernels.end(),
                                      [&](const KernelInfo& k) { return k.kernel == kernel; });
@@ -260,6 +265,7 @@ class Packer {
     header.required_features = deltas ? kFeatureDeltaFrames : 0;
     if (writer_.has_offsets()) header.required_features |= kFeatureOffsets;
     if (writer_.has_structs()) header.required_features |= kFeatureStructs;
+    if (asking_) header.required_features |= kFeatureAsking;
     header.file_size = file_size;
     header.index_offset = sizeof(Header);
     header.index_size = index.size();
@@ -279,6 +285,7 @@ class Packer {
   std::map<Sha256Digest, uint32_t> blob_of_content_;
   // Blobs by op and target.
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
+  bool asking_ = false;  // a variant asks a heuristic
 };
 
 }  // namespace

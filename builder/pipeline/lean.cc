@@ -139,7 +139,8 @@ int KeepChoosable(const std::vector<FoundRecords>& records, Work* work) {
       });
       if (stands) continue;
     }
-    if (traits) before.push_back(std::move(*traits));
+    // A heuristic is asked for what no record names, and never in a strict process.
+    if (traits && !point.asks) before.push_back(std::move(*traits));
     kept.push_back(use);
   }
   const auto gone = static_cast<int>(work->variants.size() - kept.size());

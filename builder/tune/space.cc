@@ -156,10 +156,16 @@ Result<SpaceProblem> TuneSpace::MakeProblem(const Problem& problem) const {
     const auto use = use_of_.find(id);
     if (use == use_of_.end())
       return Internal("the outline lists " + id + ", the manifest does not");
+    if (Asks(use->second) && !options_.asking) continue;
     made.candidates.push_back({id, use->second});
   }
   KeepListed(&made);
   return made;
+}
+
+bool TuneSpace::Asks(uint32_t use) const {
+  const VariantUse& found = work_.variants[use];
+  return TemplateOf(work_, found).points[found.point].asks;
 }
 
 // Of a library's algorithms only those that it listed for this problem, where it listed any: those
@@ -182,7 +188,7 @@ void TuneSpace::KeepListed(SpaceProblem* problem) const {
     if (lists(candidate)) listing.insert(where(candidate));
   }
   std::erase_if(problem->candidates, [&](const SpaceCandidate& candidate) {
-    return listing.contains(where(candidate)) && !lists(candidate);
+    return listing.contains(where(candidate)) && !lists(candidate) && !Asks(candidate.use);
   });
 }
 

@@ -25,9 +25,10 @@ namespace kbundle::builder {
 
 struct SpaceOptions {
   std::vector<std::string> paths;
-  std::string target;  // "sm_90a", "x86-64-v3"
-  std::string op;      // only this one; "" all
-  std::string add;     // a file of problems to list beside the manifests' own; "" none
+  std::string target;   // "sm_90a", "x86-64-v3"
+  std::string op;       // only this one; "" all
+  std::string add;      // a file of problems to list beside the manifests' own; "" none
+  bool asking = false;  // variants that ask a heuristic too, which no record may name
   std::string cache_dir;
   int jobs = 0;
   std::string python;  // with Triton, as `kbundle build --python`
@@ -87,6 +88,7 @@ class TuneSpace {
   Status PlanFamilies();
   Status PackOutline();
   Status AddFile();
+  bool Asks(uint32_t use) const;
   void KeepListed(SpaceProblem* problem) const;
   Result<std::vector<SpaceProblem>> ProblemsListedBy(const Bundle& bundle) const;
   std::vector<std::string> CompileWords(uint32_t unit) const;

@@ -18,8 +18,6 @@
 namespace kbundle {
 namespace {
 
-constexpr uint32_t kNoBlob = 0xffffffff;
-
 std::string Hex(uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
@@ -50,8 +48,8 @@ std::vector<std::string_view> BlobFormatNames(const fb::Index& index) {
     const fb::Template& row = *index.templates()->Get(variant.template_index());
     for (uint32_t step = 0; step < Count(row.steps()); ++step) {
       if (static_cast<StepKind>(row.steps()->Get(step)->kind()) != StepKind::kOwn) continue;
-      names[index.kernels()->Get(variant.kernels() + step)->blob()] =
-          ProviderOf(index, row).OwnBlobName();
+      const uint32_t blob = index.kernels()->Get(variant.kernels() + step)->blob();
+      if (blob != kNoBlob) names[blob] = ProviderOf(index, row).OwnBlobName();
     }
   }
   return names;
@@ -71,11 +69,13 @@ void WriteKernels(JsonWriter& json, const fb::Index& index, const fb::Variant& v
   for (uint32_t step = 0; step < Count(source.steps()); ++step) {
     const fb::Kernel& kernel = *index.kernels()->Get(variant.kernels() + step);
     json.BeginObject().Key("symbol");
-    if (kernel.blob() == kNoBlob) {
+    const auto kind = static_cast<StepKind>(source.steps()->Get(step)->kind());
+    if (kernel.blob() == kNoBlob && kind != StepKind::kOwn) {
       json.Null().Key("blob").Int(-1).EndObject();
       continue;
     }
-    json.Text(View(index.symbols()->Get(kernel.symbol()))).Key("blob").Unsigned(kernel.blob());
+    json.Text(View(index.symbols()->Get(kernel.symbol()))).Key("blob");
+    kernel.blob() == kNoBlob ? json.Int(-1) : json.Unsigned(kernel.blob());
     json.Key("registers").Unsigned(kernel.registers());
     json.Key("spill_bytes").Unsigned(kernel.spill_bytes());
     json.Key("static_shared").Unsigned(kernel.static_shared());

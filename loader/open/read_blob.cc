@@ -16,7 +16,6 @@
 namespace kbundle {
 namespace {
 
-constexpr uint32_t kNoBase = 0xffffffff;
 using Bytes = std::vector<uint8_t>;
 
 Status CheckContent(const fb::Blob& blob, const Bytes& bytes) {
@@ -93,7 +92,7 @@ Result<Bytes> Bundle::ReadBlob(uint32_t blob, BaseCache* bases) const {
   KB_VERIFY(CheckIndex(blob, Count(blobs), "blob"), "bundle '{}'", rep_->path);
   const uint32_t base = blobs->Get(blob)->base();
   Result<Bytes> bytes = Bytes();
-  if (base == kNoBase) {
+  if (base == kNoBlob) {
     bytes = rep_->InflateBlob(blob, {});
   } else {
     Result<std::shared_ptr<const Bytes>> prefix = rep_->ReadBase(base, bases);

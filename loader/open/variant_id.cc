@@ -42,6 +42,16 @@ int64_t StepWorkspace(const fb::Kernel& row) {
   return (int64_t{row.workspace()} + kStep - 1) / kStep * kStep;
 }
 
+bool Asks(const fb::Index& index, uint32_t variant) {
+  const fb::Variant& row = *index.variants()->Get(variant);
+  const auto* steps = index.templates()->Get(row.template_index())->steps();
+  for (uint32_t i = 0; i < Count(steps); ++i) {
+    if (static_cast<StepKind>(steps->Get(i)->kind()) != StepKind::kOwn) continue;
+    if (index.kernels()->Get(row.kernels() + i)->blob() == kNoBlob) return true;
+  }
+  return false;
+}
+
 VariantRange VariantsOf(const fb::Index& index, uint32_t op) {
   const auto* variants = index.variants();
   const auto bound = [&](uint64_t wanted) {

@@ -15,6 +15,8 @@ struct VariantRange {
 
 // All of an op: every target, every dtype.
 VariantRange VariantsOf(const fb::Index& index, uint32_t op);
+// Whether a library's heuristic completes it when a plan is made: an own step has no blob.
+bool Asks(const fb::Index& index, uint32_t variant);
 // Bytes of workspace that an own step takes for itself, a multiple of kWorkspaceAlignment.
 int64_t StepWorkspace(const fb::Kernel& row);
 // "VEC=8, THREADS=128".

@@ -75,6 +75,8 @@ const char* ReasonOf(Choice choice) {
       return "no code made for this device, so the portable variant";
     case Choice::kForced:
       return "forced";
+    case Choice::kHeuristic:
+      return "no record of this problem, so its library's heuristic, asked once";
   }
   return "";
 }

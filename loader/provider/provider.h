@@ -50,6 +50,9 @@ class Provider {
   // What a process must bring, as a sentence's part: "libx.so.1"; empty: nothing. Whoever needs a
   // library may refuse a legal variant when a plan is made, so selection goes on behind it.
   virtual std::string_view needs() const { return {}; }
+  // Who completes an own step that has no blob when a plan is made: "cuBLASLt's heuristic"; empty:
+  // nobody, so that it must have one.
+  virtual std::string_view asks() const { return {}; }
   // Whether its variants are for one problem each, which their `when` compares with their tunables.
   virtual bool ForOneProblem() const { return false; }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "kbundle/format.h"
 #include "loader/open/index.h"
 #include "loader/provider/provider.h"
 #include "loader/support/absent.h"
@@ -89,6 +90,8 @@ bool CandidateCheck::PolicyAllows(uint32_t variant, const RankedTarget& target, 
     reason = "portable code is not allowed by policy";
   } else if (target.portable && options_.policy.strict) {
     reason = "strict: the driver would compile portable code";
+  } else if (options_.policy.strict && Asks(IndexOf(bundle_), variant)) {
+    reason = "strict: a heuristic would choose when a plan is made";
   } else if (options_.policy.strict && !RanOnDevice(*IndexOf(bundle_).variants()->Get(variant))) {
     reason = "strict: conformance never ran it on this device";
   }
@@ -104,7 +107,7 @@ bool CandidateCheck::RanOnDevice(const fb::Variant& variant) const {
   const uint32_t steps = index.templates()->Get(variant.template_index())->steps()->size();
   for (uint32_t i = 0; i < steps; ++i) {
     const uint32_t blob = index.kernels()->Get(variant.kernels() + i)->blob();
-    if (blob == 0xffffffff) continue;                // a step without code
+    if (blob == kNoBlob) continue;                   // a step without code
     uint32_t low = 0, high = Count(index.ran_on());  // sorted by blob, then device
     while (low < high) {
       const uint32_t middle = low + (high - low) / 2;

@@ -104,6 +104,25 @@ Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& 
                   asked, TargetsOf(IndexOf(bundle), problem.op), device.ToString()));
 }
 
+std::string InWords(const fb::Index& index, const Selected& row) {
+  switch (row.choice) {
+    case Choice::kForced:
+      return "forced";
+    case Choice::kTuned:
+      return "tuned for this very problem";
+    case Choice::kNearest:
+      return "as on the nearest tuned problem";
+    case Choice::kPortable:
+      return "portable, nothing better fits";
+    case Choice::kHeuristic:
+      return fmt::format("no record of this problem: {} is asked when the plan is made",
+                         ProviderOf(index, row.variant).asks());
+    case Choice::kManifestOrder:
+      break;
+  }
+  return "first legal in manifest order";
+}
+
 // How much of the order somebody will look at.
 enum class Wanted { kFirst, kAll };
 
@@ -189,7 +208,9 @@ class Order {
     for (const RankedTarget& target : targets_) {
       const NearestTuned nearest = FindTuned(bundle_, problem_, target.target, device_);
       if (nearest.row < 0) continue;
-      if (AddMeant(target, nearest) && !Done() && LastMayNotLoad()) AddNextNearest();
+      bool added = nearest.distance > 0 && AddAsking(target, nearest);
+      added = (!Done() && AddMeant(target, nearest)) || added;
+      if (added && !Done() && LastMayNotLoad()) AddNextNearest();
       return;
     }
   }
@@ -200,6 +221,21 @@ class Order {
         if (AddMeant(target, row) && !LastMayNotLoad()) return;
       }
     }
+  }
+
+  // The nearest problem's winner says which template is best about here; what a library answers for
+  // the very problem is better than what it answered there.
+  bool AddAsking(const RankedTarget& target, const NearestTuned& nearest) {
+    const fb::Tuned& row = *index_.tuned()->Get(static_cast<uint32_t>(nearest.row));
+    const uint32_t wanted = index_.variants()->Get(row.winner())->template_index();
+    const VariantRange range = VariantsOn(target);
+    for (uint32_t i = range.first; i < range.end; ++i) {
+      if (index_.variants()->Get(i)->template_index() != wanted || !Asks(index_, i)) continue;
+      if (!check_.Check(i, target, false).legal) continue;
+      order_.push_back({i, Choice::kHeuristic, nearest.row});
+      return true;
+    }
+    return false;
   }
 
   // What a tuned row means for this problem: its winner. Where the default won on a neighbour, this
@@ -216,7 +252,9 @@ class Order {
       ++among.first;
     }
     if (among.first == among.end || Contains(among.first, order_.size())) return false;
-    const Choice choice = nearest.distance == 0 ? Choice::kTuned : Choice::kNearest;
+    const Choice choice = nearest.distance == 0       ? Choice::kTuned
+                          : Asks(index_, among.first) ? Choice::kHeuristic
+                                                      : Choice::kNearest;
     order_.push_back({among.first, choice, nearest.row});
     return true;
   }
@@ -227,7 +265,9 @@ class Order {
       const VariantRange range = VariantsOn(target);
       for (uint32_t i = range.first; i < range.end; ++i) {
         if (!check_.Check(i, target, false).legal || Contains(i, placed)) continue;
-        order_.push_back({i, target.portable ? Choice::kPortable : Choice::kManifestOrder});
+        order_.push_back({i, target.portable   ? Choice::kPortable
+                             : Asks(index_, i) ? Choice::kHeuristic
+                                               : Choice::kManifestOrder});
         if (Done()) return;
       }
     }
@@ -268,6 +308,8 @@ const char* ChoiceName(Choice choice) {
       return "portable";
     case Choice::kForced:
       return "forced";
+    case Choice::kHeuristic:
+      return "heuristic";
   }
   return "?";
 }
@@ -296,11 +338,7 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
   for (size_t i = 0; selected.ok() && i < selected->order.size(); ++i) {
     const Selected& row = selected->order[i];
     said[row.variant - range.first] = true;
-    const char* how = row.choice == Choice::kForced     ? "forced"
-                      : row.choice == Choice::kTuned    ? "tuned for this very problem"
-                      : row.choice == Choice::kNearest  ? "as on the nearest tuned problem"
-                      : row.choice == Choice::kPortable ? "portable, nothing better fits"
-                                                        : "first legal in manifest order";
+    const std::string how = InWords(index, row);
     verdicts.push_back(
         {row.variant, true,
          i == 0 ? fmt::format("chosen: {}", how) : fmt::format("legal, number {}", i + 1)});

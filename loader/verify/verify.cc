@@ -333,7 +333,7 @@ Status VerifyIndex(const fb::Index& index, const Header& header) {
                         ? "offsets of pointers without their feature bit"
                         : "structs without their feature bit");
   }
-  KB_RETURN_IF_ERROR(VerifyVariants(index));
+  KB_RETURN_IF_ERROR(VerifyVariants(index, header));
   KB_RETURN_IF_ERROR(VerifyEntries(index));
   KB_RETURN_IF_ERROR(VerifyDevices(index));
   return VerifyTuned(index);

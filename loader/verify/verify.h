@@ -29,7 +29,7 @@ Status VerifyIndex(const fb::Index& index, const Header& header);
 Status VerifyOp(const fb::Index& index, const fb::Op& op);
 Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row);
 Status VerifyBlobs(const fb::Index& index, const Header& header);
-Status VerifyVariants(const fb::Index& index);
+Status VerifyVariants(const fb::Index& index, const Header& header);
 Status VerifyEntries(const fb::Index& index);
 Status VerifyTuned(const fb::Index& index);
 

@@ -10,7 +10,7 @@
 namespace kbundle {
 namespace {
 
-constexpr uint32_t kNone = 0xffffffff;  // Kernel.blob, Blob.base
+constexpr uint32_t kNone = kNoBlob;  // Kernel.blob, Blob.base
 
 uint64_t AlignBlob(uint64_t offset) {
   return (offset + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
@@ -56,8 +56,19 @@ Status CheckNoCode(const fb::Kernel& row) {
                               row.threads(), row.dynamic_shared()));
 }
 
+Status CheckAsking(const fb::Kernel& row, const Provider& provider, uint64_t features) {
+  if (provider.asks().empty()) {
+    return DataLoss(
+        fmt::format("an own step without a blob, and provider {} asks nobody", provider.name()));
+  }
+  if ((features & kFeatureAsking) == 0) {
+    return DataLoss("an own step without a blob without its feature bit");
+  }
+  return provider.VerifyOwnRow(row);
+}
+
 Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
-                      TargetKind target, const Provider& provider) {
+                      TargetKind target, const Provider& provider, uint64_t features) {
   const auto kind = static_cast<StepKind>(step.kind());
   if (row.workspace() != 0 && kind != StepKind::kOwn) {
     return DataLoss("a workspace of its own is for a provider's own steps");
@@ -67,8 +78,9 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
         fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxStepWorkspace));
   }
   if (kind == StepKind::kMemset || kind == StepKind::kCopy) return CheckNoCode(row);
-  KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
   KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
+  if (kind == StepKind::kOwn && row.blob() == kNone) return CheckAsking(row, provider, features);
+  KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
   KB_RETURN_IF_ERROR(kind == StepKind::kOwn ? provider.VerifyOwnRow(row)
                                             : provider.VerifyKernelRow(row));
   const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(row.blob())->format());
@@ -78,9 +90,9 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
                                     static_cast<uint32_t>(format)));
 }
 
-// providers: by their numbers in the index.
+// providers: by their numbers in the index. features: of the header.
 Status CheckVariant(const fb::Index& index, const std::vector<const Provider*>& providers,
-                    const fb::Variant& variant) {
+                    uint64_t features, const fb::Variant& variant) {
   KB_RETURN_IF_ERROR(CheckIndex(variant.op(), Count(index.ops()), "op"));
   KB_RETURN_IF_ERROR(CheckIndex(variant.target(), Count(index.targets()), "target"));
   KB_RETURN_IF_ERROR(CheckIndex(variant.template_index(), Count(index.templates()), "template"));
@@ -106,7 +118,7 @@ Status CheckVariant(const fb::Index& index, const std::vector<const Provider*>& 
   }
   for (uint32_t i = 0; i < steps; ++i) {
     KB_VERIFY(CheckKernelRow(index, *index.kernels()->Get(variant.kernels() + i),
-                             *row.steps()->Get(i), kind, provider),
+                             *row.steps()->Get(i), kind, provider, features),
               "step {}", i);
   }
   return Status();
@@ -174,14 +186,15 @@ Status VerifyBlobs(const fb::Index& index, const Header& header) {
   return Status();
 }
 
-Status VerifyVariants(const fb::Index& index) {
+Status VerifyVariants(const fb::Index& index, const Header& header) {
   KB_RETURN_IF_ERROR(CheckCount(Count(index.variants()), kMaxVariants, "variants"));
   std::vector<const Provider*> providers;  // looked up once, for variants are many
   for (uint32_t i = 0; i < Count(index.providers()); ++i) {
     providers.push_back(FindProvider(index.providers()->Get(i)->string_view()));
   }
   for (uint32_t i = 0; i < Count(index.variants()); ++i) {
-    KB_VERIFY(CheckVariant(index, providers, *index.variants()->Get(i)), "variant {}", i);
+    KB_VERIFY(CheckVariant(index, providers, header.required_features, *index.variants()->Get(i)),
+              "variant {}", i);
   }
   return Status();
 }

@@ -62,6 +62,25 @@ def test_answers_stand_beside_the_manifest_and_become_variants(kbundle, gpu, den
     assert {blob["format"] for blob in whole["blobs"]} == {"algorithm"}
 
 
+def test_a_variant_that_asks_the_heuristic_stands_first_and_strict_processes_refuse_it(kbundle, gpu, dense, tmp_path):
+    """The stand-in driver is of no device that conformance ran on, so strict leaves nothing."""
+    manifest = dense / "dense.toml"
+    manifest.write_text(MANIFEST.replace('algorithms = "algorithms"', 'algorithms = "algorithms"\nheuristic = true'))
+    assert kbundle("algorithms", dense, "--target", "sm_90a", "--near", "0", env=gpu).code == 0
+    done = kbundle("build", dense, "-o", tmp_path / "dense.kb", "--target", "sm_90a")
+    assert done.code == 0, done.err
+    first, *stored = kbundle("inspect", tmp_path / "dense.kb", "--json").json["ops"][0]["variants"]
+    assert first["tunables"] | {"WORKSPACE": 0} == dict.fromkeys(first["tunables"], 0) and first["tunables"]["WORKSPACE"] == 32 << 20
+    assert [kernel["blob"] for kernel in first["kernels"]] == [-1] and len(stored) == 6
+    words = ["explain", tmp_path / "dense.kb", "dense.product", "--operand", "a=bf16[8,32]", "b=bf16[32,8]", "--target", "sm_90a"]
+    found = kbundle(*words, "--json").json
+    assert (found["chosen"], found["choice"]) == (first["id"], "heuristic")
+    assert found["launch"]["steps"][0]["algorithm"] == "heuristic"
+    assert "heuristic is asked when the plan is made" in kbundle(*words).out
+    refused = {row["id"]: row["reason"] for row in kbundle(*words, "--strict", "--json").json["candidates"]}
+    assert refused[first["id"]] == "strict: a heuristic would choose when a plan is made"
+
+
 def test_products_of_a_models_file_are_listed_beside_the_manifests_own(kbundle, gpu, dense, tmp_path):
     model = tmp_path / "model.jsonl"
     model.write_text('{"op": "dense.product", "operands": {"a": "bf16[256,64]", "b": "bf16[64,48]"}}\n'
@@ -70,6 +89,21 @@ def test_products_of_a_models_file_are_listed_beside_the_manifests_own(kbundle, 
     assert done.code == 0, done.err
     listed = {row["problem"]["operands"]["a"] for row in lines(dense / "algorithms/stand-in.jsonl")}
     assert listed == {"bf16[64,32]", "bf16[256,64]"} and "1 problem of other families" in done.err
+
+
+def test_missing_asks_only_about_what_no_line_lists(kbundle, gpu, dense, tmp_path):
+    model = tmp_path / "model.jsonl"
+    model.write_text('{"op": "dense.product", "operands": {"a": "bf16[256,64]", "b": "bf16[64,48]"}}\n')
+    words = ["algorithms", dense, "--target", "sm_90a", "--near", "0", "--missing"]
+    done = kbundle(*words, "--problems", model, env=gpu)
+    assert done.code == 0 and "3 algorithms for 1 problems" in done.err, done.err
+    path = dense / "algorithms/stand-in.jsonl"
+    assert {row["problem"]["operands"]["a"] for row in lines(path)} == {"bf16[256,64]"}
+    before = path.read_bytes()
+    done = kbundle(*words, "--problems", model, env=gpu)
+    assert done.code == 0 and "0 algorithms" in done.err and path.read_bytes() == before
+    assert kbundle(*words, env=gpu).code == 0
+    assert len(lines(path)) == 9 and set(before.splitlines()) <= set(path.read_bytes().splitlines())
 
 
 def test_faster_settings_near_those_are_listed_behind_them(kbundle, gpu, dense):

@@ -112,6 +112,7 @@ std::string BundleMaker::Bytes() {
   header.required_features = deltas ? kFeatureDeltaFrames : 0;
   if (has_offsets_) header.required_features |= kFeatureOffsets;
   if (has_structs_) header.required_features |= kFeatureStructs;
+  if (asking_) header.required_features |= kFeatureAsking;
   header.file_size = bytes.size();
   header.index_offset = sizeof(Header);
   header.index_size = packed.size();

@@ -365,7 +365,8 @@ void BundleMaker::AddVariant(const fb::TemplateT& row, const std::string& target
     const bool code = blobs[i] != kNoBlob;
     const bool decided = code && provider == "triton";
     const bool own = row.steps[i]->kind == static_cast<uint8_t>(StepKind::kOwn);
-    index.kernels.emplace_back(blobs[i], code ? Symbol(symbols[i]) : 0, code ? 32 : 0, 0, 0,
+    asking_ |= own && !code;
+    index.kernels.emplace_back(blobs[i], code || own ? Symbol(symbols[i]) : 0, code ? 32 : 0, 0, 0,
                                decided ? kTritonShared : 0, decided ? kTritonThreads : 0,
                                own && provider == "cudnn" ? kPlanWorkspace : 0);
   }

@@ -17,7 +17,7 @@
 
 namespace kbundle::testing {
 
-inline constexpr uint32_t kNoBlob = 0xffffffff;
+using kbundle::kNoBlob;
 // What the kernel rows of Triton variants say.
 inline constexpr uint32_t kTritonThreads = 256, kTritonShared = 60000;
 // And those of execution plans; rounded up to 256 it is 5120.
@@ -70,7 +70,8 @@ class BundleMaker {
 
   uint16_t AddTarget(const std::string& name);
   uint32_t AddBlob(std::vector<uint8_t> bytes, fb::BlobFormat format, uint32_t base = kNoBlob);
-  // One grid point: `blobs` and `symbols`, one a step (kNoBlob for memset and copy).
+  // One grid point: `blobs` and `symbols`, one a step (kNoBlob for memset and copy, and with a
+  // symbol for an own step that asks a heuristic).
   void AddVariant(const fb::TemplateT& row, const std::string& target, std::vector<DType> types,
                   std::vector<int64_t> tunables, std::vector<uint32_t> blobs,
                   std::vector<std::string> symbols);
@@ -101,7 +102,7 @@ class BundleMaker {
   void SortRows(fb::IndexT& out) const;
 
   std::vector<MadeBlob> blobs_;
-  bool has_offsets_ = false, has_structs_ = false;
+  bool has_offsets_ = false, has_structs_ = false, asking_ = false;
 };
 
 // Ends the test: what it asks of a maker cannot be.

@@ -206,6 +206,9 @@ StandinCublasLt::StandinCublasLt(const std::string& path) {
   Find(library, "cublasLtMatmulDescInit_internal", &api_.DescInit);
   Find(library, "cublasLtMatmulDescSetAttribute", &api_.DescSet);
   Find(library, "cublasLtMatmulAlgoCheck", &api_.AlgorithmCheck);
+  Find(library, "cublasLtMatmulPreferenceInit_internal", &api_.PreferenceInit);
+  Find(library, "cublasLtMatmulPreferenceSetAttribute", &api_.PreferenceSet);
+  Find(library, "cublasLtMatmulAlgoGetHeuristic", &api_.AlgorithmHeuristic);
   Find(library, "cublasLtMatmulAlgoConfigGetAttribute", &api_.AlgorithmConfig);
   Find(library, "cublasLtMatmulAlgoCapGetAttribute", &api_.AlgorithmCapability);
   Find(library, "cublasLtMatmul", &api_.Multiply);
@@ -246,7 +249,8 @@ BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms) {
   FillWithAux(maker, row);
   std::vector<uint32_t> blobs;
   for (const SampleAlgorithm& algorithm : algorithms) {
-    blobs.push_back(maker.AddBlob(algorithm.Blob(), fb::BlobFormat::Own));
+    blobs.push_back(algorithm.asked ? kNoBlob
+                                    : maker.AddBlob(algorithm.Blob(), fb::BlobFormat::Own));
   }
   for (const DType type : {DType::kBF16, DType::kF32, DType::kF64}) {
     for (size_t i = 0; i < blobs.size(); ++i) {
@@ -254,8 +258,8 @@ BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms) {
                        {"algorithm", "algorithm"});
     }
   }
-  AddScaled(maker, algorithms.front());
-  AddThenKernel(maker, algorithms.front());
+  AddScaled(maker, algorithms.back());
+  AddThenKernel(maker, algorithms.back());
   return maker;
 }
 

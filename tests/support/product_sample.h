@@ -35,6 +35,7 @@ struct SampleAlgorithm {
   int64_t alignment = 16;
   uint64_t version = 130100;
   int claimed_id = -1;  // what the bundle says; -1: the id
+  bool asked = false;   // there is no blob: the heuristic is asked (not the last of several)
   std::vector<uint8_t> Blob() const;
 };
 

@@ -194,8 +194,8 @@ int cublasLtMatmul(void* handle, const struct StandinDesc* desc, const void* alp
   return standin.multiply_with;
 }
 
-/* The heuristic, which only `kbundle algorithms` asks: three candidates, the second of which needs
- * workspace. The tile follows the rows, so that problems differ. */
+/* The heuristic: three candidates, the second of which needs workspace. The tile follows the rows,
+ * so that problems differ. */
 int cublasLtMatmulPreferenceInit_internal(uint64_t* preference, size_t size) {
   memset(preference, 0, size);
   return size == 64 ? kSuccess : kInvalidValue;
@@ -204,6 +204,10 @@ int cublasLtMatmulPreferenceInit_internal(uint64_t* preference, size_t size) {
 int cublasLtMatmulPreferenceSetAttribute(uint64_t* preference, int attribute, const void* value,
                                          size_t size) {
   if (attribute == 1 && size == 8) memcpy(&preference[1], value, size);
+  if (attribute == 1 || (attribute >= 5 && attribute <= 8)) {
+    standin.preferred[attribute] = 0;
+    memcpy(&standin.preferred[attribute], value, size <= 8 ? size : 8);
+  }
   return (attribute == 1 && size == 8) || (attribute >= 5 && attribute <= 8 && size == 4)
              ? kSuccess
              : kInvalidValue;
@@ -216,6 +220,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, const struct StandinDesc* desc,
                                    int* found) {
   (void)desc; (void)a; (void)b; (void)c;
   if (handle == NULL) return kInvalidValue;
+  ++standin.asks;
   *found = 0;
   for (int i = 0; i < 3 && *found < wanted; ++i) {
     struct Result* result = &results[*found];
@@ -225,6 +230,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, const struct StandinDesc* desc,
     result->algorithm.config[2] = i == 1 ? 4 : 1;
     result->algorithm.config[5] = i;
     result->algorithm.workspace = i == 1 ? 65536 : 0;
+    result->algorithm.refuse = i < standin.refused ? kNotSupported : kSuccess;
     result->workspace = (size_t)result->algorithm.workspace;
     result->waves = 0.5f * (float)(i + 1);
     if (result->workspace <= preference[1]) ++*found;

@@ -41,6 +41,10 @@ struct Standin {
   int multiplies;    /* calls of cublasLtMatmul */
   int multiply_with; /* the status that cublasLtMatmul returns */
   int create_with;   /* the status that cublasLtCreate returns */
+  int asks;          /* calls of the heuristic */
+  int refused;       /* how many of its answers AlgoCheck refuses, the first ones */
+  uint64_t
+      preferred[9]; /* what the heuristic was told last, by cublasLtMatmulPreferenceAttributes_t */
   struct StandinCall last;
   struct StandinDesc checked; /* by the last AlgoCheck */
 };

@@ -31,6 +31,9 @@ inline constexpr size_t kConfigs = 9;
 static_assert(std::size(kConfigNames) == kConfigs);
 using AlgorithmConfig = std::array<int32_t, kConfigs>;  // by LtConfig
 
+// Bytes of workspace that an algorithm may ask for, where nobody says otherwise.
+inline constexpr int64_t kAlgorithmWorkspace = 32ll << 20;
+
 struct ListedAlgorithm {
   std::string op, variant, target, device;
   std::vector<std::string> types;  // of the problem, by the op's type parameters

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "builder/compile/work.h"
 #include "builder/device/device.h"
@@ -14,9 +17,9 @@
 #include "builder/model/family.h"
 #include "builder/pack/outline.h"
 #include "builder/problem/add.h"
+#include "builder/problem/file.h"
 #include "builder/problem/json.h"
 #include "builder/problem/listed.h"
-#include "builder/provider/cublaslt/function.h"
 #include "builder/provider/cublaslt/product.h"
 #include "builder/provider/cublaslt/search.h"
 #include "builder/provider/provider.h"
@@ -34,17 +37,6 @@
 
 namespace kbundle::builder {
 namespace {
-
-constexpr int64_t kAlignment = 16;  // what the loader promises of every address
-
-// The part of cuBLASLt that only this needs.
-struct Heuristic {
-  int (*preference_init)(LtPreference*, size_t) = nullptr;
-  int (*preference_set)(LtPreference*, int attribute, const void*, size_t) = nullptr;
-  int (*ask)(LtHandle, const LtProductDesc*, const LtMatrixLayout*, const LtMatrixLayout*,
-             const LtMatrixLayout*, const LtMatrixLayout*, const LtPreference*, int wanted,
-             LtHeuristicResult*, int* found) = nullptr;
-};
 
 // This machine's GPU with its context current, and cuBLASLt on it.
 class Gpu {
@@ -68,11 +60,6 @@ class Gpu {
     KB_ASSIGN_OR_RETURN(device_, Runtime::Global().CurrentDevice(Device::Kind::kCuda));
     LoadGpuLibraries(Toolchain::Find());
     KB_ASSIGN_OR_RETURN(lt_, CublasLtApi::Get());
-    KB_RETURN_IF_ERROR(
-        FindFunction(*lt_, "cublasLtMatmulPreferenceInit_internal", &heuristic_.preference_init));
-    KB_RETURN_IF_ERROR(
-        FindFunction(*lt_, "cublasLtMatmulPreferenceSetAttribute", &heuristic_.preference_set));
-    KB_RETURN_IF_ERROR(FindFunction(*lt_, "cublasLtMatmulAlgoGetHeuristic", &heuristic_.ask));
     return lt_->Check(lt_->Create(&handle_), "making a cuBLASLt handle");
   }
 
@@ -80,37 +67,10 @@ class Gpu {
   const CublasLtApi& lt() const { return *lt_; }
   LtHandle handle() const { return handle_; }
 
-  // At most `wanted`, best first. An error of cuBLASLt's is about the problem.
-  Result<std::vector<LtHeuristicResult>> Ask(const ProductDescriptors& product, int wanted,
-                                             int64_t workspace) const {
-    LtPreference preference{};
-    int status = heuristic_.preference_init(&preference, sizeof preference);
-    const auto set = [&](LtPreferenceAttribute attribute, auto value) {
-      if (status != kLtSuccess) return;
-      status = heuristic_.preference_set(&preference, attribute, &value, sizeof value);
-    };
-    set(kLtPreferenceWorkspace, static_cast<uint64_t>(workspace));
-    for (const auto attribute : {kLtPreferenceAlignmentA, kLtPreferenceAlignmentB,
-                                 kLtPreferenceAlignmentC, kLtPreferenceAlignmentD}) {
-      set(attribute, static_cast<uint32_t>(kAlignment));
-    }
-    KB_RETURN_IF_ERROR(lt_->Check(status, "telling cuBLASLt what is preferred"));
-    std::vector<LtHeuristicResult> results(static_cast<size_t>(wanted));
-    int found = 0;
-    KB_RETURN_IF_ERROR(
-        lt_->Check(heuristic_.ask(handle_, &product.desc, &product.a, &product.b, &product.c,
-                                  &product.d, &preference, wanted, results.data(), &found),
-                   "asking cuBLASLt's heuristic"));
-    results.resize(static_cast<size_t>(found));
-    std::erase_if(results, [](const LtHeuristicResult& r) { return r.status != kLtSuccess; });
-    return results;
-  }
-
  private:
   Device device_;
   const CublasLtApi* lt_ = nullptr;
   LtHandle handle_ = nullptr;
-  Heuristic heuristic_;
 };
 
 class Lister {
@@ -163,7 +123,14 @@ class Lister {
   Status AddFile() {
     KB_ASSIGN_OR_RETURN(result_.passed_over, AddProblems(options_.problems, *outline_, &families_));
     KB_RETURN_IF_ERROR(PlanFamilies());
-    return OpenOutline();
+    KB_RETURN_IF_ERROR(OpenOutline());
+    if (!options_.missing) return Status();
+    int others = 0;
+    KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems,
+                        ReadProblemFile(options_.problems, *outline_, &others));
+    of_file_.emplace();
+    for (const Problem& problem : problems) of_file_->insert(problem.op_name + problem.key);
+    return Status();
   }
 
   Status CheckTarget() const {
@@ -181,6 +148,7 @@ class Lister {
     KB_ASSIGN_OR_RETURN(const uint32_t number, outline_->FindOp(op.op->name));
     KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(*outline_, number));
     for (const Problem& problem : problems) {
+      if (of_file_ && !of_file_->contains(problem.op_name + problem.key)) continue;
       const auto selected = Select(*outline_, problem, gpu_.device());
       if (!selected.ok()) continue;  // no variant of cuBLASLt is for it
       ++result_.problems;
@@ -198,13 +166,16 @@ class Lister {
     const auto without = [&](const std::string& why) {
       result_.without.push_back(fmt::format("{} by {}: {}", problem.ToString(), name, why));
     };
+    KB_ASSIGN_OR_RETURN(const std::string folder, FolderOf(op, name));
+    KB_ASSIGN_OR_RETURN(const bool known, IsListed(problem, name, folder));
+    if (options_.missing && known) return Status();
     const auto products = DescribeProducts(gpu_.lt(), *outline_, problem, gpu_.device(), variant);
     if (!products.ok()) return without(products.status().message()), Status();
     if (products->size() != 1) {
       return InvalidArgument(fmt::format("{} by {} is {} products, an algorithm is for one",
                                          problem.ToString(), name, products->size()));
     }
-    auto results = gpu_.Ask(products->front(), options_.candidates, options_.workspace);
+    auto results = AskHeuristic(gpu_.lt(), gpu_.handle(), products->front(), options_.candidates);
     if (!results.ok()) return without(results.status().message()), Status();
     if (results->empty()) without("cuBLASLt's heuristic has none");
     const Status near = AddNear(products->front(), &*results);
@@ -213,20 +184,36 @@ class Lister {
     } else if (!near.ok()) {
       return near;
     }
-    const auto declared =
-        std::find_if(op.op->templates.begin(), op.op->templates.end(),
-                     [&](const Template& variant) { return variant.name == name; });
-    const std::filesystem::path named = AlgorithmKeysOf(*declared).folder;
-    const std::string folder =
-        (std::filesystem::path(op.family->directory) / named).lexically_normal().string();
+    std::vector<ListedAlgorithm> found;
     for (size_t i = 0; i < results->size(); ++i) {
-      KB_ASSIGN_OR_RETURN(ListedAlgorithm listed, Describe(problem, (*results)[i]));
-      listed.variant = name;
+      KB_ASSIGN_OR_RETURN(ListedAlgorithm listed, Describe(problem, name, (*results)[i]));
       listed.rank = static_cast<int>(i);
-      result_.by_folder[folder].push_back(std::move(listed));
-      ++result_.algorithms;
+      found.push_back(std::move(listed));
     }
+    result_.algorithms += static_cast<int>(found.size());
+    if (options_.keep && !found.empty()) return options_.keep(folder, found);
+    std::vector<ListedAlgorithm>& all = result_.by_folder[folder];
+    all.insert(all.end(), found.begin(), found.end());
     return Status();
+  }
+
+  static Result<std::string> FolderOf(const Work::OpRef& op, const std::string& variant) {
+    const auto declared = std::find_if(op.op->templates.begin(), op.op->templates.end(),
+                                       [&](const Template& one) { return one.name == variant; });
+    if (declared == op.op->templates.end()) return Internal("no variant " + variant);
+    const std::filesystem::path named = AlgorithmKeysOf(*declared).folder;
+    return (std::filesystem::path(op.family->directory) / named).lexically_normal().string();
+  }
+
+  // Whether a file has answers about it, of this version of cuBLAS on such a GPU.
+  Result<bool> IsListed(const Problem& problem, const std::string& variant,
+                        const std::string& folder) {
+    if (!listed_.contains(folder)) {
+      KB_ASSIGN_OR_RETURN(const std::vector<ListedAlgorithm> lines, ReadAlgorithms(folder));
+      for (const ListedAlgorithm& line : lines) listed_[folder].insert(line.Key());
+    }
+    KB_ASSIGN_OR_RETURN(const ListedAlgorithm line, Describe(problem, variant, std::nullopt));
+    return listed_[folder].contains(line.Key());
   }
 
   Status AddNear(const ProductDescriptors& product, std::vector<LtHeuristicResult>* results) {
@@ -239,9 +226,12 @@ class Lister {
     return Status();
   }
 
-  Result<ListedAlgorithm> Describe(const Problem& problem, const LtHeuristicResult& found) const {
+  // `found`: none where only the problem counts.
+  Result<ListedAlgorithm> Describe(const Problem& problem, const std::string& variant,
+                                   const std::optional<LtHeuristicResult>& found) const {
     ListedAlgorithm listed;
     listed.op = problem.op_name;
+    listed.variant = variant;
     const fb::Op& op = OpOf(*outline_, problem.op);
     for (uint32_t i = 0; op.types() != nullptr && i < op.types()->size(); ++i) {
       listed.types.emplace_back(Name(TypeAt(problem.types, static_cast<int>(i))));
@@ -252,11 +242,12 @@ class Lister {
     listed.device = gpu_.device().name;
     listed.sm_count = gpu_.device().sm_count;
     listed.cublas = gpu_.lt().Version();
-    listed.workspace = found.workspace_bytes;
+    if (!found) return listed;
+    listed.workspace = found->workspace_bytes;
     listed.limit = static_cast<uint64_t>(options_.workspace);
-    listed.waves = found.waves;
-    listed.algorithm = found.algorithm;
-    KB_ASSIGN_OR_RETURN(listed.config, ConfigOf(gpu_.lt(), found.algorithm));
+    listed.waves = found->waves;
+    listed.algorithm = found->algorithm;
+    KB_ASSIGN_OR_RETURN(listed.config, ConfigOf(gpu_.lt(), found->algorithm));
     return listed;
   }
 
@@ -264,6 +255,8 @@ class Lister {
   std::vector<Family> families_;
   Work work_;
   std::shared_ptr<const Bundle> outline_;
+  std::optional<std::set<std::string>> of_file_;         // op and key, where only these count
+  std::map<std::string, std::set<std::string>> listed_;  // keys of lines, by folder
   Gpu gpu_;
   std::unique_ptr<TuneDevice> bench_device_;  // the same GPU, where launches are timed
   ListedFamilies result_;

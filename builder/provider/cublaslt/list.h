@@ -4,6 +4,7 @@
 #define KBUNDLE_BUILDER_PROVIDER_CUBLASLT_LIST_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,14 +19,19 @@ struct ListOptions {
   std::string target;              // of this machine's GPU
   std::string op;                  // only this one; empty: all
   std::string problems;            // a file of problems to list for beside the manifests' own
+  bool missing = false;            // only of that file, where there is one, and only what no line
+                                   // of this GPU and cuBLAS lists yet
   int device = 0;
-  int candidates = 16;             // of the heuristic, a problem and variant, at most
-  int near = 4;                    // faster ones near them (provider/cublaslt/search.h), at most
-  int64_t workspace = 32ll << 20;  // bytes that an algorithm may ask for
+  int candidates = 16;  // of the heuristic, a problem and variant, at most
+  int near = 4;         // faster ones near them (provider/cublaslt/search.h), at most
+  int64_t workspace = kAlgorithmWorkspace;  // bytes that an algorithm may ask for
+  // Takes what was found for one problem, before the next is asked about: a kill costs one problem.
+  std::function<Status(const std::string& folder, const std::vector<ListedAlgorithm>&)> keep;
 };
 
 struct ListedFamilies {
   // By the folder beside the manifest that the variants name; what is in it already not included.
+  // Empty where ListOptions::keep took them.
   std::map<std::string, std::vector<ListedAlgorithm>> by_folder;
   std::string device;
   int problems = 0, algorithms = 0, near = 0;  // near: of the algorithms, how many were searched

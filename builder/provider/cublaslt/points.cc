@@ -72,6 +72,16 @@ std::string StoredBytes(const ListedAlgorithm& listed) {
   return std::string(reinterpret_cast<const char*>(&stored), sizeof stored);
 }
 
+// In place of the points that are types.
+void AddAskingPoints(int64_t workspace, Template* variant) {
+  if (workspace == 0) variant->points.clear();
+  for (Template::Point& point : variant->points) {
+    point.tunables.assign(kConfigs + 3, 0);
+    point.tunables[kConfigs + 1] = workspace;
+    point.asks = true;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> AlgorithmTunables() {
@@ -83,7 +93,7 @@ std::vector<std::string> AlgorithmTunables() {
 }
 
 Status AddAlgorithmPoints(const Op& op, const std::vector<ListedAlgorithm>& listed,
-                          Template* variant) {
+                          int64_t heuristic_workspace, Template* variant) {
   std::vector<std::vector<DType>> wanted;
   for (const Template::Point& point : variant->points) wanted.push_back(point.types);
   std::map<Identity, Found> found;
@@ -111,7 +121,7 @@ Status AddAlgorithmPoints(const Op& op, const std::vector<ListedAlgorithm>& list
     return std::tie(a.best_rank, a.count, a.point.tunables, a.point.target) <
            std::tie(b.best_rank, b.count, b.point.tunables, b.point.target);
   });
-  variant->points.clear();
+  AddAskingPoints(heuristic_workspace, variant);
   for (Row& row : rows) {
     const bool twice = std::any_of(
         variant->points.begin(), variant->points.end(), [&](const Template::Point& other) {

@@ -19,9 +19,11 @@ std::vector<std::string> AlgorithmTunables();
 
 // Points for every algorithm listed for this op's variant whose types the variant has, in an order
 // that depends on nothing but the lines: by the best rank in any problem, then by in how many
-// problems, then by tunables. Adds to `variant`, whose points are its types.
+// problems, then by tunables. Adds to `variant`, whose points are its types. heuristic_workspace:
+// 0, or what a point for each of the types may ask for that asks the heuristic where it runs; it
+// stands first.
 Status AddAlgorithmPoints(const Op& op, const std::vector<ListedAlgorithm>& listed,
-                          Template* variant);
+                          int64_t heuristic_workspace, Template* variant);
 
 // In place of algorithms: one point of each of the variant's types whose WORKSPACE is the limit,
 // to ask the heuristic with.

@@ -20,7 +20,8 @@ struct Product : ProviderPart {
 
 // What a variant of provider cublaslt keeps.
 struct AlgorithmKeys : ProviderPart {
-  std::string folder;  // of its algorithms, as written, relative to the manifest
+  std::string folder;      // of its algorithms, as written, relative to the manifest
+  bool heuristic = false;  // what no record names is asked for where it runs
 };
 
 inline const Product& ProductOf(const Step& step) { return static_cast<const Product&>(*step.own); }

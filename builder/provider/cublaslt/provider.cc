@@ -1,5 +1,5 @@
-// Provider cublaslt: a unit per algorithm, which is decoded and not compiled, and one per kernel
-// beside it.
+// Provider cublaslt: a unit per algorithm, which is decoded and not compiled, none where the loader
+// asks for it, and one per kernel beside it.
 #include "builder/provider/provider.h"
 
 #include <filesystem>
@@ -73,6 +73,7 @@ class CublasLt : public Provider {
         table.diagnostics.Error(folder->where, "the folder is named relative to its manifest");
       }
     }
+    keys->heuristic = table.fields.TakeBool("heuristic");
     table.variant.own = std::move(keys);
     ReadTargets(table);
   }
@@ -86,11 +87,12 @@ class CublasLt : public Provider {
 
   void FinishVariant(VariantTable& table) const override {
     if (table.probe_workspace > 0) return AddProbePoints(table.probe_workspace, &table.variant);
-    const auto folder =
-        std::filesystem::path(table.directory) / AlgorithmKeysOf(table.variant).folder;
+    const AlgorithmKeys& keys = AlgorithmKeysOf(table.variant);
+    const auto folder = std::filesystem::path(table.directory) / keys.folder;
     const auto listed = ReadAlgorithms(folder.lexically_normal().string());
+    const int64_t asks = keys.heuristic ? kAlgorithmWorkspace : 0;
     const Status status =
-        listed.ok() ? AddAlgorithmPoints(table.op, *listed, &table.variant) : listed.status();
+        listed.ok() ? AddAlgorithmPoints(table.op, *listed, asks, &table.variant) : listed.status();
     if (!status.ok()) table.diagnostics.Error(table.variant.where, status.message());
   }
 
@@ -110,6 +112,7 @@ class CublasLt : public Provider {
         use->units[i] = AddKernelBeside(kernel, *use, units);
         continue;
       }
+      if (units->point(*use).asks) continue;
       Unit unit = units->New(*use);
       unit.compiler = "algorithm";
       unit.format = ObjectFormat::kAlgorithm;

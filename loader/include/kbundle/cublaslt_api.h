@@ -131,6 +131,12 @@ struct CublasLtApi {
   int (*AlgorithmCheck)(LtHandle, const LtProductDesc*, const LtMatrixLayout* a,
                         const LtMatrixLayout* b, const LtMatrixLayout* c, const LtMatrixLayout* d,
                         const LtAlgorithm*, LtHeuristicResult*) = nullptr;
+  int (*PreferenceInit)(LtPreference*, size_t) = nullptr;
+  int (*PreferenceSet)(LtPreference*, int attribute, const void*, size_t) = nullptr;
+  int (*AlgorithmHeuristic)(LtHandle, const LtProductDesc*, const LtMatrixLayout* a,
+                            const LtMatrixLayout* b, const LtMatrixLayout* c,
+                            const LtMatrixLayout* d, const LtPreference*, int wanted,
+                            LtHeuristicResult*, int* found) = nullptr;
   int (*AlgorithmConfig)(const LtAlgorithm*, int attribute, void*, size_t, size_t*) = nullptr;
   int (*AlgorithmCapability)(const LtAlgorithm*, int attribute, void*, size_t, size_t*) = nullptr;
   int (*Multiply)(LtHandle, const LtProductDesc*, const void* alpha, const void* a,
@@ -138,7 +144,7 @@ struct CublasLtApi {
                   const void* c, const LtMatrixLayout*, void* d, const LtMatrixLayout*,
                   const LtAlgorithm*, void* workspace, size_t workspace_bytes,
                   void* stream) = nullptr;
-  // The rest of the library, for whoever also asks its heuristic (kbundle algorithms).
+  // The rest of the library, for whoever also searches near its answers (kbundle algorithms).
   void* library = nullptr;
 
   // The process's libcublasLt: one that it has loaded already wins (version 13 before 12), else

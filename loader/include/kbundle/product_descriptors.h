@@ -1,5 +1,5 @@
-// What cuBLASLt is told about a matrix product, without algorithm and addresses: for whoever lists
-// the algorithms that a bundle's products may use. Launching needs none of this.
+// What cuBLASLt is told about a matrix product, without algorithm and addresses: for whoever asks
+// which algorithms it may use. Launching needs none of this.
 #ifndef KBUNDLE_PRODUCT_DESCRIPTORS_H_
 #define KBUNDLE_PRODUCT_DESCRIPTORS_H_
 
@@ -21,6 +21,11 @@ struct ProductDescriptors {
   int64_t workspace_bytes;  // of the region that the step names
   int64_t alignment;        // bytes that every address is a multiple of
 };
+
+// What cuBLASLt's heuristic names within the descriptors' workspace and alignment, best first, at
+// most `wanted`. An error of cuBLASLt's is about the product.
+Result<std::vector<LtHeuristicResult>> AskHeuristic(const CublasLtApi& lt, LtHandle handle,
+                                                    const ProductDescriptors& product, int wanted);
 
 // Of every product step that `variant` would enqueue for the problem with 16-byte aligned
 // addresses. Errors as those of making a plan with it.

@@ -2,9 +2,11 @@
 //
 // Order: the tuned winner of the exact problem, or else what the nearest tuned one says (its winner
 // where that beat its default; where its default won, this problem's own), when the bundle holds
-// tuning records, and while that is of a library that may be missing or disagree, what the next
-// nearest say; then legal variants by target fit (exact, SM family, plain, portable) and manifest
-// order. The list is made lazily: SelectFirst() stops at the first legal variant.
+// tuning records; where that winner is a library's, and the same template has a variant that asks
+// the library's heuristic when a plan is made, this one before it. While what was taken is of a
+// library that may be missing or disagree, what the next nearest say; then legal variants by target
+// fit (exact, SM family, plain, portable) and manifest order. The list is made lazily:
+// SelectFirst() stops at the first legal variant.
 #ifndef KBUNDLE_SELECT_H_
 #define KBUNDLE_SELECT_H_
 
@@ -21,15 +23,15 @@ enum class Choice : uint8_t {
   kNearest = 2,
   kManifestOrder = 3,
   kPortable = 4,
-  kForced = 5
+  kForced = 5,
+  kHeuristic = 6,  // no record names the problem: a library is asked when the plan is made
 };
-const char* ChoiceName(
-    Choice choice);  // "exact" for kTuned and kManifestOrder on an exact target...
+const char* ChoiceName(Choice choice);  // "exact", "nearest", "manifest order", ..
 
 struct Selected {
   uint32_t variant;  // index in Index.variants
   Choice choice;
-  int64_t tuned = -1;  // the row of Index.tuned that decided a kTuned or kNearest choice, else -1
+  int64_t tuned = -1;  // the row of Index.tuned that decided, else -1
 };
 
 // Process-wide wishes, by variant id (with or without "@target"); thread-safe. Read by Select
@@ -41,8 +43,9 @@ class Policy {
   Status Deny(const Bundle& bundle, std::string_view variant_id);
   void Clear();
   void AllowPortable(bool allow);  // default true
-  void Strict(bool strict);  // refuses portable variants and variants that conformance never ran on
-                             // the device
+  // Refuses portable variants, those that ask a heuristic, and those that conformance never ran on
+  // the device.
+  void Strict(bool strict);
   struct Snapshot {
     std::vector<std::string> forced, denied;  // the latest wish first
     bool allow_portable = true;

@@ -79,6 +79,9 @@ Status FillCublasLtApi(const SymbolLookup& lookup, CublasLtApi& api) {
   KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulDescInit_internal", &api.DescInit));
   KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulDescSetAttribute", &api.DescSet));
   KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulAlgoCheck", &api.AlgorithmCheck));
+  KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulPreferenceInit_internal", &api.PreferenceInit));
+  KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulPreferenceSetAttribute", &api.PreferenceSet));
+  KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulAlgoGetHeuristic", &api.AlgorithmHeuristic));
   KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulAlgoConfigGetAttribute", &api.AlgorithmConfig));
   KB_RETURN_IF_ERROR(Find(lookup, "cublasLtMatmulAlgoCapGetAttribute", &api.AlgorithmCapability));
   return Find(lookup, "cublasLtMatmul", &api.Multiply);

@@ -1,8 +1,10 @@
-// A product from the file to the stream: resolved, described, its algorithm checked, its kernels
-// loaded.
+// A product from the file to the stream: resolved, described, its algorithm read or asked for,
+// checked, its kernels loaded.
 #include "loader/provider/cublaslt/cublaslt_provider.h"
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "loader/cuda/cuda_steps.h"
 #include "loader/cuda/load_by_capture.h"
@@ -36,10 +38,13 @@ class ProductSteps final : public CudaSteps {
   // The algorithm is checked and its kernels are loaded: nothing is left for the first launch.
   Result<std::unique_ptr<const CudaStep>> Make(const CudaPlace& place,
                                                const ResolvedStep& step) override {
-    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> blob,
-                        place.bundle.ReadBlob(step.blob, &place.bases));
     KB_ASSIGN_OR_RETURN(const CublasLtApi* lt, CublasLtApi::Get());
-    KB_ASSIGN_OR_RETURN(const LtAlgorithm algorithm, ReadAlgorithm(*lt, blob));
+    std::optional<LtAlgorithm> stored;  // none: the heuristic is asked
+    if (step.blob != kNoBlob) {
+      KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> blob,
+                          place.bundle.ReadBlob(step.blob, &place.bases));
+      KB_ASSIGN_OR_RETURN(stored, ReadAlgorithm(*lt, blob));
+    }
     const auto make_handle = [lt]() -> Result<std::shared_ptr<LtHandle>> {
       auto handle = std::make_shared<LtHandle>();
       KB_RETURN_IF_ERROR(lt->Check(lt->Create(handle.get()), "making a cuBLASLt handle"));
@@ -47,8 +52,10 @@ class ProductSteps final : public CudaSteps {
     };
     KB_ASSIGN_OR_RETURN(const std::shared_ptr<LtHandle> handle,
                         handles_.GetOrMake(place.context, make_handle));
+    const ResolvedProduct& product = ProductStep::Of(step);
     KB_ASSIGN_OR_RETURN(MatrixProduct made,
-                        MatrixProduct::Make(*lt, *handle, ProductStep::Of(step), algorithm));
+                        stored ? MatrixProduct::Make(*lt, *handle, product, *stored)
+                               : MatrixProduct::MakeByHeuristic(*lt, *handle, product));
     const MadeUpAddresses addresses;
     KB_RETURN_IF_ERROR(LoadByCapture(place.driver, [&](CUstream stream) {
       return lt->Check(made.Enqueue(stream, addresses.args()), "capturing a matrix product");
@@ -80,7 +87,10 @@ Result<bool> CublasLtProvider::ResolveOwn(Resolver& resolver, const fb::Step& st
 void CublasLtProvider::ExplainOwn(const ResolvedStep& step, LaunchJson& json) const {
   const ResolvedProduct& product = ProductStep::Of(step);
   JsonWriter& writer = json.writer();
-  writer.Key("blob").Unsigned(step.blob).Key("mnk").BeginArray();
+  writer.Key("blob");
+  step.blob == kNoBlob ? writer.Null() : writer.Unsigned(step.blob);
+  writer.Key("algorithm").Text(step.blob == kNoBlob ? "heuristic" : "stored");
+  writer.Key("mnk").BeginArray();
   writer.Int(product.m).Int(product.n).Int(product.k).EndArray();
   writer.Key("batch").Int(product.batch);
   writer.Key("transpose_a").Bool(product.transpose_a);

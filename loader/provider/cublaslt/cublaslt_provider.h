@@ -1,5 +1,6 @@
 // Products of matrices by cuBLASLt: a step is a product (kbundle/provider/cublaslt.h), its blob a
-// stored algorithm that was listed for such products on a GPU.
+// stored algorithm that was listed for such products on a GPU; without one the heuristic is asked
+// when a plan is made.
 #ifndef KBUNDLE_LOADER_PROVIDER_CUBLASLT_H_
 #define KBUNDLE_LOADER_PROVIDER_CUBLASLT_H_
 
@@ -16,8 +17,9 @@ class CublasLtProvider final : public CudaKernels {
   Status VerifyOwn(const ProgramScope& scope, const fb::Step& step) const override;
 
   std::string_view needs() const override {
-    return "libcublasLt of the very version that its algorithms were listed with";
+    return "libcublasLt, of the very version that a stored algorithm was listed with";
   }
+  std::string_view asks() const override { return "cuBLASLt's heuristic"; }
   Result<bool> ResolveOwn(Resolver& resolver, const fb::Step& step, const fb::Kernel& row,
                           ResolvedStep& out) const override;
 

@@ -52,6 +52,11 @@ class MatrixProduct {
   static Result<MatrixProduct> Make(const CublasLtApi& lt, LtHandle handle,
                                     const ResolvedProduct& product, const LtAlgorithm& algorithm);
 
+  // With what cuBLASLt's heuristic answers about it, asked here and now (heuristic.cc).
+  // kFailedPrecondition: nothing that it names can be used.
+  static Result<MatrixProduct> MakeByHeuristic(const CublasLtApi& lt, LtHandle handle,
+                                               const ResolvedProduct& product);
+
   const CublasLtApi& library() const { return *lt_; }
   // Enqueues; cuBLASLt's status. No allocation, no lock, no lookup of our own.
   int Enqueue(void* stream, const LaunchArgs& args) const;

@@ -26,7 +26,12 @@ inline constexpr char kIndexIdentifier[] = "KBI1";  // FlatBuffers file identifi
 inline constexpr uint64_t kFeatureDeltaFrames = 1u << 0;  // blobs with a base blob
 inline constexpr uint64_t kFeatureOffsets = 1u << 1;      // pointer arguments with an offset
 inline constexpr uint64_t kFeatureStructs = 1u << 2;      // arguments that are structs
-inline constexpr uint64_t kKnownFeatures = kFeatureDeltaFrames | kFeatureOffsets | kFeatureStructs;
+inline constexpr uint64_t kFeatureAsking = 1u << 3;       // own steps without a blob
+inline constexpr uint64_t kKnownFeatures =
+    kFeatureDeltaFrames | kFeatureOffsets | kFeatureStructs | kFeatureAsking;
+
+// Kernel.blob, Blob.base: there is none.
+inline constexpr uint32_t kNoBlob = 0xffffffff;
 
 struct Header {
   uint8_t magic[8];

@@ -4,10 +4,11 @@ import math
 import struct
 
 from format.reader import program
-from format.reader.container import xxh3
+from format.reader.container import NONE, xxh3
 from format.reader.problem import Scope
 
 PORTABLE, HOST = 2, 3  # TargetKind
+OWN = 4  # StepKind
 LIBRARIES = ("cudnn", "cublaslt")
 
 
@@ -110,6 +111,15 @@ class Chooser:
         default_won = self.index.evidence[row.evidence].base == row.winner
         return self.first_legal(self.variants_of(target) if distance > 0 and default_won else [row.winner])
 
+    def asks(self, variant):
+        row = self.index.variants[variant]
+        steps = self.index.templates[row.template_index].steps
+        return any(step.kind == OWN and self.index.kernels[row.kernels + i].blob == NONE for i, step in enumerate(steps))
+
+    def asking_beside(self, target, winner):
+        template = self.index.variants[winner].template_index
+        return self.first_legal(v for v in self.variants_of(target) if self.index.variants[v].template_index == template and self.asks(v))
+
     def may_not_load(self, variant):
         template = self.index.templates[self.index.variants[variant].template_index]
         return self.index.providers[template.provider] in LIBRARIES
@@ -120,12 +130,12 @@ class Chooser:
             rows = self.rows_by_distance(target)
             if not rows:
                 continue
-            first = self.meant(target, *rows[0])
-            if first is None:
-                break
-            yield first, rows[0][1]
-            taken.append(first)
-            others = ((t, row) for t in targets for row in self.rows_by_distance(t)) if self.may_not_load(first) else ()
+            asking = self.asking_beside(target, rows[0][0].winner) if rows[0][1] > 0 else None
+            for first in asking, self.meant(target, *rows[0]):
+                if first is not None and first not in taken:
+                    yield first, rows[0][1]
+                    taken.append(first)
+            others = ((t, row) for t in targets for row in self.rows_by_distance(t)) if taken and self.may_not_load(taken[-1]) else ()
             for other, row in others:
                 variant = self.meant(other, *row)
                 if variant is not None and variant not in taken:
@@ -140,7 +150,7 @@ class Chooser:
         taken = []
         for variant, distance in self.tuned_order(targets):
             taken.append(variant)
-            yield variant, "nearest" if distance > 0 else "exact"
+            yield variant, "heuristic" if self.asks(variant) else "nearest" if distance > 0 else "exact"
         for target in targets:
             how = "portable" if self.index.targets[target].kind == PORTABLE else "manifest order"
-            yield from ((v, how) for v in self.variants_of(target) if v not in taken and self.legal(v))
+            yield from ((v, "heuristic" if self.asks(v) else how) for v in self.variants_of(target) if v not in taken and self.legal(v))

@@ -43,7 +43,7 @@ def require(condition, what):
         raise Damaged(what)
 
 
-def check_header(data, known_features=7):
+def check_header(data, known_features=15):
     """(index offset, index size), all of the header found as section 2 has it."""
     require(len(data) >= 128, "shorter than a header")
     require(data[:8] == b"\x89KBNDL\r\n", "magic")

@@ -82,7 +82,9 @@ class Launch:
             return head | own | {"args": [self.argument(step, arg) for arg in step.args]}
         if step.kind == OWN:
             found = product.resolve(self, step)
-            return None if 0 in found["mnk"][:2] or found["batch"] == 0 else head | {"blob": row.blob} | found
+            stored = row.blob != NONE
+            asked = {"blob": row.blob if stored else None, "algorithm": "stored" if stored else "heuristic"}
+            return None if 0 in found["mnk"][:2] or found["batch"] == 0 else head | asked | found
         return self.transfer(head, step)
 
     def transfer(self, head, step):

@@ -37,3 +37,18 @@ def attention(count, given):
         found.append((batch, length, heads, kv_heads, depth, value_depth, chance.choice(["bfloat16", "bfloat16", "float16"]),
                       window if window else mask))
     return found
+
+
+def products(count, given):
+    """(dtype, rows, K, N, epilogue) of `count` products: a quarter of at most 8 rows, the others up to 16384, K and N as models have them
+    and odd multiples of 8; one in five in f32, which is TF32 here as in JAX."""
+    chance, found = random.Random(given), []
+    while len(found) < count:
+        number = len(found)
+        dtype = ("bf16", "bf16", "f16", "bf16", "f32")[number % 5]
+        rows = chance.randint(1, 8) if number % 4 == 0 else _around(chance, 9, 16384, [1, 16, 128])
+        inner, columns = (_around(chance, 64, 16384, [8, 64, 256]) // 8 * 8 for _ in range(2))
+        if 2 * rows * inner * columns > MOST_OPERATIONS or inner * columns > 1 << 27:
+            continue
+        found.append((dtype, rows, inner, columns, "none" if dtype == "f32" else ("none", "none", "bias", "gelu")[chance.randrange(4)]))
+    return found

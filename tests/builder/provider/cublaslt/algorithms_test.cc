@@ -111,6 +111,27 @@ TEST_F(AlgorithmsTest, PointsAreTheDistinctAlgorithmsBestRankFirst) {
   EXPECT_EQ(Ids(family), (std::vector<int64_t>{4, 3, 2, 1})) << "f32 is not this variant's";
 }
 
+TEST_F(AlgorithmsTest, APointThatAsksStandsBeforeTheAlgorithmsAndHasNoCode) {
+  std::string text = kProducts;
+  text.replace(text.find("algorithms = \"algorithms\""), 0, "heuristic = true\n");
+  testing::WriteFile(dir_ / "demo.toml", text);
+  const auto bare = ReadManifest(dir_ / "demo.toml");
+  ASSERT_TRUE(bare.ok()) << bare.status().message();
+  EXPECT_EQ(Ids(*bare), (std::vector<int64_t>{0})) << "where nothing was listed, too";
+  std::filesystem::create_directories(dir_ / "algorithms");
+  testing::WriteFile(dir_ / "algorithms/a.jsonl", AlgorithmsText({Listed(4, 0, "p")}));
+  const auto family = ReadManifest(dir_ / "demo.toml");
+  ASSERT_TRUE(family.ok()) << family.status().message();
+  EXPECT_EQ(Ids(*family), (std::vector<int64_t>{0, 4}));
+  const auto& points = family->ops[0].templates[0].points;
+  EXPECT_TRUE(points[0].asks && !points[1].asks);
+  const std::vector<Family> families = {*family};
+  const auto work = PlanWork(families, {*Target::Parse("sm_90a")});
+  ASSERT_TRUE(work.ok());
+  EXPECT_EQ(work->variants.size(), 2u);
+  EXPECT_EQ(work->units.size(), 1u) << "of the stored one";
+}
+
 TEST_F(AlgorithmsTest, AlgorithmsThatReadAlikeHaveIdsOfTheirOwn) {
   ListedAlgorithm twin = Listed(1, 0, "q");
   twin.algorithm.data[7] = 1;
@@ -154,6 +175,25 @@ TEST_F(AlgorithmsTest, AProblemIsTunedAmongTheAlgorithmsThatWereListedForIt) {
   const auto other = (*space)->MakeProblem(unlisted);
   ASSERT_TRUE(other.ok()) << other.status().message();
   EXPECT_EQ(other->candidates.size(), 3u) << "for want of its own";
+}
+
+TEST_F(AlgorithmsTest, WhatAHeuristicWouldSayIsTestedButNeverTuned) {
+  Read({Listed(1, 0, "another")});
+  std::string text = kProducts;
+  text.replace(text.find("algorithms = \"algorithms\""), 0, "heuristic = true\n");
+  testing::WriteFile(dir_ / "demo.toml", text);
+  for (const bool asking : {false, true}) {
+    SpaceOptions options;
+    options.paths = {dir_ / "demo.toml"};
+    options.target = "sm_90a";
+    options.cache_dir = dir_ / "cache";
+    options.asking = asking;
+    const auto space = TuneSpace::Open(options);
+    ASSERT_TRUE(space.ok()) << space.status().message();
+    const auto problems = (*space)->ListedProblems();
+    ASSERT_TRUE(problems.ok()) << problems.status().message();
+    EXPECT_EQ(problems->at(0).candidates.size(), asking ? 2u : 1u);
+  }
 }
 
 TEST_F(AlgorithmsTest, UnitsHoldWhatTheLoaderReads) {
