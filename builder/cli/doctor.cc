@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "builder/cli/doctor_findings.h"
-#include "builder/cli/served_gpus.h"
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
+#include "builder/tools/served_gpus.h"
 #include "kbundle/json.h"
 
 namespace kbundle::builder {

@@ -21,6 +21,7 @@
 #include "builder/cli/inspect.h"
 #include "builder/cli/new.h"
 #include "builder/cli/profile.h"
+#include "builder/cli/specialize.h"
 #include "builder/cli/terminal.h"
 #include "builder/cli/test.h"
 #include "builder/cli/tune.h"
@@ -86,6 +87,7 @@ struct Verbs {
   DoctorCommand doctor;
   ProfileCommand profile;
   AlgorithmsCommand algorithms;
+  SpecializeCommand specialize;
   TestCommand test;
   TuneCommand tune;
 };
@@ -272,12 +274,34 @@ void AddTexts(CLI::App& app, std::string* shell) {
   AddVerb(app, "man", "Print the manual page of the command", "kbundle man | man -l -");
 }
 
+void AddSpecialize(CLI::App& app, SpecializeCommand& command) {
+  CLI::App& verb = AddVerb(app, "specialize", "List, tune, build and verify for a model's problems",
+                           "kbundle specialize model.jsonl --target sm_90a -o model.kb");
+  SpecializeOptions& options = command.options;
+  verb.footer(
+      verb.get_footer() +
+      "\n\nDoes what is missing and no more: killed and started again, it goes on. What it "
+      "finds lies\nbeside the manifests, to be committed: so a build gives the same bytes.");
+  verb.add_option("MODEL", options.model, "Problems, as record_problems saves them")->required();
+  verb.add_option("PATH", options.paths, "Folders with op families, or manifests [kernels]");
+  verb.add_option("-t,--target", options.target, kTargetText)->required();
+  verb.add_option("-o,--output", options.output, "The bundle to write")->required();
+  verb.add_option("--device", command.device, "Which GPU [the first that CUDA_VISIBLE_DEVICES has]")
+      ->check(CLI::Range(0, 1023));
+  verb.add_flag("--lean", options.lean, "Leave out what no problem's choice can come to");
+  verb.add_option("--python", options.python, kPythonText);
+  verb.add_option("-j,--jobs", options.jobs, "Compiles at a time [one per CPU]")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--cache", options.cache_dir, "Folder of compiled objects, as for build");
+}
+
 int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
   const std::string verb = app.get_subcommands().front()->get_name();
-  CatchSignals(verb == "build" || verb == "tune" || verb == "test");
+  CatchSignals(verb == "build" || verb == "tune" || verb == "test" || verb == "specialize");
   if (verb == "build") return verbs.build.Run(terminal, cancelled);
   if (verb == "compile-unit") return verbs.compile_unit.Run(terminal);
   if (verb == "tune") return verbs.tune.Run(terminal, cancelled);
+  if (verb == "specialize") return verbs.specialize.Run(terminal, cancelled);
   if (verb == "test") return verbs.test.Run(terminal, cancelled);
   if (verb == "cache") return verbs.cache.Run(terminal);
   if (verb == "inspect") return verbs.inspect.Run(terminal);
@@ -337,6 +361,7 @@ int Main(int argc, char** argv) {
   AddTune(app, verbs.tune);
   AddTest(app, verbs.test);
   AddTexts(app, &verbs.shell);
+  AddSpecialize(app, verbs.specialize);
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto said = [&](const char* word) {
     return std::find(words.begin(), words.end(), word) != words.end();

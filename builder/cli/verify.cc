@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "builder/cli/served_gpus.h"
 #include "builder/pack/provenance.h"
 #include "builder/problem/file.h"
 #include "builder/problem/listed.h"
+#include "builder/tools/served_gpus.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/check_plan.h"
 #include "kbundle/describe.h"

@@ -52,7 +52,7 @@ Result<ConformanceReport> RunConformance(const ConformanceOptions& options, Tune
       if (asked) report.variants.push_back(outcome);
     }
     for (const std::string& warning : target.warnings()) report.warnings.push_back(warning);
-    if (options.whole()) KB_RETURN_IF_ERROR(target.WriteRanOn(&files));
+    if (options.whole() || options.note_only) KB_RETURN_IF_ERROR(target.WriteRanOn(&files));
   }
   if (report.variants.empty() && !nothing.ok()) return nothing;
   report.files.assign(files.begin(), files.end());

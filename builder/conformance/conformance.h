@@ -21,6 +21,7 @@ struct ConformanceOptions {
   ReferenceOptions reference;
   MeasurerOptions measurer;
   ConformanceChoice choice;
+  bool note_only = false;  // what is right of choice.only is noted too, and nothing about others
 
   // Only where all of a family was launched does it have facts to write.
   bool whole() const { return choice.problem.empty() && choice.only.empty() && space.op.empty(); }

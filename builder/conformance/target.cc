@@ -195,6 +195,8 @@ std::set<std::string> ConformanceTarget::DeviceNames() const {
 Status ConformanceTarget::WriteRanOn(std::set<std::string>* files) const {
   std::map<const Family*, RanOnNews> news;
   for (uint32_t use = 0; use < outcomes_.size(); ++use) {
+    const bool launched = outcomes_[use].problems > 0 || !outcomes_[use].right();
+    if (options_.note_only && !launched) continue;
     RanOnNews& one = news[space_->work().ops[space_->work().variants[use].op].family];
     one.devices = DeviceNames();
     for (const std::string& digest : space_->DigestsOf(use)) {

@@ -73,6 +73,9 @@ class Provider {
   virtual void ReadOwnStep(StepTable& /*table*/) const {}
   // When all steps are read.
   virtual void FinishVariant(VariantTable& /*table*/) const {}
+  // The verb of kbundle that lists its points on a GPU, into files beside the manifest; "" where
+  // they are the manifest's own.
+  virtual std::string_view ListingVerb() const { return ""; }
   // Makes the points of a variant anew from the op's problems, where they follow from them.
   virtual void SetProblemPoints(const Op& /*op*/, Template* /*variant*/) const {}
 

@@ -30,7 +30,7 @@ CLASSES = (
     # Run as it stands, without a GPU, in the order of the page; a form has its capitals filled in. Must answer 0.
     ("run", r"kbundle (new|completion|man|build|inspect|verify|explain|extract|doctor|schema|cache)\b|python -c 'import model"),
     # Needs a GPU: read by the command's own parser here, which then finds no device; run by section `page_commands` of scripts/gpu_check.
-    ("gpu", r"kbundle (tune|test|algorithms|profile)\b"),
+    ("gpu", r"kbundle (tune|test|algorithms|profile|specialize)\b"),
     # Runs others of this list, or takes longer than a test may: continuous integration runs these two before this test.
     ("ci", r"scripts/(demo|check)$"),
     # A part of scripts/check, run there with these words.

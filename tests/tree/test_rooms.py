@@ -37,6 +37,7 @@ BUILDER = {
     "pipeline": "support model provider expression problem manifest store compile pack",
     "tune": "support model provider problem manifest tools store record compile device pack pipeline",
     "conformance": "support problem pack tune",
+    "specialize": "support provider problem manifest pipeline tune conformance",
     "cli": "*",
 }
 LOADER = {

@@ -83,6 +83,7 @@ class CublasLt : public Provider {
   }
   void ReadKernelStep(StepTable& table) const override { ReadGpuLaunch(table); }
   std::string_view OwnStepKey() const override { return "product"; }
+  std::string_view ListingVerb() const override { return "algorithms"; }
   void ReadOwnStep(StepTable& table) const override { ReadProduct(table); }
 
   void FinishVariant(VariantTable& table) const override {

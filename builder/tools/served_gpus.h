@@ -1,6 +1,6 @@
 // Which GPUs code, plans and records made for one GPU serve: said in one place.
-#ifndef KBUNDLE_BUILDER_CLI_SERVED_GPUS_H_
-#define KBUNDLE_BUILDER_CLI_SERVED_GPUS_H_
+#ifndef KBUNDLE_BUILDER_TOOLS_SERVED_GPUS_H_
+#define KBUNDLE_BUILDER_TOOLS_SERVED_GPUS_H_
 
 #include "kbundle/target.h"
 
@@ -18,4 +18,4 @@ inline bool IsServedBySm90a(const Device& device) {
 
 }  // namespace kbundle::builder
 
-#endif  // KBUNDLE_BUILDER_CLI_SERVED_GPUS_H_
+#endif  // KBUNDLE_BUILDER_TOOLS_SERVED_GPUS_H_
