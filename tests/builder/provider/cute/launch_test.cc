@@ -125,8 +125,8 @@ TEST_F(CuteLaunchTest, AStepStandsForItsFunctionUntilItIsCompiled) {
   EXPECT_EQ(request["function"], "forward");
   EXPECT_EQ(request["tunables"], (Json{{"TILE", 64}}));
   EXPECT_EQ(request["arguments"][0],
-            Json::parse(
-                R"({"name": "x", "dtype": "bf16", "shape": [null, null], "strides": [null, 1]})"));
+            Json::parse(R"({"name": "x", "dtype": "bf16", "shape": [null, null],
+                            "strides": [null, 1], "null": false})"));
   EXPECT_EQ(request["arguments"][3], (Json{{"type", "f32"}}));
   const auto atoms = request["atoms"].get<std::vector<std::string>>();
   for (const char* atom : {"R", "W", "HALF"}) {
