@@ -4,6 +4,7 @@ import math
 import struct
 
 from format.reader import choose, product, program
+from format.reader.container import NONE
 
 KERNEL, MEMSET, COPY, OWN = 1, 2, 3, 4                         # StepKind
 OPERAND, RESULT, REGION, INTEGER, FLOAT, ARRAY, MAP, STRUCT = range(1, 9)  # ArgKind

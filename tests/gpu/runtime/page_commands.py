@@ -16,8 +16,9 @@ from classes import class_of  # noqa: E402
 
 PROBLEM = '{"op": "softmax.scaled_forward", "operands": {"x": "f32[128,128]"}, "attributes": {"scale": 1.0}}\n'
 # What a form asks for, and what keeps a command that would measure for hours to seconds.
-FORMS = (("PATH...", "kernels/softmax"), ("-o FILE", "-o gpu.json"))
-SHORTER = {"tune": " --budget 20s --out records", "algorithms": " --candidates 1 --near 0 -o algorithms.jsonl", "test": "", "profile": ""}
+FORMS = (("MODEL.jsonl [PATH...]", "model.jsonl kernels/softmax"), ("OUT.kb", "model.kb"), ("PATH...", "kernels/softmax"), ("-o FILE", "-o gpu.json"))
+SHORTER = {"tune": " --budget 20s --out records", "algorithms": " --candidates 1 --near 0 -o algorithms.jsonl", "test": "", "profile": "",
+           "specialize": ""}
 
 
 def commands():
