@@ -80,7 +80,7 @@ def test_dtypes_and_queries(dtype, queries):
     ({"is_causal": False}, lambda q, k, queries, length: True),
     ({"is_causal": True}, lambda q, k, queries, length: k <= q),
     ({"local_window_size": 7}, lambda q, k, queries, length: 0 <= q + length - queries - k <= 7),
-    ({"local_window_size": (2, 0), "is_causal": True}, lambda q, k, queries, length: 0 <= q - k <= 2)], ids=str)
+    ({"local_window_size": (2, 0), "is_causal": True}, lambda q, k, queries, length: 0 <= q - k <= 2)], ids=["all", "causal", "window", "both"])
 def test_masks(options, mask):
     given = inputs(queries=3)
     near(kbj.paged_attention(*given, **options), formula(*given, mask=mask), 2e-5)
