@@ -103,6 +103,7 @@ def write(folder, expressions, problems, variants, change=lambda block: block):
         if path.name == "attention.toml":
             lines = "".join(f"  {name} = {json.dumps(expression)}\n" for name, expression in expressions.items())
             head = re.sub(r"(?m)^problems .*\n", "", head.split("  [family.score_mods]\n")[0] + f"  [family.score_mods]\n{lines}\n")
+            head = re.sub(r'UNNUMBERED = """.*?"""', """UNNUMBERED = "score_mod == 'none'\"""", head, flags=re.S)  # its modifiers are gone
         (folder / path.name).write_text(head + "".join(_edited(block, problems, variants, change) for block in blocks))
 
 
