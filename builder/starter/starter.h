@@ -18,7 +18,7 @@ struct StarterFile {
 Result<std::vector<StarterFile>> StarterFiles(const std::string& name);
 
 // Makes `folder` with these files, whole or not at all: it appears by a rename. An empty folder is
-// taken. kAlreadyExists (kFailedPrecondition) when something stands there.
+// taken. kFailedPrecondition when something else stands there.
 Status WriteStarter(const std::string& folder, const std::vector<StarterFile>& files);
 
 }  // namespace kbundle::builder

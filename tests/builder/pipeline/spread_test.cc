@@ -2,7 +2,7 @@
 // a store, and nothing is made where sources, tools or a plan are others than they were.
 #include <nlohmann/json.hpp>
 
-#include "builder/library.h"
+#include "builder/pipeline/build_fixture.h"
 #include "builder/pipeline/compile_unit.h"
 
 namespace kbundle::builder {
@@ -10,19 +10,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-class SpreadTest : public ::testing::Test {
+class SpreadTest : public BuildTest {
  protected:
-  SpreadTest() {
-    WriteLibrary(folder_ / "lib");
-    options_.paths = {folder_ / "lib"};
-    options_.output = folder_ / "out.kb";
-    options_.cache_dir = folder_ / "cache";
-    options_.targets = {"sm_90a", "x86-64-v3"};
-  }
-  Result<BuildReport> Run() {
-    reporter_ = RecordingReporter();
-    return Build(options_, reporter_, cancel_);
-  }
   std::string PlanText() {
     options_.plan = true;
     const auto report = Run();
@@ -44,15 +33,6 @@ class SpreadTest : public ::testing::Test {
     const auto unit = ReadPlannedUnit(folder_ / "plan.json", number);
     return unit.ok() ? "" : unit.status().message();
   }
-  void Edit(const std::string& name, const std::string& from, const std::string& to) {
-    const std::string path = folder_ / ("lib/" + name);
-    WriteText(path, Replaced(ReadText(path), from, to));
-  }
-
-  Folder folder_;
-  BuildOptions options_;
-  RecordingReporter reporter_;
-  std::atomic<bool> cancel_{false};
 };
 
 TEST_F(SpreadTest, UnitsMadeOneByOneAreTheBuild) {
