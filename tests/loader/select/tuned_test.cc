@@ -8,14 +8,15 @@
 #include <cmath>
 
 #include "kbundle/select.h"
-#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 #include "support/room.h"
+#include "support/tuned_rows.h"
 
 namespace kbundle {
 namespace {
 
+using testing::AddTunedRows;
 using testing::BundleMaker;
 using testing::MakeSpec;
 using testing::SampleMaker;
@@ -44,31 +45,17 @@ class TunedTest : public ::testing::Test {
                                      const std::function<void(fb::IndexT&)>& change = nullptr) {
     BundleMaker maker = SampleMaker(64);
     const auto plain = maker.Open(dir_ / "plain.kb");
+    const auto row_of = [&](const std::string& variant) {
+      return plain->FindVariants("demo.scale/" + variant + "@sm_90a")->at(0);
+    };
     maker.change_index = [&](fb::IndexT& index) {
-      index.tuned_devices = {"GPU A", "GPU B"};
-      std::vector<std::pair<uint64_t, const Row*>> sorted;
-      for (const Row& row : rows)
-        sorted.emplace_back(TunedMatch(*plain, Scale(*plain, row.x)), &row);
-      std::stable_sort(sorted.begin(), sorted.end(),
-                       [](const auto& a, const auto& b) { return a.first < b.first; });
-      for (const auto& [match, row] : sorted) {
-        const Problem problem = Scale(*plain, row->x);
-        const uint32_t winner = plain->FindVariants("demo.scale/" + row->winner + "@sm_90a")->at(0);
-        const auto number = static_cast<uint32_t>(index.tuned.size());
-        index.tuned.emplace_back(match, problem.op, winner, number, 2 * number,
-                                 IndexOf(*plain).variants()->Get(winner)->target(), 0,
-                                 row->device == "GPU B");
-        for (int symbol : {0, 1}) {
-          index.coordinates.push_back(std::log2(static_cast<double>(problem.symbols[symbol])));
-        }
-        auto evidence = std::make_unique<fb::EvidenceT>();
-        const std::string other = row->winner == kAny ? kVec4 : kAny;
-        evidence->base = row->default_won
-                             ? winner
-                             : plain->FindVariants("demo.scale/" + other + "@sm_90a")->at(0);
-        evidence->times.emplace_back(winner, 45, 1.0, 2.0, 3.0, 1.0, 0.0, 0);
-        index.evidence.push_back(std::move(evidence));
+      std::vector<testing::TunedRow> made;
+      for (const Row& row : rows) {
+        const std::string other = row.winner == kAny ? kVec4 : kAny;
+        made.push_back({Scale(*plain, row.x), row_of(row.winner),
+                        row_of(row.default_won ? row.winner : other), row.device});
       }
+      AddTunedRows(*plain, made, &index);
       if (change) change(index);
     };
     const std::string path = dir_ / "tuned.kb";

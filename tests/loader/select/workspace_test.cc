@@ -2,18 +2,16 @@
 // suffices for whatever is chosen later.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "kbundle/runtime.h"
-#include "kbundle/tuned.h"
-#include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 #include "support/run_sample.h"
+#include "support/tuned_rows.h"
 
 namespace kbundle {
 namespace {
 
+using testing::AddTunedRows;
 using testing::BundleMaker;
 using testing::FakeImage;
 using testing::ProblemOf;
@@ -22,8 +20,8 @@ using testing::ProblemOf;
 // besides "tall" (no workspace; more than 4 rows) and "roomy" (200,000).
 constexpr int64_t kOwn = 800000, kRoomy = 1600000;
 
-struct TunedRow {
-  int64_t rows;  // a power of two; K is 8
+struct Winner {
+  int64_t rows;  // K is 8
   std::string winner, device;
 };
 
@@ -48,23 +46,18 @@ class Workspace : public ::testing::Test {
   }
 
   // On sm_90a, with these tuned problems.
-  void Tune(const std::vector<TunedRow>& rows) {
+  void Tune(const std::vector<Winner>& winners) {
     AddTemplates("sm_90a");
     const auto plain = maker_.Open(dir_ / "plain.kb");
-    const uint64_t match = TunedMatch(*plain, ProblemOf(*plain, "plans.one", {"f32[4,8]"}));
-    maker_.change_index = [&, match](fb::IndexT& index) {
-      index.tuned_devices = {"GPU A", "GPU B"};
-      for (const TunedRow& row : rows) {
-        const uint32_t winner = plain->FindVariants("plans.one/" + row.winner)->at(0);
-        const auto number = static_cast<uint32_t>(index.tuned.size());
-        index.tuned.emplace_back(match, 0, winner, number, 2 * number,
-                                 IndexOf(*plain).variants()->Get(winner)->target(), 0,
-                                 row.device == "GPU B");
-        index.coordinates.push_back(std::log2(static_cast<double>(row.rows)));
-        index.coordinates.push_back(3);
-        index.evidence.push_back(std::make_unique<fb::EvidenceT>());
-        index.evidence.back()->base = winner == 0 ? 1 : 0;  // the winner is no default
+    maker_.change_index = [&](fb::IndexT& index) {
+      std::vector<testing::TunedRow> rows;
+      for (const Winner& one : winners) {
+        const std::string x = "f32[" + std::to_string(one.rows) + ",8]";
+        const uint32_t winner = plain->FindVariants("plans.one/" + one.winner)->at(0);
+        const uint32_t base = winner == 0 ? 1 : 0;  // the winner is no default
+        rows.push_back({ProblemOf(*plain, "plans.one", {x}), winner, base, one.device});
       }
+      AddTunedRows(*plain, rows, &index);
     };
     bundle_ = maker_.Open(dir_ / "tuned.kb");
   }

@@ -3,18 +3,16 @@
 // of it.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "kbundle/describe.h"
 #include "kbundle/runtime.h"
-#include "kbundle/tuned.h"
-#include "loader/open/index.h"
 #include "support/files.h"
 #include "support/product_sample.h"
+#include "support/tuned_rows.h"
 
 namespace kbundle {
 namespace {
 
+using testing::AddTunedRows;
 using testing::BundleMaker;
 using testing::FakeAddresses;
 using testing::kCuda;
@@ -39,20 +37,11 @@ class HeuristicTest : public ::testing::Test {
   std::shared_ptr<const Bundle> WithRecord(const std::string& winner, bool default_won) {
     BundleMaker maker = Maker();
     const auto plain = maker.Open(dir_ / "plain.kb");
+    const uint32_t row = plain->FindVariants(winner)->at(0);
+    const uint32_t other = plain->FindVariants("product.multiply/lt[T=bf16,ID=8]")->at(0);
     maker.change_index = [&](fb::IndexT& index) {
-      const Problem problem = ProductProblem{.m = 64}.On(*plain);
-      const uint32_t row = plain->FindVariants(winner)->at(0);
-      const uint32_t other = plain->FindVariants("product.multiply/lt[T=bf16,ID=8]")->at(0);
-      index.tuned_devices = {"GPU A"};
-      index.tuned.emplace_back(TunedMatch(*plain, problem), problem.op, row, 0, 0,
-                               IndexOf(*plain).variants()->Get(row)->target(), 0, 0);
-      for (uint32_t i = 0; i < 5; ++i) {
-        index.coordinates.push_back(*TunedCoordinate(*plain, problem, i));
-      }
-      auto evidence = std::make_unique<fb::EvidenceT>();
-      evidence->base = default_won ? row : other;
-      evidence->times.emplace_back(row, 45, 1.0, 2.0, 3.0, 1.0, 0.0, 0);
-      index.evidence.push_back(std::move(evidence));
+      AddTunedRows(*plain, {{ProductProblem{.m = 64}.On(*plain), row, default_won ? row : other}},
+                   &index);
     };
     return maker.Open(dir_ / "tuned.kb");
   }
