@@ -1,6 +1,8 @@
-// One loop watches four things: the answer, what is printed, memory (looked at every 20 ms, since
-// nothing tells of it) and the time. A child that ended may have left others that hold its pipes
-// open, so its end is asked for as well as the pipes'.
+// One loop watches five things: the answer, what is printed, what of a request is still to be sent,
+// memory (looked at every 20 ms, since nothing tells of it) and the time. A request is sent there
+// too, since a child that is slow to start reads it late, and one that prints much before it reads
+// waits for us. A child that ended may have left others that hold its pipes open, so its end is
+// asked for as well as the pipes'.
 #include "builder/support/worker_process.h"
 
 #include <poll.h>
@@ -50,16 +52,21 @@ WorkerProcess::Answer WorkerProcess::Ended() {
 }
 
 bool WorkerProcess::Send(const std::string& line) {
-  const std::string text = line + "\n";
-  for (size_t sent = 0; sent < text.size();) {
-    const int requests = process_->requests();
-    const ssize_t n = send(requests, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-    if (n > 0) {
-      sent += static_cast<size_t>(n);
+  unsent_.erase(0, std::exchange(sent_, 0));
+  unsent_ += line + "\n";
+  return SendMore();
+}
+
+bool WorkerProcess::SendMore() {
+  while (sent_ < unsent_.size()) {
+    const ssize_t n =
+        send(process_->requests(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+    if (n >= 0) {
+      sent_ += static_cast<size_t>(n);
     } else if (errno == EAGAIN) {
-      pollfd wait{requests, POLLOUT, 0};
-      if (poll(&wait, 1, 10'000) <= 0) return false;
+      return true;
     } else if (errno != EINTR) {
+      sent_ = unsent_.size();
       return false;
     }
   }
@@ -104,8 +111,12 @@ WorkerProcess::Answer WorkerProcess::Read(Clock::time_point deadline) {
     }
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd waits[2] = {{answers(), POLLIN, 0}, {process_->output(), POLLIN, 0}};
-    poll(waits, 2, static_cast<int>(std::clamp<int64_t>(left + 1, 0, kTickMs)));
+    pollfd waits[3] = {{answers(), POLLIN, 0},
+                       {process_->output(), POLLIN, 0},
+                       {process_->requests(), POLLOUT, 0}};
+    poll(waits, sent_ < unsent_.size() ? 3 : 2,
+         static_cast<int>(std::clamp<int64_t>(left + 1, 0, kTickMs)));
+    SendMore();  // one that no longer listens has ended: that is seen below
     if (!TakeOutput()) {
       Kill();
       return {Event::kOutput, ""};

@@ -44,9 +44,10 @@ class WorkerProcess {
   // Memory counts from `memory_bytes`, output from here.
   void SetBaseline(int64_t memory_bytes);
 
-  // False: it no longer listens.
+  // Waits for nothing: what the child does not take at once is sent while Read waits. False: it no
+  // longer listens.
   bool Send(const std::string& line);
-  // Waits for one line.
+  // Waits for one line, for the deadline's time the child's starting and reading included.
   Answer Read(Clock::time_point deadline);
   // The descriptor that answers come from, for poll().
   int answers() const { return process_->answers(); }
@@ -63,12 +64,14 @@ class WorkerProcess {
 
  private:
   explicit WorkerProcess(std::unique_ptr<ChildProcess> process) : process_(std::move(process)) {}
+  bool SendMore();    // as much as it takes now; false: it no longer listens
   bool TakeOutput();  // false: over the limit
   Answer Ended();
   int64_t StatusBytes(const char* field) const;
 
   const std::unique_ptr<ChildProcess> process_;
-  std::string line_, tail_;
+  std::string line_, tail_, unsent_;
+  size_t sent_ = 0;  // of unsent_
   WorkerLimits limits_;
   int64_t base_memory_ = 0, base_peak_ = 0, printed_ = 0;
 };

@@ -120,6 +120,26 @@ TEST(WorkerProcess, ThatLeavesSomethingBehindTakesItAlong) {
   EXPECT_FALSE(std::filesystem::exists(folder / "late"));
 }
 
+// More than socket and pipe hold: neither end waits for the other.
+TEST(WorkerProcess, ThatPrintsMuchBeforeItReadsGetsAllOfALongRequest) {
+  auto worker = Worker("head -c 300000 /dev/zero | tr '\\0' x; head -c 2000001 <&3 | wc -c >&4");
+  const auto start = Clock::now();
+  EXPECT_TRUE(worker->Send(std::string(2'000'000, 'r')));
+  EXPECT_LT(Clock::now() - start, seconds(5)) << "Send waited";
+  const auto answer = worker->Read(start + seconds(30));
+  EXPECT_EQ(answer.event, Event::kLine);
+  EXPECT_EQ(answer.line, "2000001");
+}
+
+TEST(WorkerProcess, ThatNeverReadsIsWaitedForAsLongAsWasSaid) {
+  auto worker = Worker("sleep 60");
+  EXPECT_TRUE(worker->Send(std::string(2'000'000, 'r')));
+  const auto start = Clock::now();
+  EXPECT_EQ(worker->Read(start + milliseconds(200)).event, Event::kTimeout);
+  EXPECT_GE(Clock::now() - start, milliseconds(200));
+  EXPECT_LT(Clock::now() - start, seconds(5));
+}
+
 TEST(WorkerProcess, IsKilledForPrintingTooMuch) {
   auto worker = Worker("while :; do echo 0123456789012345678901234567890123456789; done");
   worker->set_limits({0, 1 << 16});
