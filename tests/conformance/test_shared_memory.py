@@ -1,7 +1,8 @@
 """Promise: attention's manifest and its kernels agree on shared memory and threads. The kernels lay their tiles out by constants of their
-headers, the manifest says how many bytes a launch gets: NVRTC compares the two for every head size, as text of both stands, and a
-tile that is changed in one of them alone does not compile."""
+headers, the manifest says how many bytes a launch gets: NVRTC compares the two for every head size, and every grid of decode's, as text of
+both stands, and a tile that is changed in one of them alone does not compile."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -34,6 +35,8 @@ steps = [ { kernel = "attention::probe<0>", grid = ["1"], block = ["32"], args =
 """
 SOURCE = """
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include "decode_load.cuh"
 #include "forward.cuh"
 #include "backward_keys.cuh"
 #include "backward_queries.cuh"
@@ -49,6 +52,12 @@ STRUCT = """template <int HEAD, int HEADV> struct Check%d {  // %s
   static_assert((%s) == Kernel::kThreads, "threads of %s");
 };
 """
+DECODE = """template <int HEAD, int ROWS, int STAGES, int TILE, int PAGED> struct CheckDecode%d {
+  using Shape = DecodeShape<__nv_bfloat16, %s, HEAD, ROWS, TILE, STAGES, PAGED != 0>;
+  static_assert((%s) == Shape::kShared, "shared memory of decode");
+  static_assert((%s) == Shape::kThreads, "threads of decode");
+};
+"""
 
 
 def manifests():
@@ -60,6 +69,26 @@ def launches():
     steps = re.findall(r'kernel = "attention::\w+?_(forward|backward_keys_split|backward_keys|backward_queries)<[^"]*",\s*'
                        r'grid = \[[^]]*\],\s*block = \["?([^]"]*)"?\],\s*shared = "(\w+)"', manifests())
     return sorted({(kernel.removeprefix("backward_"), shared, threads) for kernel, threads, shared in steps})
+
+
+def decode_launches():
+    """(element of the cache, whether there are pages, block, shared, values of each tunable) of each variant of decode that is written out."""
+    found = re.findall(r'^tunables  = \{ (PLAIN = .*?) \}$.*?kernel = "attention::decode<\{POINT\}, \{STAGES\}, \{PLAIN\}, (\S+), \{BLOCKS\}>",'
+                       r'[^]]*\], block = \[(\d+)\],\s*shared = "(.*?)"', manifests(), re.M | re.S)
+    for tunables, paged, threads, shared in found:
+        grid = {name: [int(value) for value in values.split(",")] for name, values in re.findall(r"(\w+) = \[(.*?)\]", tunables)}
+        # What is called `{PAGED}` is 0 where the variant stands and 1 where the op of pages extends it.
+        cache = "__nv_bfloat16" if paged == "{PAGED}" else "__nv_fp8_e4m3"
+        yield cache, [0, 1] if paged == "{PAGED}" else [int(paged)], threads, shared.replace("{PAGED}", "PAGED"), grid
+
+
+def decode_checks():
+    text = ""
+    for number, (cache, paged, threads, shared, grid) in enumerate(decode_launches()):
+        text += DECODE % (number, cache, shared, threads)
+        for point in itertools.product(*[grid[name] for name in ("HEAD", "ROWS", "STAGES", "TILE")], paged):
+            text += f"template struct CheckDecode{number}<{', '.join(map(str, point))}>;\n"
+    return text
 
 
 def checks():
@@ -79,11 +108,11 @@ def checks():
 
 def build(command, folder, change=lambda name, text: text):
     """The build of a probe that holds all checks beside copies of the headers, which `change` may edit."""
-    for header in FAMILY.glob("*.cuh"):
+    for header in [*FAMILY.glob("*.cuh"), FAMILY / "decode_split.h"]:
         (folder / header.name).write_text(change(header.name, header.read_text()))
     shutil.copy(FAMILY / "reference.py", folder)
     (folder / "probe.toml").write_text(MANIFEST)
-    (folder / "probe.cu").write_text(SOURCE % checks())
+    (folder / "probe.cu").write_text(SOURCE % (checks() + decode_checks()))
     return subprocess.run([command, "build", str(folder / "probe.toml"), "--target", "sm_90a", "-o", str(folder / "probe.kb"), "--cache",
                            str(folder / "cache")], capture_output=True, text=True)
 
@@ -91,13 +120,14 @@ def build(command, folder, change=lambda name, text: text):
 def test_every_launch_gets_what_its_kernel_lays_out(command, tmp_path):
     found = launches()
     assert {kernel for kernel, *_ in found} == set(NEEDS), found
-    by_name = re.findall(r'shared = "(SHARED[KQ]?"|STAGES \* )', manifests())  # STAGES: of decode, whose tiles are its own
-    assert manifests().count("shared = ") == len(by_name), "a size is written by hand"
+    by_name, of_decode = re.findall(r'shared = "SHARED[KQ]?"', manifests()), len(list(decode_launches()))
+    assert of_decode == 2 and manifests().count("shared = ") == len(by_name) + of_decode, "a size is written by hand"
     built = build(command, tmp_path)
     assert built.returncode == 0, built.stderr[-3000:]
 
 
 @pytest.mark.parametrize("header, of, to, named", [
+    ("decode_load.cuh", "float2 row[kWarps][16];", "float2 row[kWarps][17];", "shared memory of decode"),
     ("backward_keys.cuh", "kQueries = 64;", "kQueries = 128;", "shared memory of keys"),
     ("backward_queries.cuh", "kKeys = kHead > 128 ? 32 : 64;", "kKeys = 64;", "shared memory of queries"),
     ("forward.cuh", "kKeys = kHead > 128 && kHeadV <= 128 ? 32 : 64;", "kKeys = 64;", "shared memory of forward"),
