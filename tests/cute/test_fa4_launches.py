@@ -1,9 +1,11 @@
 """What kbundle's loader asks the driver for, launching FlashAttention-4 out of a bundle, is what FlashAttention-4's own host code asks
-CUDA for: kernels, grids, blocks, shared memory, overlap and every byte of the parameters, on random problems.
+CUDA for: kernels, grids, blocks, shared memory, overlap and every byte of the parameters, on random problems of a random point each way.
 
-Needs a Python with CuTe DSL and flash-attn-4, as test_fa4.py does, and CUDA's header.
+A point takes seconds to build, so each run has others; a failure prints the number that KB_SEED repeats them by. Needs a Python with
+CuTe DSL and flash-attn-4, as test_fa4.py does, and CUDA's header.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -15,19 +17,48 @@ import sys
 
 import pytest
 from cli.command import Command
+from cli.python_provider import edit
 from cute.test_fa4 import PYTHON, ROOT, WITH_FA4, compact
 
 HERE = pathlib.Path(__file__).resolve().parent
 FORWARD, BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 COUNT = 200
 ALIGNMENT = 256  # of a region of the workspace
-KEPT = [("attention.toml", "HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]", "HEAD = [128], HEADV = [128], MASK = [1]"),
-        ("backward.toml", "HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]", "HEAD = [64], HEADV = [64], MASK = [2]")]
+SEED = int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 30)))
+EVERY = 'HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]'
+
+
+@dataclasses.dataclass
+class Point:
+    """What is compiled of one direction. dtype: "bf16" or "f16"; mask: 0 none, 1 causal, 2 within a window; grouped: query heads share
+    a key head, for which backward has kernels of its own."""
+    dtype: str
+    head: int
+    mask: int
+    grouped: bool
+
+    @classmethod
+    def drawn(cls, chance):
+        return cls(chance.choice(["bf16", "f16"]), chance.choice([64, 96, 128, 256]), chance.randint(0, 2), chance.random() < 0.5)
+
+
+POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("attention.toml", "backward.toml")}
+
+
+def only(point, text):
+    """A manifest whose variants of CuTe DSL are this point's."""
+    text = text.replace(EVERY, f"HEAD = [{point.head}], HEADV = [{point.head}], MASK = [{point.mask}]")
+    text = re.sub(r'keep      = \["HEADV == .*(192 \?|HEAD != 192).*', f'keep      = ["T == {point.dtype}"]', text)
+    if 'name      = "fa4_grouped"' in text:
+        unused = '"fa4"' if point.grouped else '"fa4_grouped"'
+        text = text.replace(f"name      = {unused}", f"name      = {unused}\nabstract  = true")
+    return text
 
 
 @pytest.fixture(scope="module")
 def recording(command, tmp_path_factory):
     """A folder with a bundle of one point each way, and the driver that records."""
+    print(f"KB_SEED={SEED}: {POINTS}")
     folder = tmp_path_factory.mktemp("recording")
     run = Command(command, folder / "cache", folder)
     run.environment["KBUNDLE_PYTHON"] = PYTHON
@@ -37,11 +68,12 @@ def recording(command, tmp_path_factory):
         pytest.skip("no cuda.h or no C compiler")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{include}", "-o", folder / "libcuda.so.1", HERE / "recording_driver.c"], check=True)
     attention = shutil.copytree(ROOT / "kernels/attention", folder / "attention")
-    for name, every, kept in KEPT:
-        text = (attention / name).read_text()
-        assert every in text
-        text = text.replace(every, kept)
-        (attention / name).write_text(re.sub(r'keep      = \["HEADV == .*(192 \?|HEAD != 192).*', 'keep      = ["T == bf16"]', text))
+    for name, point in POINTS.items():
+        assert EVERY in (attention / name).read_text()
+        (attention / name).write_text(only(point, (attention / name).read_text()))
+    for way in ("forward", "backward"):
+        extends = f'extends   = "sdpa_{way}.fa4"\n'
+        edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
     done = run("build", attention, "-o", folder / "fa4.kb", "--target", "sm_90a", "--provider", "cute", timeout=600)
     assert done.code == 0, done.err
     return folder
@@ -50,13 +82,14 @@ def recording(command, tmp_path_factory):
 class Drawn:
     """A random problem that variant fa4 takes, and where its tensors lie: all of them multiples of 16 and of no more."""
 
-    def __init__(self, chance, mask, head, grouped):
+    def __init__(self, chance, point):
+        head, mask = point.head, point.mask
         size = lambda most: chance.choice([1, 2, 63, 64, 65, 127, 128, 129, 1000, 4096, chance.randint(1, most)])
-        self.batch, self.head, self.mask = chance.randint(1, 40), head, mask
+        self.batch, self.head, self.mask, self.point = chance.randint(1, 40), head, mask, point
         self.keys_heads = chance.randint(1, 20)
-        self.heads = self.keys_heads * (chance.randint(2, 8) if grouped else chance.choice([1, 1, 2, 3, 8]))
+        self.heads = self.keys_heads * (chance.randint(2, 8) if point.grouped else 1)
         self.queries = size(30000)
-        self.bottom = chance.random() < 0.5
+        self.bottom = chance.random() < 0.5  # or, without a mask, more keys
         self.keys = self.queries + (size(3000) if self.bottom else 0)
         self.layout, self.scale = chance.choice(["bshd", "bhsd"]), chance.uniform(0.01, 2)
         self.window = chance.randint(0, 5000) if mask == 2 else -1
@@ -64,7 +97,8 @@ class Drawn:
 
     @property
     def attributes(self):
-        return {"scale": self.scale, "layout": self.layout, "mask": "causal_bottom_right" if self.bottom else "causal", "window": self.window}
+        mask = "none" if self.mask == 0 else "causal_bottom_right" if self.bottom else "causal"
+        return {"scale": self.scale, "layout": self.layout, "mask": mask, "window": self.window}
 
     def dims(self, tokens, heads):
         return [self.batch, tokens, heads, self.head] if self.layout == "bshd" else [self.batch, heads, tokens, self.head]
@@ -86,7 +120,8 @@ def forward_of(drawn, with_stats):
     stats = drawn.address() if with_stats else 0
     queries, keys = (drawn.queries, drawn.heads), (drawn.keys, drawn.keys_heads)
     shapes = [drawn.dims(*queries), drawn.dims(*keys), drawn.dims(*keys)]
-    asked = {"op": FORWARD, "operands": [["bf16", one] for one in shapes] + [None] * 6, "attributes": drawn.attributes | {"with_stats": with_stats},
+    asked = {"op": FORWARD, "operands": [[drawn.point.dtype, one] for one in shapes] + [None] * 6,
+             "attributes": drawn.attributes | {"with_stats": with_stats},
              "addresses": [q, k, v, *[None] * 6], "results": [o, stats or None], "workspace": None}
     given = [drawn.seen(q, *queries), drawn.seen(k, *keys), drawn.seen(v, *keys), drawn.seen(o, *queries),
              drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries if with_stats else 0]), drawn.scale, drawn.window]
@@ -99,9 +134,10 @@ def backward_of(drawn):
     queries, keys = (drawn.queries, drawn.heads), (drawn.keys, drawn.keys_heads)
     whole, kept = drawn.dims(*queries), drawn.dims(*keys)
     asked = {"op": BACKWARD, "attributes": drawn.attributes, "workspace": workspace, "addresses": [q, k, v, o, dout, stats, *[None] * 6],
-             "operands": [["bf16", whole], ["bf16", kept], ["bf16", kept], ["bf16", whole], ["bf16", whole],
+             "operands": [*[[drawn.point.dtype, shape] for shape in (whole, kept, kept, whole, whole)],
                           ["f32", [drawn.batch, drawn.heads, drawn.queries]], *[None] * 6], "results": [dq, dk, dv, None]}
-    padded, keys_padded = (-(-size // 128) * 128 for size in (drawn.queries, drawn.keys))
+    tile = 128 if drawn.head == 64 else 80 if drawn.head == 128 and drawn.mask == 0 else 64
+    padded, keys_padded = (-(-size // block) * block for size, block in ((drawn.queries, tile), (drawn.keys, 48 if drawn.head == 256 else 128)))
     rows, sums = [drawn.batch, drawn.heads, padded], [drawn.batch, drawn.heads, padded * drawn.head]
     of_keys, at, regions = [drawn.batch, drawn.keys_heads, keys_padded * drawn.head], workspace, []
     for shape in (rows, rows, sums, of_keys, of_keys):
@@ -111,30 +147,36 @@ def backward_of(drawn):
     seen = {name: drawn.seen(address, *size) for name, address, size in
             (("q", q, queries), ("o", o, queries), ("dout", dout, queries), ("dq", dq, queries), ("k", k, keys), ("v", v, keys), ("dk", dk, keys),
              ("dv", dv, keys))}
-    return asked, {
-        "prepare": [seen["o"], seen["dout"], products, drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries]), stats2, dq_sum],
-        "gradients": [seen["q"], seen["k"], seen["v"], seen["dout"], stats2, products, dq_sum, dk_sum, dv_sum, drawn.scale, drawn.window],
-        "finish": [dq_sum, seen["dq"], drawn.scale], "finish_keys": [dk_sum, seen["dk"], dv_sum, seen["dv"], drawn.scale]}
+    given = {"prepare": [seen["o"], seen["dout"], products, drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries]), stats2, dq_sum],
+             "gradients": [seen["q"], seen["k"], seen["v"], seen["dout"], stats2, products, dq_sum,
+                           *([dk_sum, dv_sum] if drawn.point.grouped else [seen["dk"], seen["dv"]]), drawn.scale, drawn.window],
+             "finish": [dq_sum, seen["dq"], drawn.scale]}
+    return asked, given | ({"finish_keys": [dk_sum, seen["dk"], dv_sum, seen["dv"], drawn.scale]} if drawn.point.grouped else {})
 
 
 NAMES = {"forward": "q k v o stats scale window", "prepare": "o dout products stats stats2 dq_sum",
-         "gradients": "q k v dout stats2 products dq_sum dk_sum dv_sum scale window", "finish": "dq_sum dq scale",
+         "gradients": "q k v dout stats2 products dq_sum {dk} {dv} scale window", "finish": "dq_sum dq scale",
          "finish_keys": "dk_sum dk dv_sum dv scale"}
 
 
-def declared(name, head):
+def declared(name, point):
     """An argument as the builder describes it to the child."""
     if name in ("scale", "window"):
         return {"type": "f32" if name == "scale" else "i32"}
     if name.endswith("_sum") or name in ("stats", "stats2", "products"):
         return {"name": name, "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]}
-    return {"name": name, "dtype": "bf16", "shape": [None, None, None, head], "strides": [None, None, None, 1]}
+    return {"name": name, "dtype": point.dtype, "shape": [None, None, None, point.head], "strides": [None, None, None, 1]}
 
 
-def launched(folder, pairs, source, head, mask):
+def arguments(step, point):
+    names = {name: f"{name}_sum" if point.grouped else name for name in ("dk", "dv")}
+    return [declared(name, point) for name in NAMES[step].format(**names).split()]
+
+
+def launched(folder, pairs, source, point):
     """(by the loader, by FlashAttention-4's host code): of each problem its launches."""
     requests = [{"folder": str(folder), "source": source, "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
-                 "tunables": {"HEAD": head, "HEADV": head, "MASK": mask}, "arguments": [declared(name, head) for name in NAMES[step].split()],
+                 "tunables": {"HEAD": point.head, "HEADV": point.head, "MASK": point.mask}, "arguments": arguments(step, point),
                  "problems": [{"sm_count": 132, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT / "tests")}
     dsl = {"CUTE_DSL_ARCH": "sm_90a", "CUTE_DSL_NO_CACHE": "1", "CUTE_DSL_DUMP_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
@@ -167,16 +209,16 @@ def compare(lines, wanted):
 
 
 @WITH_FA4
-def test_the_loader_launches_forward_as_its_own_host_code(recording, tmp_path_factory):
-    folder, chance = recording / "forward", random.Random(7)
+def test_the_loader_launches_forward_as_its_own_host_code(recording):
+    folder, point, chance = recording / "forward", POINTS["attention.toml"], random.Random(f"{SEED} forward")
     folder.mkdir()
-    pairs = [forward_of(Drawn(chance, 1, 128, False), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, "fa4.py", 128, 1))
+    pairs = [forward_of(Drawn(chance, point), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
+    compare(*launched(folder, pairs, "fa4.py", point))
 
 
 @WITH_FA4
 def test_the_loader_launches_backward_as_its_own_host_code(recording):
-    folder, chance = recording / "backward", random.Random(8)
+    folder, point, chance = recording / "backward", POINTS["backward.toml"], random.Random(f"{SEED} backward")
     folder.mkdir()
-    pairs = [backward_of(Drawn(chance, 2, 64, True)) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, "fa4_backward.py", 64, 2))
+    pairs = [backward_of(Drawn(chance, point)) for _ in range(COUNT)]
+    compare(*launched(folder, pairs, "fa4_backward.py", point))
