@@ -6,6 +6,8 @@
 #   lib/cmake/kbundle, lib/pkgconfig find_package(kbundle), pkg-config kbundle   component development
 #   bin/kbundle                      the command                                 component command
 #   libexec/kbundle, share/kbundle   what it starts, the headers of kernels      component command
+#   share/man, share/bash-completion, share/zsh, share/fish
+#                                    its manual page; what shells complete by    component command
 #
 # Each part looks for others from where it lies, so the prefix may be moved. Last of all the command still looks into the .venv
 # and the kernel headers of the checkout that it was built in.
@@ -45,6 +47,22 @@ if(TARGET kb_planner)
   install(TARGETS kb_planner DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/kbundle" COMPONENT command)
   install(TARGETS kb_null_driver DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/kbundle/null_driver" COMPONENT command)
 endif()
+
+# The command itself writes its manual page and completions. Where each shell looks for them is the same for every prefix.
+set(kb_shell_texts "")
+function(kb_install_shell_text folder name)
+  set(text "${PROJECT_BINARY_DIR}/${folder}/${name}")
+  add_custom_command(OUTPUT "${text}" COMMAND kbundle ${ARGN} > "${text}" DEPENDS kbundle COMMENT "${name}: ${ARGN}" VERBATIM)
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/${folder}")
+  install(FILES "${text}" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/${folder}" COMPONENT command)
+  set(kb_shell_texts ${kb_shell_texts} "${text}" PARENT_SCOPE)
+endfunction()
+kb_install_shell_text(man/man1 kbundle.1 man)
+kb_install_shell_text(bash-completion/completions kbundle completion bash)
+kb_install_shell_text(zsh/site-functions _kbundle completion zsh)
+kb_install_shell_text(fish/vendor_completions.d kbundle.fish completion fish)
+add_custom_target(kb_shell_texts ALL DEPENDS ${kb_shell_texts})
+
 install(DIRECTORY kernels/include/kbundle DESTINATION "${CMAKE_INSTALL_DATADIR}/kbundle/include" COMPONENT command)
 
 install(EXPORT kbundleTargets NAMESPACE kbundle:: DESTINATION "${kb_cmake_folder}" COMPONENT development)

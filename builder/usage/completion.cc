@@ -78,7 +78,9 @@ std::string Zsh(const std::vector<VerbText>& verbs) {
       "  shift words; (( CURRENT-- ))\n"
       "  case $verb in\n{}  esac\n"
       "}}\n"
-      "compdef _kbundle kbundle\n",
+      // The file is the function's body where zsh found it in $fpath: then it is the first call.
+      "if [ \"$funcstack[1]\" = _kbundle ]; then _kbundle \"$@\"; else compdef _kbundle kbundle; "
+      "fi\n",
       names, cases);
 }
 

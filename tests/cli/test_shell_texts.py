@@ -49,6 +49,14 @@ def test_bash_completes_verbs_options_and_files(kbundle, shell_of, tmp_path, mon
     assert bash_says(kbundle, "inspect", "so") == ["some.kb"]
 
 
+def test_zsh_finds_its_function_in_a_folder_of_fpath(kbundle, shell_of, tmp_path):
+    # Autoloaded, the file is the function's body, and already the first call must complete.
+    (tmp_path / "_kbundle").write_text(kbundle("completion", "zsh").out)
+    script = "fpath=($0); autoload _kbundle; _describe() { print described; }; words=(kbundle ''); CURRENT=2; _kbundle; _kbundle"
+    done = subprocess.run([shell_of("zsh"), "-fc", script, tmp_path], capture_output=True, text=True)
+    assert done.stdout == "described\ndescribed\n" and not done.stderr, done.stderr
+
+
 def test_zsh_and_fish_read_theirs(kbundle, shell_of):
     zsh = kbundle("completion", "zsh").out
     done = subprocess.run([shell_of("zsh"), "-fc", "compdef() { :; }; eval \"$0\" && whence -w _kbundle", zsh], capture_output=True, text=True)

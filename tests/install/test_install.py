@@ -68,6 +68,16 @@ def test_the_command_finds_what_belongs_to_it(prefix, project):
     assert "host_kernel.h" in strings and (prefix / "share/kbundle/include/kbundle/host_kernel.h").exists()
 
 
+def test_the_manual_and_the_completions_lie_where_they_are_looked_for_and_are_the_commands(prefix):
+    command = prefix / "bin/kbundle"
+    for where, words in (("man/man1/kbundle.1", ["man"]), ("bash-completion/completions/kbundle", ["completion", "bash"]),
+                         ("zsh/site-functions/_kbundle", ["completion", "zsh"]),
+                         ("fish/vendor_completions.d/kbundle.fish", ["completion", "fish"])):
+        assert (prefix / "share" / where).read_text() == run(command, *words), where
+    script = 'source "$0/share/bash-completion/completions/kbundle"; complete -p kbundle'
+    assert run("bash", "-c", script, prefix).split()[-3:] == ["-F", "_kbundle", "kbundle"]
+
+
 def built_again(project):
     """Whether `cmake --build` asks the command for the bundle."""
     return "Bundle twice_bundle" in run("cmake", "--build", project / "build", "--target", "twice_bundle")
