@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/gpu"
 # name: (arguments, seconds allowed, GPUs needed)
 SECTIONS = {
-    "conformance": (["variants.py", "softmax", "permutation", "others"], 150, 1),
+    "conformance": (["variants.py", "softmax", "permutation", "quantize", "others"], 170, 1),
     "conformance_flash_forward": (["variants.py", "--own", "attention", "forward/"], 150, 1),
     "conformance_paged": (["variants.py", "--own", "attention", "paged_attention/"], 150, 1),
     "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 150, 1),
@@ -34,6 +34,7 @@ SECTIONS = {
     "softmax_longest": (["softmax_longest.py"], 150, 1),
     "cliffs": (["cliffs.py"], 120, 1),
     "permutation": (["permutation.py"], 120, 1),
+    "quantize": (["quantize.py"], 150, 1),
     "attention": (["attention.py"], 200, 1),
     "attention_forms": (["attention_forms.py"], 480, 1),
     "attention_ragged": (["attention_ragged.py"], 300, 1),
@@ -62,6 +63,7 @@ SECTIONS = {
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
+    "sanitizer_quantize": (["sanitizer.py", "quantize"], 200, 1),
     "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),
     "two_gpus": (["runtime/two_gpus.py"], 560, 2),
 }

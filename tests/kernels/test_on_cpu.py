@@ -3,7 +3,7 @@ arithmetic beside them, are held to float64 by *_test.cc. Each is a program of G
 all that its compilation read is what it was when it passed: it has no other input, since its random numbers have fixed seeds.
 
 Kernels include headers of their own folder. They are copied without the one that holds a GPU's instructions, so that
-simt/ptx.cuh takes its place; score_mods.h beside them is the builder's own.
+that of simt/ takes its place; score_mods.h beside them is the builder's own.
 """
 
 import pathlib
@@ -17,7 +17,8 @@ from cli.command import Command
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KERNELS = ROOT / "kernels"
-HEADERS = {"attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh"}
+HEADERS = {"attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh",
+           "quantize": "fp8.cuh state.cuh stream.cuh transpose.cuh vector.cuh"}
 # One modifier, number 1, which tells every index apart.
 SCORE_MODS = {"attention": "s + slope[h] * q + gain * k * (b + 1) / 64"}
 TESTS = sorted(HERE.glob("*_test.cc"))

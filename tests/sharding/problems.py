@@ -2,6 +2,7 @@
 
 Sizes differ wherever they may, so that a dim that is taken for another one does not fit; all are even where a cut may be."""
 
+import ml_dtypes
 import numpy as np
 
 import kbundle.jax as kbj
@@ -102,4 +103,11 @@ def paged_attention():
         yield "attention.paged_attention", [q, k, v, lengths, pages], dict(scale=0.3, layout=layout, mask="causal_bottom_right", with_stats=True)
 
 
-FAMILIES = [softmax, matmul, permutation, attention, packed_attention, ragged_attention, paged_attention]
+def quantize():
+    codes = random(6, 8).astype(ml_dtypes.float8_e4m3fn)
+    yield "quantize.dequantize", [codes, np.array([0.5], np.float32)], dict(out_dtype="f32")
+    yield "quantize.dequantize", [codes.reshape(2, 6, 4), np.array([0.5], np.float32)], dict(out_dtype="f32")
+    yield "quantize.update_scale", [np.abs(random(4, 7)), np.abs(random(4)), np.abs(random(4, seed=1))], dict(format="e4m3")
+
+
+FAMILIES = [softmax, matmul, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]

@@ -8,6 +8,17 @@ namespace host {
 
 typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
 
+// Single bytes as words. (GCC takes a conversion of vectors apart here, byte by byte.)
+inline Words WidenBytes(Bytes v) {
+#if KB_ISA_LEVEL >= 4
+  return (Words)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)v);
+#elif KB_ISA_LEVEL == 3
+  return (Words)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(__builtin_bit_cast(int64_t, v)));
+#else
+  return (Words)_mm_cvtepu8_epi32(_mm_cvtsi32_si128(__builtin_bit_cast(int32_t, v)));
+#endif
+}
+
 // Rounds magnitudes (the bits of floats) to nearest even, with kMantissa bits behind the first and
 // exponents from kLeast on; below that to multiples of the smallest subnormal. The result has the
 // exponent kLeast as 1.
@@ -31,7 +42,7 @@ struct E4M3 {
   using Raw = Bytes;
   static constexpr bool kIsFloat = false;
   static Floats Widen(Raw v) {
-    const Words w = __builtin_convertvector(v, Words);
+    const Words w = WidenBytes(v);
     const Words magnitude = w & 0x7fu;
     const Words normal = (magnitude << 20) + (120u << 23);
     const Words subnormal =

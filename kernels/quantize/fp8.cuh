@@ -1,0 +1,101 @@
+// FP8 numbers as codes of one byte: e4m3 and e5m2 from floats, and back.
+//
+// GPUs from compute capability 8.9 on have instructions for both; elsewhere the same bits come from
+// integer arithmetic. What rounds, rounds to nearest even, subnormal numbers too; what is larger
+// than the largest number becomes that one, infinities as well; NaN stays NaN.
+#pragma once
+
+#include "kbundle/device_element.h"
+
+struct __nv_fp8_e4m3;
+struct __nv_fp8_e5m2;
+
+namespace quantize {
+
+using kbundle::device::Element;
+
+// The bits of the magnitude of a float, rounded to kMantissa bits behind the first and exponents
+// from kLeast on, below that to multiples of the smallest subnormal. The result has the exponent
+// kLeast as 1.
+template <int kMantissa, int kLeast>
+__device__ __forceinline__ unsigned RoundMagnitude(unsigned magnitude) {
+  constexpr int kDropped = 23 - kMantissa;
+  constexpr unsigned kFirst = static_cast<unsigned>(127 + kLeast) << 23;  // 2^kLeast
+  if (magnitude < kFirst) {
+    // Adding it leaves the multiple of the smallest subnormal, rounded, in the low bits.
+    constexpr unsigned kUnit = static_cast<unsigned>(127 + kLeast + kDropped) << 23;
+    return __float_as_uint(__uint_as_float(magnitude) + __uint_as_float(kUnit)) - kUnit;
+  }
+  const unsigned odd = (magnitude >> kDropped) & 1u;
+  return (magnitude - (kFirst - (1u << 23)) + ((1u << (kDropped - 1)) - 1u) + odd) >> kDropped;
+}
+
+// kMost is the largest number, whose bits as a float are kMostBits.
+template <int kMantissa, int kLeast, unsigned kMostBits>
+__device__ __forceinline__ unsigned CodeOf(float f) {
+  const unsigned word = __float_as_uint(f), magnitude = word & 0x7fffffffu;
+  const unsigned bounded = magnitude < kMostBits ? magnitude : kMostBits;
+  const unsigned finite = RoundMagnitude<kMantissa, kLeast>(bounded);
+  return (magnitude > 0x7f800000u ? 0x7fu : finite) | ((word >> 24) & 0x80u);
+}
+
+// Two codes in the low half of a word, the first one lowest, and both as floats.
+template <typename Q>
+struct Fp8;
+
+template <>
+struct Fp8<__nv_fp8_e4m3> {
+  static constexpr float kMost = 448.0f;
+  static constexpr int kMostExponent = 8;
+#if __CUDA_ARCH__ >= 890
+  __device__ static __forceinline__ unsigned Pack(float low, float high) {
+    unsigned short codes;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(codes) : "f"(low), "f"(high));
+    return codes;
+  }
+  __device__ static __forceinline__ void Widen(unsigned codes, float& low, float& high) {
+    unsigned halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<unsigned short>(codes)));
+    low = Element<__half>::Widen(halves & 0xffffu);
+    high = Element<__half>::Widen(halves >> 16);
+  }
+#else
+  __device__ static __forceinline__ unsigned Pack(float low, float high) {
+    return CodeOf<3, -6, 0x43e00000u>(low) | CodeOf<3, -6, 0x43e00000u>(high) << 8;
+  }
+  __device__ static __forceinline__ float WidenOne(unsigned code) {
+    const unsigned magnitude = code & 0x7fu;
+    const float finite = __uint_as_float(magnitude << 20) * __uint_as_float(0x7b800000u);  // 2^120
+    const unsigned word = magnitude == 0x7fu ? 0x7fc00000u : __float_as_uint(finite);
+    return __uint_as_float(word | (code & 0x80u) << 24);
+  }
+  __device__ static __forceinline__ void Widen(unsigned codes, float& low, float& high) {
+    low = WidenOne(codes & 0xffu);
+    high = WidenOne((codes >> 8) & 0xffu);
+  }
+#endif
+};
+
+template <>
+struct Fp8<__nv_fp8_e5m2> {
+  static constexpr float kMost = 57344.0f;
+  static constexpr int kMostExponent = 15;
+#if __CUDA_ARCH__ >= 890
+  __device__ static __forceinline__ unsigned Pack(float low, float high) {
+    unsigned short codes;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;" : "=h"(codes) : "f"(low), "f"(high));
+    return codes;
+  }
+#else
+  __device__ static __forceinline__ unsigned Pack(float low, float high) {
+    return CodeOf<2, -14, 0x47600000u>(low) | CodeOf<2, -14, 0x47600000u>(high) << 8;
+  }
+#endif
+  // An e5m2 is the upper half of an f16.
+  __device__ static __forceinline__ void Widen(unsigned codes, float& low, float& high) {
+    low = Element<__half>::Widen((codes & 0xffu) << 8);
+    high = Element<__half>::Widen(codes & 0xff00u);
+  }
+};
+
+}  // namespace quantize

@@ -1,0 +1,115 @@
+// What the host kernels of quantization share: rows of floats to FP8 codes and back, largest
+// magnitudes, scales, and bytes that are transposed.
+#pragma once
+
+#include "kbundle/host_fp8.h"
+
+namespace quantize {
+
+using namespace kbundle::host;
+
+constexpr uint32_t kInfinityBits = 0x7f800000u;
+constexpr float kHighestScale = 0x1p126f;  // its reciprocal is a normal number
+
+// The largest number of an FP8 type.
+template <typename Q>
+constexpr float kMost = 448.0f;
+template <>
+constexpr float kMost<E5M2> = 57344.0f;
+
+// The largest magnitude of vectors, as bits: NaN counts as the largest, and no order matters.
+struct Largest {
+  Ints most = Ints{};
+
+  void Add(Floats v) {
+    const Ints magnitude = (Ints)(AsWords(v) & 0x7fffffffu);
+    most = magnitude > most ? magnitude : most;
+  }
+  uint32_t Bits() const {
+    int32_t all = 0;
+    for (int i = 0; i < kLanes; ++i) all = most[i] > all ? most[i] : all;
+    return static_cast<uint32_t>(all);
+  }
+  // Into *amax, which began as 0 and is changed by several threads.
+  void Keep(float* amax) const {
+    uint32_t bits = Bits(), *to = reinterpret_cast<uint32_t*>(amax);
+    if (bits > kInfinityBits) bits = 0x7fc00000u;  // one NaN for all
+    uint32_t old = __atomic_load_n(to, __ATOMIC_RELAXED);
+    while (old < bits &&
+           !__atomic_compare_exchange_n(to, &old, bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+  }
+};
+
+// The scale that brings amax to `most`, or the highest; 1 where amax is 0 or not finite.
+inline float ScaleOfAmax(float amax, float most) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, amax) & 0x7fffffffu;
+  if (bits == 0 || bits >= kInfinityBits) return 1.0f;
+  const float scale = most / __builtin_bit_cast(float, bits);
+  return scale > kHighestScale ? kHighestScale : scale;
+}
+
+// The scale that was given, or that of the amax that a step before found.
+template <typename Q>
+inline float ScaleOf(const float* scale, const float* amax) {
+  return scale ? *scale : ScaleOfAmax(*amax, kMost<Q>);
+}
+
+// q[i] = code(x[i] * scale), and the floats are shown to see(i, floats); past `count` they are 0.
+template <typename E, typename Q, typename See>
+__attribute__((always_inline)) inline void QuantizeRow(uint8_t* q, const typename E::Memory* x,
+                                                       int64_t count, float scale, const See& see) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Floats f = E::Widen(LoadAny<typename E::Raw>(x + i));
+    see(i, f);
+    StoreAny(q + i, Q::Narrow(f * scale));
+  }
+  if (i < count) {
+    const Floats f = Load<E>(x + i, count - i);
+    see(i, f);
+    Store<Q>(q + i, f * scale, count - i);
+  }
+}
+
+inline void CopyBytes(uint8_t* to, const uint8_t* from, int64_t count) {
+  int64_t i = 0;
+  for (; i + kBytes <= count; i += kBytes) StoreAny(to + i, LoadAny<Words>(from + i));
+  CopySome(to + i, from + i, count - i);
+}
+
+typedef uint8_t Sixteen __attribute__((vector_size(16)));
+
+// 16 rows of 16 bytes, `from_pitch` bytes apart, become 16 columns: four rounds, each of which
+// interleaves row i with row i + 8.
+inline void Transpose16(uint8_t* to, int64_t to_pitch, const uint8_t* from, int64_t from_pitch) {
+  Sixteen row[16], next[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) row[i] = LoadAny<Sixteen>(from + i * from_pitch);
+#pragma GCC unroll 4
+  for (int round = 0; round < 4; ++round) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      next[2 * i] = (Sixteen)_mm_unpacklo_epi8((__m128i)row[i], (__m128i)row[i + 8]);
+      next[2 * i + 1] = (Sixteen)_mm_unpackhi_epi8((__m128i)row[i], (__m128i)row[i + 8]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) row[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) StoreAny(to + i * to_pitch, row[i]);
+}
+
+// The same of any part of a matrix of bytes: `rows` rows of `columns` bytes.
+inline void TransposeBytes(uint8_t* to, int64_t to_pitch, const uint8_t* from, int64_t from_pitch,
+                           int64_t rows, int64_t columns) {
+  const int64_t whole_rows = rows / 16 * 16, whole_columns = columns / 16 * 16;
+  for (int64_t c = 0; c < whole_columns; c += 16)
+    for (int64_t r = 0; r < whole_rows; r += 16)
+      Transpose16(to + c * to_pitch + r, to_pitch, from + r * from_pitch + c, from_pitch);
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t r = c < whole_columns ? whole_rows : 0; r < rows; ++r)
+      to[c * to_pitch + r] = from[r * from_pitch + c];
+}
+
+}  // namespace quantize

@@ -1,0 +1,86 @@
+"""References of the quantize ops: what each op means, corner cases included.
+
+Arrays arrive as float64. What decides about a code is arithmetic in float32, so it is done in float32 here, operation by
+operation: results are not near to these, they are these. Only sums of columns are float64.
+"""
+
+import ml_dtypes
+import numpy as np
+
+FP8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+FLOATS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+MOST = {"e4m3": np.float32(448), "e5m2": np.float32(57344)}
+HIGHEST = np.float32(2.0 ** 126)  # of scales that are computed: their reciprocals are normal numbers
+
+
+def codes(scaled, out_dtype):
+    """FP8 numbers nearest to float32 ones, the largest for what is beyond it: NaN stays NaN."""
+    bounded = np.clip(scaled, -MOST[out_dtype], MOST[out_dtype])
+    return bounded.astype(FP8[out_dtype]).astype(np.float64)
+
+
+def largest(x):
+    """The largest magnitude as f32[1], NaN where there is one, 0 of nothing."""
+    return np.max(np.abs(np.asarray(x, np.float32)), initial=np.float32(0)).reshape(1)
+
+
+def scale_of(amax, most):
+    """The scale that brings amax to `most`, 2^126 at most; 1 where amax is 0 or not finite."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        scale = np.minimum(np.float32(most) / np.float32(amax), HIGHEST)
+    return np.where((amax > 0) & np.isfinite(amax), scale, np.float32(1)).astype(np.float32)
+
+
+def inverse(scale):
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.float32(1) / np.asarray(scale, np.float32)
+
+
+def product(x, scale):
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        return np.asarray(x, np.float32) * np.float32(scale)
+
+
+def amax(x):
+    return largest(x).astype(np.float64)
+
+
+def per_tensor(x, scale=None, *, out_dtype):
+    found = largest(x)
+    scale = scale_of(found, MOST[out_dtype]) if scale is None else np.asarray(scale, np.float32)
+    return codes(product(x, scale[0]), out_dtype), found.astype(np.float64), inverse(scale).astype(np.float64)
+
+
+def per_tensor_transpose(x, scale=None, *, out_dtype, rowwise=True, transposed=True, dbias=False):
+    q, found, scale_inv = per_tensor(x, scale, out_dtype=out_dtype)
+    with np.errstate(invalid="ignore"):
+        return q if rowwise else None, q.T if transposed else None, found, scale_inv, x.sum(axis=0) if dbias else None
+
+
+def dequantize(q, scale_inv, *, out_dtype):
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        return product(q, np.asarray(scale_inv)[0]).astype(FLOATS[out_dtype]).astype(np.float64)
+
+
+def update_scale(history, amax, scale, *, format, margin=0, algorithm="max"):
+    history, amax, scale = (np.asarray(a, np.float32) for a in (history, amax, scale))
+    now = np.concatenate([amax[..., None], history[..., 1:]], axis=-1)
+    found = amax if algorithm == "most_recent" else np.max(np.abs(now), axis=-1)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
+        wanted = np.minimum(MOST[format] / np.abs(found) * np.float32(2.0 ** -margin), HIGHEST)
+    next_scale = np.where((np.abs(found) > 0) & np.isfinite(found), wanted, scale)
+    moved = np.roll(now, -1, axis=-1)
+    moved[..., 0] = 0
+    return moved.astype(np.float64), next_scale.astype(np.float64), inverse(next_scale).astype(np.float64)
+
+
+def make_inputs(op, problem, seed):
+    """Numbers of many sizes, some of which become subnormal in FP8 and some too large for it; scales are positive."""
+    rng = np.random.default_rng(seed)
+    if op == "update_scale":
+        sizes = lambda dims: np.abs(rng.standard_normal(dims)) * 2.0 ** rng.integers(-40, 40, dims)
+        return {name: sizes(problem[name]) for name in ("history", "amax", "scale")}
+    made = {name: rng.uniform(0.01, 30, 1) for name in ("scale", "scale_inv") if name in problem}
+    if "x" in problem and not problem.get("dbias"):
+        made["x"] = rng.standard_normal(problem["x"]) * 2.0 ** rng.integers(-12, 8, problem["x"])
+    return made

@@ -1,0 +1,231 @@
+// Codes of an M x N view row by row, column by column (transposed), or both, in one pass, with the
+// sums of columns.
+//
+// A block of 256 threads takes tiles of 128 rows and 64 columns, below one another. A thread has 4
+// rows of VEC columns, so that 4 codes of a column make a word, and a column of a tile 32 words:
+//
+//   x tile          words in shared memory             q_t
+//   128 x 64   ->   64 columns x 32 words, swizzled ->  64 rows of 128 bytes
+//
+// The four words of 16 rows stay together, at chunk (rows / 16) ^ (column / 8) of their column, so
+// that neither the writing nor the reading lanes meet in a bank. Where a row of q_t does not begin
+// at a multiple of 16 bytes, its aligned words are put together of two neighbours.
+#pragma once
+
+#include "vector.cuh"
+
+namespace quantize {
+
+inline constexpr int kTileRows = 128, kTileColumns = 64, kTileWords = kTileRows / 4;
+inline constexpr int kMicroRows = 4;  // of a thread
+
+// Elements of a plain tensor [M, N].
+template <typename T, int VEC>
+struct Plain {
+  using V = Vector<T, VEC>;
+  using Raw = typename V::Raw;
+  const T* x;
+  int64 N;
+
+  __device__ __forceinline__ Raw Load(int64 row, int64 column) const {
+    return V::Load(x, (row * N + column) / VEC);
+  }
+  __device__ __forceinline__ void Widen(const Raw& raw, float (&f)[VEC]) const { V::Widen(raw, f); }
+};
+
+// Four words of four codes, transposed: word[r] has columns 0 to 3 of row r, then rows 0 to 3 of
+// column r.
+__device__ __forceinline__ void TransposeWords(unsigned (&word)[4]) {
+  const unsigned low01 = __byte_perm(word[0], word[1], 0x5140);
+  const unsigned high01 = __byte_perm(word[0], word[1], 0x7362);
+  const unsigned low23 = __byte_perm(word[2], word[3], 0x5140);
+  const unsigned high23 = __byte_perm(word[2], word[3], 0x7362);
+  word[0] = __byte_perm(low01, low23, 0x5410);
+  word[1] = __byte_perm(low01, low23, 0x7632);
+  word[2] = __byte_perm(high01, high23, 0x5410);
+  word[3] = __byte_perm(high01, high23, 0x7632);
+}
+
+// The codes of a tile, transposed, in shared memory.
+struct TransposedTile {
+  alignas(16) unsigned words[kTileColumns * kTileWords];
+
+  __device__ static __forceinline__ int Place(int column, int word) {
+    return column * kTileWords + (((word / 4) ^ (column / 8 % 8)) * 4) + word % 4;
+  }
+
+  // The codes of rows 4 * word to 4 * word + 3 and of VEC columns.
+  template <typename Q, int VEC>
+  __device__ __forceinline__ void Put(int column, int word, const Codes<Q, VEC> (&rows)[4]) {
+    if constexpr (VEC == 1) {
+      words[Place(column, word)] =
+          rows[0].word[0] | rows[1].word[0] << 8 | rows[2].word[0] << 16 | rows[3].word[0] << 24;
+    } else {
+#pragma unroll
+      for (int four = 0; four < VEC / 4; ++four) {
+        unsigned block[4] = {rows[0].word[four], rows[1].word[four], rows[2].word[four],
+                             rows[3].word[four]};
+        TransposeWords(block);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[Place(column + 4 * four + i, word)] = block[i];
+      }
+    }
+  }
+
+  // Writes `columns` rows of q_t, of which this tile has `rows` bytes each, `pitch` bytes apart.
+  __device__ __forceinline__ void Store(char* q_t, int64 pitch, int rows, int columns) const {
+    const unsigned misaligned = static_cast<unsigned>(reinterpret_cast<int64>(q_t) | pitch | rows);
+    if (misaligned % 16 == 0) {
+      const int chunk = threadIdx.x % 8;
+      for (int c = threadIdx.x / 8; c < columns; c += kThreads / 8) {
+        if (chunk * 16 >= rows) continue;
+        StoreStream(q_t + c * pitch + chunk * 16,
+                    *reinterpret_cast<const uint4*>(words + Place(c, chunk * 4)));
+      }
+      return;
+    }
+    for (int c = threadIdx.x / 32; c < columns; c += kThreads / 32) {
+      char* to = q_t + c * pitch;
+      const int shift = static_cast<int>(reinterpret_cast<int64>(to) & 3);
+      StoreWord(to, c, threadIdx.x % 32, shift, rows);
+      if (threadIdx.x % 32 == 0) StoreWord(to, c, kTileWords, shift, rows);
+    }
+  }
+
+  // The aligned word that has bytes 4 * k - shift and on of column c: those of them that there are.
+  __device__ __forceinline__ void StoreWord(char* to, int c, int k, int shift, int rows) const {
+    const unsigned low = k > 0 ? words[Place(c, k - 1)] : 0u;
+    const unsigned high = k < kTileWords ? words[Place(c, k)] : 0u;
+    const unsigned word = __funnelshift_l(low, high, 8 * shift);
+    const int first = 4 * k - shift;
+    if (first >= 0 && first + 4 <= rows) {
+      StoreStream(to + first, word);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (first + i >= 0 && first + i < rows)
+        to[first + i] = static_cast<char>(word >> (8 * i) & 0xffu);
+    }
+  }
+};
+
+// The sums of VEC columns that a thread has, of those of the block: one row of `partial`. Always
+// added in the same order. All threads call it.
+template <int VEC>
+__device__ __forceinline__ void SumColumns(float (&sum)[VEC], float* partial, int columns) {
+  constexpr int kAcross = kTileColumns / VEC;                      // threads beside one another
+  constexpr int kRows = kThreads / (kAcross < 32 ? 32 : kAcross);  // that remain of each column
+  __shared__ float sums[kRows][kTileColumns];
+  if constexpr (kAcross < 32) {
+#pragma unroll
+    for (int lanes = kAcross; lanes < 32; lanes *= 2) {
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) sum[i] += __shfl_xor_sync(kAllLanes, sum[i], lanes);
+    }
+  }
+  const int column = threadIdx.x % kAcross * VEC;
+  if (kAcross >= 32 || threadIdx.x % 32 < kAcross) {
+#pragma unroll
+    for (int i = 0; i < VEC; ++i)
+      sums[threadIdx.x / (kAcross < 32 ? 32 : kAcross)][column + i] = sum[i];
+  }
+  __syncthreads();
+  const int c = threadIdx.x;
+  if (c >= columns) return;
+  float all = sums[0][c];
+  for (int i = 1; i < kRows; ++i) all += sums[i][c];
+  partial[c] = all;
+}
+
+// One tile: what a thread finds in it.
+template <typename Q, int VEC>
+struct Found {
+  unsigned most = 0;
+  float sum[VEC] = {};
+};
+
+// kMicroRows rows of a source, from `row` on, become codes; q is null where they are not wanted.
+template <typename Q, int VEC, typename Source>
+__device__ __forceinline__ void QuantizeRows(const Source& source, int64 row, int64 column, int64 M,
+                                             float by, Q* q, Codes<Q, VEC> (&codes)[kMicroRows],
+                                             Found<Q, VEC>& found) {
+  typename Source::Raw raw[kMicroRows];
+#pragma unroll
+  for (int r = 0; r < kMicroRows; ++r) {
+    const bool inside = row + r < M && column < source.N;
+    raw[r] = inside ? source.Load(row + r, column) : typename Source::Raw{};
+  }
+#pragma unroll
+  for (int r = 0; r < kMicroRows; ++r) {
+    float f[VEC];
+    source.Widen(raw[r], f);
+    found.most = Largest(found.most, f);
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) found.sum[i] += f[i];
+    codes[r].Of(f, by);
+    if (q && row + r < M && column < source.N)
+      codes[r].Store(q, ((row + r) * source.N + column) / VEC);
+  }
+}
+
+// Blocks are counted along the columns first; each takes `tiles` tiles below one another. `partial`
+// has a row of N sums for each such part, or is null.
+template <typename Q, int VEC, typename Source>
+__device__ __forceinline__ void QuantizeTiles(const Source& source, Q* q, Q* q_t, float* largest,
+                                              float* scale_inv, float* partial, const float* scale,
+                                              int64 M, int tiles) {
+  constexpr int kAcross = kTileColumns / VEC, kDown = kThreads / kAcross;
+  __shared__ TransposedTile tile[2];
+  const float by = ScaleOf<Q>(scale, largest);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = 1.0f / by;
+  const int across = max(1, static_cast<int>((source.N + kTileColumns - 1) / kTileColumns));
+  const int part = blockIdx.x / across;
+  const int64 n0 = int64{static_cast<int>(blockIdx.x) % across} * kTileColumns;
+  const int columns = static_cast<int>(min(source.N - n0, int64{kTileColumns}));
+  const int column = threadIdx.x % kAcross * VEC;
+  Found<Q, VEC> found;
+  for (int t = 0; t < tiles; ++t) {
+    const int64 m0 = (int64{part} * tiles + t) * kTileRows;
+    if (m0 >= M) break;
+    for (int word = threadIdx.x / kAcross; word < kTileWords; word += kDown) {
+      Codes<Q, VEC> codes[kMicroRows];
+      QuantizeRows<Q, VEC>(source, m0 + word * kMicroRows, n0 + column, M, by, q, codes, found);
+      if (q_t) tile[t % 2].Put(column, word, codes);
+    }
+    if (!q_t) continue;
+    __syncthreads();
+    const int rows = static_cast<int>(min(M - m0, int64{kTileRows}));
+    tile[t % 2].Store(reinterpret_cast<char*>(q_t) + n0 * M + m0, M, rows, columns);
+  }
+  if (scale) KeepLargest(found.most, largest);
+  if (partial && M > 0) SumColumns(found.sum, partial + part * source.N + n0, columns);
+}
+
+template <typename T, typename Q, int VEC>
+__global__ void __launch_bounds__(kThreads)
+    cast_transpose(Q* q, Q* q_t, float* largest, float* scale_inv, float* partial, const T* x,
+                   const float* scale, int64 M, int64 N, int tiles) {
+  QuantizeTiles<Q, VEC>(Plain<T, VEC>{x, N}, q, q_t, largest, scale_inv, partial, scale, M, tiles);
+}
+
+// dbias = T(the sum of each column of partial). A block has 32 columns, its 8 warps every eighth
+// part.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    sum_parts(T* dbias, const float* partial, int64 N, int64 parts) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ float sums[kWarps][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64 column = blockIdx.x * int64{32} + lane;
+  float sum = 0.0f;
+  if (column < N)
+    for (int64 p = warp; p < parts; p += kWarps) sum += partial[p * N + column];
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || column >= N) return;
+  for (int i = 1; i < kWarps; ++i) sum += sums[i][lane];
+  kbundle::device::StoreOne<T>(dbias, column, sum);
+}
+
+}  // namespace quantize

@@ -1,0 +1,140 @@
+// VEC elements that travel together, as floats; scales; and the largest magnitude of a tensor.
+#pragma once
+
+#include "fp8.cuh"
+#include "memory.cuh"
+
+namespace quantize {
+
+using kbundle::device::int64;
+using kbundle::device::kAllLanes;
+
+inline constexpr int kThreads = 256;  // of every block
+inline constexpr unsigned kInfinity = 0x7f800000u;
+inline constexpr float kHighestScale = 0x1p126f;
+
+// VEC elements of T: 16 bytes, or one element where pointers or rows are not aligned.
+template <typename T, int VEC>
+struct Vector {
+  static constexpr int kBytes = VEC * Element<T>::kBytes;
+  using Raw = typename Word<kBytes>::Type;
+
+  __device__ static __forceinline__ Raw Load(const void* p, int64 index) {
+    return LoadStream<Raw>(static_cast<const char*>(p) + index * kBytes);
+  }
+
+  __device__ static __forceinline__ void Widen(const Raw& raw, float (&f)[VEC]) {
+    if constexpr (VEC == 1) {
+      f[0] = Element<T>::Widen(raw);
+    } else {
+      const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+      kbundle::device::WidenAll<T>(words, f);
+    }
+  }
+
+  __device__ static __forceinline__ void Store(void* p, int64 index, const float (&f)[VEC]) {
+    char* to = static_cast<char*>(p) + index * kBytes;
+    if constexpr (VEC == 1) {
+      StoreStream<Raw>(to, static_cast<Raw>(Element<T>::Narrow(f[0])));
+    } else if constexpr (VEC == 4) {
+      StoreStream<Raw>(to, Raw{Element<T>::Narrow(f[0]), Element<T>::Narrow(f[1]),
+                               Element<T>::Narrow(f[2]), Element<T>::Narrow(f[3])});
+    } else {
+      StoreStream<Raw>(to, Raw{Element<T>::Pack(f[0], f[1]), Element<T>::Pack(f[2], f[3]),
+                               Element<T>::Pack(f[4], f[5]), Element<T>::Pack(f[6], f[7])});
+    }
+  }
+};
+
+// VEC codes: words of four, or one in the low byte of a word.
+template <typename Q, int VEC>
+struct Codes {
+  static constexpr int kWords = VEC < 4 ? 1 : VEC / 4;
+  using Raw = typename Word<VEC>::Type;
+  unsigned word[kWords];
+
+  __device__ __forceinline__ void Of(const float (&f)[VEC], float scale) {
+    if constexpr (VEC == 1) {
+      word[0] = Fp8<Q>::Pack(f[0] * scale, 0.0f) & 0xffu;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        word[i] = Fp8<Q>::Pack(f[4 * i] * scale, f[4 * i + 1] * scale) |
+                  Fp8<Q>::Pack(f[4 * i + 2] * scale, f[4 * i + 3] * scale) << 16;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void Store(void* q, int64 index) const {
+    void* to = static_cast<char*>(q) + index * VEC;
+    if constexpr (VEC == 8) {
+      StoreStream<Raw>(to, Raw{word[0], word[1]});
+    } else {
+      StoreStream<Raw>(to, static_cast<Raw>(word[0]));
+    }
+  }
+
+  __device__ __forceinline__ void Load(const void* q, int64 index) {
+    const Raw raw = LoadStream<Raw>(static_cast<const char*>(q) + index * VEC);
+    if constexpr (VEC == 8) {
+      word[0] = raw.x;
+      word[1] = raw.y;
+    } else {
+      word[0] = raw;
+    }
+  }
+
+  __device__ __forceinline__ void Widen(float (&f)[VEC]) const {
+    if constexpr (VEC == 1) {
+      float none;
+      Fp8<Q>::Widen(word[0], f[0], none);
+    } else {
+#pragma unroll
+      for (int i = 0; i < VEC; i += 2)
+        Fp8<Q>::Widen((word[i / 4] >> (i % 4 * 8)) & 0xffffu, f[i], f[i + 1]);
+    }
+  }
+};
+
+// The scale that brings amax to the largest FP8 number, and 1 where amax is 0 or not finite. It is
+// 2^126 at most, so that its reciprocal is a normal number.
+__device__ __forceinline__ float ScaleOfAmax(float amax, float most) {
+  const unsigned bits = __float_as_uint(amax) & 0x7fffffffu;
+  if (bits == 0 || bits >= kInfinity) return 1.0f;
+  return fminf(most / __uint_as_float(bits), kHighestScale);
+}
+
+// The scale that was given, or that of the amax that a kernel before found.
+template <typename Q>
+__device__ __forceinline__ float ScaleOf(const float* scale, const float* amax) {
+  return scale ? *scale : ScaleOfAmax(*amax, Fp8<Q>::kMost);
+}
+
+// Magnitudes are compared as bits, so that NaN counts as the largest and no order matters.
+template <int VEC>
+__device__ __forceinline__ unsigned Largest(unsigned most, const float (&f)[VEC]) {
+#pragma unroll
+  for (int i = 0; i < VEC; ++i) most = max(most, __float_as_uint(f[i]) & 0x7fffffffu);
+  return most;
+}
+
+// The largest of a block, for its thread 0. All threads call it, once.
+__device__ __forceinline__ unsigned LargestOfBlock(unsigned most) {
+  __shared__ unsigned of_warps[kThreads / 32];
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2)
+    most = max(most, __shfl_xor_sync(kAllLanes, most, lanes));
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (int i = 1; i < kThreads / 32; ++i) most = max(most, of_warps[i]);
+  return most;
+}
+
+// Brings what the threads of a block found into *amax, which began as 0. All threads call it.
+__device__ __forceinline__ void KeepLargest(unsigned most, float* amax) {
+  most = LargestOfBlock(most);
+  if (most > kInfinity) most = 0x7fc00000u;  // one NaN for all
+  if (threadIdx.x == 0 && most != 0) atomicMax(reinterpret_cast<unsigned*>(amax), most);
+}
+
+}  // namespace quantize

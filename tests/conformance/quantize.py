@@ -1,0 +1,75 @@
+"""The quantize ops on numbers that matter, the same on every device, every variant forced: every 16-bit float, random bits as floats,
+ties and subnormal numbers of FP8, tensors of zeros, of NaN and of nothing finite; and tiles that end anywhere."""
+
+import ml_dtypes
+import numpy as np
+
+from conformance import family
+
+SIZES = [(1, 1), (3, 8), (15, 65), (16, 64), (33, 7), (128, 64), (129, 72), (272, 24), (600, 40), (1, 3000), (3000, 1)]
+SCALES = [1.0, 0.37, 2.0**-20, 1e30]
+
+
+def tensors():
+    """(name, float64 array of two dims) of values that may be any."""
+    rng = np.random.default_rng(0)
+    every = np.arange(1 << 16, dtype=np.uint16)
+    yield "every bf16", every.view(ml_dtypes.bfloat16).astype(np.float64).reshape(256, 256)
+    yield "every f16", every.view(np.float16).astype(np.float64).reshape(128, 512)
+    yield "random bits", rng.integers(0, 1 << 32, (64, 1001), dtype=np.uint64).astype(np.uint32).view(np.float32).astype(np.float64)
+    for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+        numbers = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+        numbers = np.sort(numbers[np.isfinite(numbers)])
+        middles = (numbers[1:] + numbers[:-1]) / 2
+        beside = np.concatenate([middles, middles * (1 + 2.0**-7), middles * (1 - 2.0**-7), middles * (1 + 2.0**-22)])
+        yield f"between the numbers of {np.dtype(dtype).name}", np.resize(beside, (40, 32))
+    yield "zeros", np.zeros((9, 24))
+    yield "a row of zeros", rng.standard_normal((9, 24)) * (np.arange(9) != 4)[:, None]
+    for name, value in (("NaN", np.nan), ("inf", np.inf), ("-inf", -np.inf)):
+        x = rng.standard_normal((200, 72))
+        x[150, 33] = value
+        yield f"one {name}", x
+        yield f"all {name}", np.full((5, 16), value)
+    yield "subnormal", np.full((8, 32), 2.0**-130)
+    yield "huge", rng.standard_normal((8, 32)) * 6e4
+
+
+def cases(reference):
+    """(name, op, operands by name, attributes) with arrays in float64."""
+    for name, x in tensors():
+        yield name, "amax", {"x": x}, {}
+        for scale in [None, *SCALES]:
+            given = {"x": x} if scale is None else {"x": x, "scale": np.array([scale])}
+            by = name if scale is None else f"{name} * {scale:g}"
+            yield by, "per_tensor", given, {}
+            yield by, "per_tensor_transpose", given, {}
+    rng = np.random.default_rng(1)
+    for rows, columns in SIZES:
+        given = {"x": rng.standard_normal((rows, columns)) + 0.25, "scale": np.array([10.0])}
+        for layout in (dict(), dict(rowwise=False), dict(transposed=False)):
+            yield f"{rows} x {columns}", "per_tensor_transpose", given, dict(layout, dbias=True)
+    codes = np.arange(256, dtype=np.uint8)
+    for scale_inv in (1.0, 0.3, 1e-30, 1e38, np.nan, np.inf):
+        given = np.tile(codes.view(ml_dtypes.float8_e5m2).astype(np.float64), 5).reshape(10, 128)
+        yield f"every code * {scale_inv:g}", "dequantize", {"q": given, "scale_inv": np.array([scale_inv])}, {}
+        given = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64).reshape(2, 128)
+        yield f"every code * {scale_inv:g}", "dequantize", {"q": given, "scale_inv": np.array([scale_inv])}, {}
+    yield from histories(rng)
+
+
+def histories(rng):
+    for length in (1, 2, 5, 300, 1024):
+        for name, newest in (("usual", None), ("zero", 0.0), ("NaN", np.nan), ("inf", np.inf), ("tiny", 1e-38)):
+            history, amax = rng.random((7, length)) * 10, rng.random(7) * 10
+            if newest is not None:
+                amax[::2], history[::2] = newest, 0 if newest != newest else newest
+            given = {"history": history, "amax": amax, "scale": rng.random(7) + 1}
+            for algorithm in ("max", "most_recent"):
+                yield f"{name}, {length} steps", "update_scale", given, {"format": "e4m3", "margin": length % 3 - 1, "algorithm": algorithm}
+
+
+class Cases(family.Cases):
+    """Each variant of the family on each case that it is legal for."""
+
+    def __init__(self, bundle_path, device, roots):
+        super().__init__("quantize", cases, bundle_path, device, roots)
