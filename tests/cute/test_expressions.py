@@ -138,3 +138,34 @@ def test_shifts_that_were_alike_in_all_that_was_seen_are_a_division_all_the_same
 def test_bytes_that_follow_nothing_are_named(pack, words):
     with pytest.raises(CannotExplain, match=words):
         parameter(pack, size=4)
+
+
+class Whole(Launch):
+    """A launch with all that is inferred of it."""
+    kernel, block, cluster, shared, programmatic = 0, (128, 1, 1), (0, 0, 0), 0, 0
+
+    def __init__(self, blocks):
+        super().__init__(bytes(4))
+        self.grid = (blocks, 1, 1)
+
+
+class Maker:
+    param_bytes = [[4]]
+
+
+def test_a_problem_more_to_look_at_refutes_what_fits_by_chance():
+    names = {}
+    text = (pathlib.Path(__file__).resolve().parents[2] / "builder/provider/cute/child.py").read_text()
+    exec(text.split("if sys.argv[1] ==")[0], names)
+    sizes = [(n, 5000 + n * n) for n in range(100, 180)] + [(70000, 5000)]  # all but one are below the limit
+    problems = [{"atoms": size, "floats": [], "bases": [], "elsewhere": [], "sm_count": 132} for size in sizes]
+    recordings = [Recording(bytes(4), bytes(4), set()) for _ in sizes]
+    for recording, (size, most) in zip(recordings, sizes):
+        recording.launches = [Whole(min(size, most))]
+
+    def grid(looked_at):
+        request = {"problems": problems, "atoms": ["N", "MOST"], "floats": [], "tensors": [], "infer": looked_at}
+        return names["Child"]("", "", "/tmp/kernel", request).infer(Maker, recordings)[0]["grid"][0]
+
+    assert grid(list(range(80))) == "N"
+    assert grid([*range(79), 80]) in ("min(N, MOST)", "min(MOST, N)")

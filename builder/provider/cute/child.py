@@ -222,12 +222,12 @@ class Child:
 
     def infer(self, maker, recordings):
         import template
-        request, problems = self.request, self.request["problems"][:self.request["infer"]]
+        request, problems = self.request, [self.request["problems"][i] for i in self.request["infer"]]
         atoms = {text: [one["atoms"][i] for one in problems] for i, text in enumerate(request["atoms"])}
         floats = {name: [one["floats"][i] for one in problems] for i, name in enumerate(request["floats"])}
         tensors = {name: ([one["bases"][i] for one in problems], [one["elsewhere"][i] for one in problems], size)
                    for i, (name, size) in enumerate(request["tensors"])}
-        known = template.Problems(recordings[:len(problems)], atoms, [one["sm_count"] for one in problems], tensors, floats)
+        known = template.Problems([recordings[i] for i in request["infer"]], atoms, [one["sm_count"] for one in problems], tensors, floats)
         return template.template(known, maker.param_bytes)
 
     def learn(self):
@@ -239,11 +239,16 @@ class Child:
         recordings = self.record(maker, at_launch(kernel, arguments))
         if not recordings[0].launches:
             raise Refused("'%s' launches nothing" % self.request["function"])
+        order = [one.kernel for one in recordings[0].launches]
+        if any([one.kernel for one in recording.launches] != order for recording in recordings):
+            raise Refused("which kernels '%s' launches depends on the problem" % self.request["function"],
+                          "a tunable and a `when` say which problems a variant's point takes")
         used = elf.resources(cubin)
         kernels = [{"symbol": maker.symbols[one.kernel], **used[maker.symbols[one.kernel]]} for one in recordings[0].launches]
+        inferred = set(self.request["infer"])
         return {"launches": self.infer(maker, recordings), "kernels": kernels, "packages": packages_used(self.before),
                 "recorded": [[self.recorded(recording, i) for i in range(len(recording.launches))]
-                             for recording in recordings[self.request["infer"]:]]}
+                             for number, recording in enumerate(recordings) if number not in inferred]}
 
     @staticmethod
     def recorded(recording, number):
@@ -300,7 +305,7 @@ def answer_one(folder, source, out, line, answers):
 
 def serve(folder, source, out):
     with os.fdopen(3, encoding="utf-8") as requests, os.fdopen(4, "w", encoding="utf-8") as answers:
-        for line in requests:  # at once, since who asks does not wait long for being read
+        for line in requests:
             with contextlib.suppress(ImportError):  # which whoever answers meets again, and says
                 import tvm_ffi  # noqa: F401  a second each time, were it not done here
                 import cutlass.cute  # noqa: F401

@@ -75,14 +75,14 @@ std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step
 }
 
 Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const Step& step,
-                                              uint64_t seed) {
+                                              uint64_t seed, int count) {
   Template taken = *subject.variant;  // a step that is not taken launches nothing
   if (step.when) taken.when.push_back(*step.when);
   ProblemDrawer drawer(*subject.op, taken, subject.point, seed);
   std::mt19937_64 random(seed + 1);
   const std::vector<CuteTensor> tensors = CuteTensors(subject, step);
   std::vector<CuteProblem> problems;
-  for (int i = 0; i < kInferred + kProved; ++i) {
+  for (int i = 0; i < count; ++i) {
     CuteProblem problem;
     KB_ASSIGN_OR_RETURN(problem.drawn, drawer.Next());
     problem.sm_count = kSmCounts[random() % std::size(kSmCounts)];

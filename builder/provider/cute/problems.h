@@ -12,7 +12,7 @@
 
 namespace kbundle::builder {
 
-// A number of problems is looked at, the others are to prove what was found.
+// So many problems are looked at first; and so many join for each search, to prove what it found.
 inline constexpr int kInferred = 384, kProved = 256;
 
 // The op, variant and point that a unit was planned for.
@@ -39,9 +39,9 @@ struct CuteTensor {
 };
 std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step);
 
-// kInvalidArgument: there is no legal problem.
+// Of one seed fewer are the first of more. kInvalidArgument: there is no legal problem.
 Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const Step& step,
-                                              uint64_t seed);
+                                              uint64_t seed, int count);
 // The request with `problems`. kInvalidArgument: a problem has no value for an expression, or the
 // variant's `when` does not say whether a tensor is there.
 Result<nlohmann::json> WithProblems(const std::string& request, const CuteSubject& subject,

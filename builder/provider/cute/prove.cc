@@ -1,6 +1,6 @@
 // An expression that fits the problems it was found on may be wrong on the next, and a launch with
 // a wrong byte is no error that anybody sees. So every size and every byte of every parameter is
-// computed as the loader would, for problems of their own, and the first that differs ends it.
+// computed as the loader would, for problems of their own; those with one that differs refute it.
 #include "builder/provider/cute/prove.h"
 
 #include <fmt/format.h>
@@ -174,28 +174,42 @@ Status ProveParameters(const Step& launch, const Json& recorded, const Computed&
                  std::to_string(at), problem);
 }
 
-}  // namespace
-
-Status ProveLaunches(const std::vector<Step>& steps, const CuteSubject& subject, const Step& step,
-                     std::span<const CuteProblem> problems, const Json& recorded) {
-  if (recorded.size() != problems.size()) return Internal("problems that were not recorded");
-  for (size_t i = 0; i < problems.size(); ++i) {
-    const Computed computed(subject, step, problems[i]);
-    if (recorded[i].size() != steps.size()) {
+Status ProveProblem(const std::vector<Step>& steps, const Computed& computed,
+                    const CuteProblem& problem, const Json& recorded) {
+  if (recorded.size() != steps.size()) {
+    return InvalidArgument(
+        fmt::format("{} kernels are launched, {} were before, for the problem {}", recorded.size(),
+                    steps.size(), problem.drawn.text));
+  }
+  for (size_t launch = 0; launch < steps.size(); ++launch) {
+    const Json& seen = recorded[launch];
+    if (seen.at("programmatic").get<bool>() != steps[launch].programmatic) {
       return InvalidArgument(
-          fmt::format("{} kernels are launched, {} were before, for the problem {}",
-                      recorded[i].size(), steps.size(), problems[i].drawn.text));
+          fmt::format("kernel '{}': whether it overlaps the one before depends on the problem; for "
+                      "{} it is not as it was before",
+                      steps[launch].kernel, problem.drawn.text));
     }
-    for (size_t launch = 0; launch < steps.size(); ++launch) {
-      const Json& seen = recorded[i][launch];
-      if (seen.at("programmatic").get<bool>() != steps[launch].programmatic) {
-        return Internal("whether a launch overlaps the one before depends on the problem");
-      }
-      KB_RETURN_IF_ERROR(ProveSizes(steps[launch], seen, computed, problems[i]));
-      KB_RETURN_IF_ERROR(ProveParameters(steps[launch], seen, computed, problems[i]));
-    }
+    KB_RETURN_IF_ERROR(ProveSizes(steps[launch], seen, computed, problem));
+    KB_RETURN_IF_ERROR(ProveParameters(steps[launch], seen, computed, problem));
   }
   return Status();
+}
+
+}  // namespace
+
+Result<Refuted> ProveLaunches(const std::vector<Step>& steps, const CuteSubject& subject,
+                              const Step& step, std::span<const CuteProblem> problems,
+                              std::span<const int> numbers, const Json& recorded) {
+  if (recorded.size() != numbers.size()) return Internal("problems that were not recorded");
+  Refuted refuted;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const CuteProblem& problem = problems[static_cast<size_t>(numbers[i])];
+    Status proved = ProveProblem(steps, Computed(subject, step, problem), problem, recorded[i]);
+    if (proved.ok()) continue;
+    if (refuted.by.empty()) refuted.first = std::move(proved);
+    refuted.by.push_back(numbers[i]);
+  }
+  return refuted;
 }
 
 }  // namespace kbundle::builder

@@ -11,10 +11,17 @@
 
 namespace kbundle::builder {
 
-// recorded: by problem and launch, bytes that are never written as zero. kInvalidArgument names
-// kernel, parameter, offset and problem, with both numbers.
-Status ProveLaunches(const std::vector<Step>& steps, const CuteSubject& subject, const Step& step,
-                     std::span<const CuteProblem> problems, const nlohmann::json& recorded);
+struct Refuted {
+  std::vector<int> by;  // numbers of problems, ascending; none: the steps are proved
+  // kInvalidArgument names kernel, parameter and offset of the first, with both numbers.
+  Status first;
+};
+
+// Of `problems` those with these numbers. recorded: by number and launch, bytes that are never
+// written as zero. kInternal: it is not theirs.
+Result<Refuted> ProveLaunches(const std::vector<Step>& steps, const CuteSubject& subject,
+                              const Step& step, std::span<const CuteProblem> problems,
+                              std::span<const int> numbers, const nlohmann::json& recorded);
 
 }  // namespace kbundle::builder
 
