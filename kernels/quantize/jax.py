@@ -42,7 +42,7 @@ def quantize(x, dtype=jnp.float8_e4m3fn, scale=None, *, rowwise=True, transposed
     There is no gradient: asking for one is an error. Quantize inside a jax.custom_vjp, or train through `fake_quantize`.
     """
     x = jnp.asarray(x)
-    dtype = _fp8("quantize", dtype)
+    dtype = fp8_dtype("quantize", dtype)
     flags = {name: _arguments.flag("quantize", name, value)
              for name, value in (("rowwise", rowwise), ("transposed", transposed), ("dbias", dbias))}
     if x.ndim < 1:
@@ -51,14 +51,14 @@ def quantize(x, dtype=jnp.float8_e4m3fn, scale=None, *, rowwise=True, transposed
         raise ValueError("quantize: rowwise and transposed are both False; one of them must be True")
     if scale is not None:
         scale = _scalar("quantize", "scale", scale)
-    return _quantize(x, scale, dtype, tuple(flags.items()))
+    return no_gradient("quantize", _quantize, x, scale, dtype, tuple(flags.items()))
 
 
 def dequantize(data, scale_inv, dtype=jnp.float32):
     """data (float8_e4m3fn or float8_e5m2, any shape) times scale_inv (f32 scalar) in float32, float16 or bfloat16, computed in
     float32. The gradient by data is an error: FP8 codes have none."""
     data = jnp.asarray(data)
-    _fp8("dequantize", data.dtype)
+    fp8_dtype("dequantize", data.dtype)
     flat = data if data.ndim else data.reshape(1)
     operands = placed(None, "quantize.dequantize", flat, _scalar("dequantize", "scale_inv", scale_inv), out_dtype=np.dtype(dtype))
     return call(None, "quantize.dequantize", *operands, out_dtype=np.dtype(dtype)).reshape(data.shape)
@@ -67,7 +67,7 @@ def dequantize(data, scale_inv, dtype=jnp.float32):
 def fake_quantize(x, dtype=jnp.float8_e4m3fn, scale=None):
     """What is left of x in FP8: dequantize(quantize(x)), in x's dtype. Its gradient is the identity (straight through), so that
     what is trained sees the rounding and is not stopped by it. The scale gets no gradient."""
-    x, dtype = jnp.asarray(x), _fp8("fake_quantize", dtype)
+    x, dtype = jnp.asarray(x), fp8_dtype("fake_quantize", dtype)
     return _fake_quantize(x, None if scale is None else _scalar("fake_quantize", "scale", scale), dtype)
 
 
@@ -91,10 +91,10 @@ def update_fp8_scale(history, amax, scale, dtype=jnp.float8_e4m3fn, *, margin=0,
     if operands[0].ndim < 1 or any(array.shape != operands[0].shape[:-1] for array in operands[1:]):
         raise ValueError("%s: history has shape %s, amax %s, scale %s; history has one axis more than the others, its last"
                          % (where, *(array.shape for array in operands)))
-    return tuple(call(None, "quantize.update_scale", *operands, format=FORMATS[_fp8(where, dtype)], margin=margin, algorithm=algorithm))
+    return tuple(call(None, "quantize.update_scale", *operands, format=FORMATS[fp8_dtype(where, dtype)], margin=margin, algorithm=algorithm))
 
 
-def _fp8(where, dtype):
+def fp8_dtype(where, dtype):
     """One of the two FP8 dtypes."""
     try:
         found = np.dtype(dtype)
@@ -113,7 +113,25 @@ def _scalar(where, name, value):
     return value.reshape(1)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
+def no_gradient(where, function, *operands):
+    """function(*operands), whose derivative by arrays among the operands is an error that says so."""
+    arrays = [operand for operand in operands if isinstance(operand, jax.Array)]
+    plain = tuple(None if isinstance(operand, jax.Array) else (operand,) for operand in operands)
+    return _undifferentiated(where, function, plain, *arrays)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _undifferentiated(where, function, plain, *arrays):
+    arrays = iter(arrays)
+    return function(*(next(arrays) if operand is None else operand[0] for operand in plain))
+
+
+@_undifferentiated.defjvp
+def _undifferentiated_jvp(where, function, plain, arrays, tangents):
+    raise Error("UNIMPLEMENTED", "differentiating %s: FP8 codes have no gradient; quantize inside a jax.custom_vjp, use fake_quantize, "
+                "whose gradient is the identity, or jax.lax.stop_gradient" % where)
+
+
 def _quantize(x, scale, dtype, flags):
     flags = dict(flags)
     if flags["transposed"] or flags["dbias"]:
@@ -122,12 +140,6 @@ def _quantize(x, scale, dtype, flags):
         return Quantized(None if q is None else q.reshape(x.shape), q_t, scale_inv.reshape(()), largest.reshape(()), dbias)
     q, largest, scale_inv = call(None, "quantize.per_tensor", x, scale, out_dtype=dtype)
     return Quantized(q, None, scale_inv.reshape(()), largest.reshape(()), None)
-
-
-@_quantize.defjvp
-def _quantize_jvp(dtype, flags, operands, tangents):
-    raise Error("UNIMPLEMENTED", "differentiating quantize: FP8 codes have no gradient; quantize inside a jax.custom_vjp, use "
-                "fake_quantize, whose gradient is the identity, or jax.lax.stop_gradient")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

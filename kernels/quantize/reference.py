@@ -84,3 +84,81 @@ def make_inputs(op, problem, seed):
     if "x" in problem and not problem.get("dbias"):
         made["x"] = rng.standard_normal(problem["x"]) * 2.0 ** rng.integers(-12, 8, problem["x"])
     return made
+
+
+# ---- a scale for each block ----
+
+def in_blocks(x, rows, columns):
+    """x[M, N] as [tiles down, rows, tiles across, columns], zeros beyond its edges."""
+    down, across = -(-x.shape[0] // rows), -(-x.shape[1] // columns)
+    padded = np.zeros((down * rows, across * columns), np.float32)
+    padded[:x.shape[0], :x.shape[1]] = x
+    return padded.reshape(down, rows, across, columns)
+
+
+def out_of_blocks(blocks, shape):
+    down, rows, across, columns = blocks.shape
+    return blocks.reshape(down * rows, across * columns)[:shape[0], :shape[1]]
+
+
+def block_inverse(amax, out_dtype, power_of_two, amax_epsilon):
+    """scale_inv of blocks: amax / most, rounded up to a power of two if so wanted; 1 where amax is 0 or not finite."""
+    amax = np.where(np.isnan(amax), amax, np.maximum(amax, np.float32(max(amax_epsilon, 0))))
+    with np.errstate(invalid="ignore", under="ignore"):
+        exact = amax / MOST[out_dtype]
+        if power_of_two:
+            mantissa, exponent = np.frexp(exact.astype(np.float64))
+            exact = np.ldexp(1.0, exponent - (mantissa == 0.5)).astype(np.float32)
+        bounded = np.maximum(exact, np.float32(2.0 ** -126))
+    return np.where((amax > 0) & np.isfinite(amax), bounded, np.float32(1)).astype(np.float32)
+
+
+def _per_block(x, rows, columns, out_dtype, power_of_two, amax_epsilon):
+    blocks = in_blocks(x, rows, columns)
+    scale_inv = block_inverse(np.max(np.abs(blocks), axis=(1, 3), initial=0), out_dtype, power_of_two, amax_epsilon)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        scaled = blocks * inverse(scale_inv)[:, None, :, None]
+    return out_of_blocks(codes(scaled, out_dtype), x.shape), scale_inv.astype(np.float64)
+
+
+def per_group(x, *, out_dtype, scales="rows", power_of_two=False, amax_epsilon=0.0):
+    q, scale_inv = _per_block(x, 1, 128, out_dtype, power_of_two, amax_epsilon)
+    if scales == "columns":
+        scale_inv = np.pad(scale_inv.T, ((0, 0), (0, -len(x) % 4)))
+    return q, scale_inv
+
+
+def per_tile(x, *, out_dtype, power_of_two=False, amax_epsilon=0.0):
+    return _per_block(x, 128, 128, out_dtype, power_of_two, amax_epsilon)
+
+
+def mx_exponents(amax, out_dtype):
+    """TransformerEngine's rounding to e8m0, biased by 127: up, at both ends as it does."""
+    with np.errstate(invalid="ignore", under="ignore"):
+        bits = (amax * (np.float32(1) / MOST[out_dtype])).view(np.uint32)
+    exponent, mantissa = (bits >> 23) & 0xff, bits & 0x7fffff
+    up = (mantissa > 0) & ~((exponent == 0) & (mantissa <= 0x400000))
+    return np.where(np.isnan(amax), 0xff, np.where(np.isinf(amax), 0xfe, exponent + up)).astype(np.uint8)
+
+
+def _mx(x, rows, columns, out_dtype):
+    """Codes, and the exponents of blocks [down, across], biased by 127."""
+    blocks = in_blocks(x, rows, columns)
+    exponents = mx_exponents(np.max(np.abs(blocks), axis=(1, 3), initial=0), out_dtype)
+    scale = np.where(exponents == 0xff, 1.0, 2.0 ** (127.0 - exponents))[:, None, :, None]
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        scaled = (blocks * scale).astype(np.float32)
+    return out_of_blocks(codes(scaled, out_dtype), x.shape), exponents
+
+
+def _padded(exponents, rows, columns):
+    """e8m0 as its exponents say, in a whole number of rows and columns; what is beyond the blocks has the bits 0."""
+    exponents = np.pad(exponents, ((0, -exponents.shape[0] % rows), (0, -exponents.shape[1] % columns)))
+    return exponents.view(ml_dtypes.float8_e8m0fnu).astype(np.float64)
+
+
+def mxfp8(x, *, out_dtype, rowwise=True, columnwise=False):
+    q, exponents = _mx(x, 1, 32, out_dtype)
+    q_columns, column_exponents = _mx(x, 32, 1, out_dtype)
+    return (q if rowwise else None, _padded(exponents, 128, 4) if rowwise else None,
+            q_columns if columnwise else None, _padded(column_exponents, 4, 128) if columnwise else None)

@@ -118,7 +118,7 @@ __device__ __forceinline__ unsigned Largest(unsigned most, const float (&f)[VEC]
   return most;
 }
 
-// The largest of a block, for its thread 0. All threads call it, once.
+// The largest of a block, for all of its threads, which call it once.
 __device__ __forceinline__ unsigned LargestOfBlock(unsigned most) {
   __shared__ unsigned of_warps[kThreads / 32];
 #pragma unroll
@@ -126,7 +126,8 @@ __device__ __forceinline__ unsigned LargestOfBlock(unsigned most) {
     most = max(most, __shfl_xor_sync(kAllLanes, most, lanes));
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
   __syncthreads();
-  for (int i = 1; i < kThreads / 32; ++i) most = max(most, of_warps[i]);
+#pragma unroll
+  for (int i = 0; i < kThreads / 32; ++i) most = max(most, of_warps[i]);
   return most;
 }
 

@@ -43,11 +43,21 @@ def cases(reference):
             by = name if scale is None else f"{name} * {scale:g}"
             yield by, "per_tensor", given, {}
             yield by, "per_tensor_transpose", given, {}
+        yield name, "per_group", {"x": x}, {}
+        yield name, "per_group", {"x": x}, {"scales": "columns", "power_of_two": True}
+        yield name, "per_tile", {"x": x}, {}
+        yield name, "per_tile", {"x": x}, {"power_of_two": True, "amax_epsilon": 1e-4}
+        yield name, "mxfp8", {"x": x}, {"columnwise": True}
     rng = np.random.default_rng(1)
     for rows, columns in SIZES:
         given = {"x": rng.standard_normal((rows, columns)) + 0.25, "scale": np.array([10.0])}
         for layout in (dict(), dict(rowwise=False), dict(transposed=False)):
             yield f"{rows} x {columns}", "per_tensor_transpose", given, dict(layout, dbias=True)
+        del given["scale"]
+        yield f"{rows} x {columns}", "per_group", given, {"scales": "columns", "amax_epsilon": 1.5}
+        yield f"{rows} x {columns}", "per_tile", given, {}
+        for layout in (dict(), dict(columnwise=True), dict(rowwise=False, columnwise=True)):
+            yield f"{rows} x {columns}", "mxfp8", given, layout
     codes = np.arange(256, dtype=np.uint8)
     for scale_inv in (1.0, 0.3, 1e-30, 1e38, np.nan, np.inf):
         given = np.tile(codes.view(ml_dtypes.float8_e5m2).astype(np.float64), 5).reshape(10, 128)

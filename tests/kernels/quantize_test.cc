@@ -1,11 +1,6 @@
 // The CUDA kernels of quantize, run on the CPU by simt/machine.h: codes against a search through
 // all FP8 numbers, transposes and sums of columns against what they are by definition.
-#include <gtest/gtest.h>
-
-#include <random>
-#include <vector>
-
-#include "kernels/simt/machine.h"
+#include "kernels/quantize_run.h"
 //
 #include "quantize/state.cuh"
 #include "quantize/stream.cuh"
@@ -13,30 +8,6 @@
 
 namespace quantize {
 namespace {
-
-using Byte = unsigned char;
-
-// What a code stands for, by the definition of the type.
-float NumberOf(Byte code, int mantissa_bits, int bias, bool has_infinities) {
-  const int exponent = (code & 0x7f) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
-  const int last = 0x7f >> mantissa_bits;
-  if (has_infinities ? exponent == last : (code & 0x7f) == 0x7f) return NAN;
-  const float whole = exponent == 0 ? 0.0f : static_cast<float>(1 << mantissa_bits);
-  const float size = std::ldexp(whole + static_cast<float>(mantissa),
-                                std::max(exponent, 1) - bias - mantissa_bits);
-  return code & 0x80 ? -size : size;
-}
-
-template <typename Q>
-struct Definition;
-template <>
-struct Definition<__nv_fp8_e4m3> {
-  static float Number(Byte code) { return NumberOf(code, 3, 7, false); }
-};
-template <>
-struct Definition<__nv_fp8_e5m2> {
-  static float Number(Byte code) { return NumberOf(code, 2, 15, true); }
-};
 
 // The code nearest to x, of two as near the even one; NaN is 0x7f of either sign.
 template <typename Q>
@@ -86,54 +57,6 @@ TEST(Fp8OnCpu, CodesAreTheNearestNumbersTiesToEven) {
   CodesAreNearest<__nv_fp8_e5m2>();
 }
 
-// Runs all blocks of a grid, their threads in another order for each.
-template <typename Kernel>
-void Launch(int blocks, const Kernel& kernel) {
-  for (int i = 0; i < blocks; ++i) {
-    simt::Block block(kThreads, 0, 17u * i + 3, simt::Copies::kLate);
-    EXPECT_TRUE(block.Run({static_cast<unsigned>(i), 0, 0}, kernel));
-  }
-}
-
-// Between guards, so that what is written outside is seen.
-template <typename T>
-struct Guarded {
-  static constexpr size_t kGuard = 64;
-  std::vector<T> memory;
-  size_t count;
-  explicit Guarded(size_t count, size_t offset = 0)
-      : memory(kGuard + offset + count + kGuard, static_cast<T>(0xa5)),
-        count(count),
-        start(kGuard + offset) {}
-  T* data() { return memory.data() + start; }
-  const T* data() const { return memory.data() + start; }
-  bool Whole() const {
-    for (size_t i = 0; i < memory.size(); ++i)
-      if ((i < start || i >= start + count) && memory[i] != static_cast<T>(0xa5)) return false;
-    return true;
-  }
-  size_t start;
-};
-
-template <typename T>
-struct Input {
-  std::vector<typename Element<T>::Bits> bits;
-  std::vector<float> f;
-  float most = 0.0f;
-
-  explicit Input(size_t count) {
-    std::mt19937 random(5);
-    std::normal_distribution<float> normal;
-    for (size_t i = 0; i < count; ++i) {
-      const float x = std::ldexp(normal(random), static_cast<int>(random() % 12) - 8);
-      bits.push_back(static_cast<typename Element<T>::Bits>(Element<T>::Narrow(x)));
-      f.push_back(Element<T>::Widen(bits.back()));
-      most = std::max(most, std::abs(f.back()));
-    }
-  }
-  const T* data() const { return reinterpret_cast<const T*>(bits.data()); }
-};
-
 template <typename Q, typename T>
 struct Shape {
   int64 M, N;
@@ -169,7 +92,7 @@ void TilesAreRight(const Shape<Q, T>& s) {
     double sum = 0.0, size = 0.0;
     for (int64 m = 0; m < s.M; ++m) {
       const float f = x.f[m * s.N + n];
-      const Byte code = static_cast<Byte>(Fp8<Q>::Pack(f * scale, 0.0f));
+      const Byte code = CodeOfFloat<Q>(f * scale);
       ASSERT_EQ(s.rowwise ? q.data()[m * s.N + n] : code, code) << m << ", " << n;
       ASSERT_EQ(s.transposed ? q_t.data()[n * s.M + m] : code, code) << m << ", " << n;
       sum += f, size += std::abs(f);
@@ -227,7 +150,7 @@ void StreamsAreRight(size_t count) {
   });
   EXPECT_TRUE(q.Whole() && back.Whole());
   for (size_t i = 0; i < count; ++i) {
-    const Byte code = static_cast<Byte>(Fp8<Q>::Pack(x.f[i] * scale, 0.0f));
+    const Byte code = CodeOfFloat<Q>(x.f[i] * scale);
     ASSERT_EQ(q.data()[i], code) << i;
     const float number = Definition<Q>::Number(code) * scale_inv;
     ASSERT_EQ(back.data()[i], Element<T>::Narrow(number)) << i;

@@ -107,6 +107,7 @@ def quantize():
     codes = random(6, 8).astype(ml_dtypes.float8_e4m3fn)
     yield "quantize.dequantize", [codes, np.array([0.5], np.float32)], dict(out_dtype="f32")
     yield "quantize.dequantize", [codes.reshape(2, 6, 4), np.array([0.5], np.float32)], dict(out_dtype="f32")
+    yield "quantize.per_group", [random(6, 200)], dict(out_dtype="e4m3")
     yield "quantize.update_scale", [np.abs(random(4, 7)), np.abs(random(4)), np.abs(random(4, seed=1))], dict(format="e4m3")
 
 

@@ -1,0 +1,141 @@
+// Codes by a scale for each block: 128 elements of a row, or a tile of 128 x 128. A block is read
+// once and stays in registers until its scale is known.
+#pragma once
+
+#include "vector.cuh"
+
+namespace quantize {
+
+inline constexpr int kGroup = 128;  // elements of a row that share a scale; rows of a tile, too
+
+// How a block's scale follows from its amax.
+struct BlockScale {
+  float epsilon;      // amax counts as this much at least
+  bool power_of_two;  // scale_inv is rounded up to one
+
+  // What codes are multiplied by again: 1 where amax is 0 or not finite. Never below 2^-126, so
+  // that its reciprocal is finite.
+  template <typename Q>
+  __device__ __forceinline__ float Inverse(unsigned most) const {
+    most = max(most, __float_as_uint(fmaxf(epsilon, 0.0f)));
+    if (most == 0 || most >= kInfinity) return 1.0f;
+    unsigned bits = __float_as_uint(__uint_as_float(most) / Fp8<Q>::kMost);
+    if (power_of_two) bits = (bits + 0x7fffffu) & kInfinity;
+    return fmaxf(__uint_as_float(bits), 1.0f / kHighestScale);
+  }
+};
+
+// The largest of groups of kLanes lanes beside one another, for all of them.
+template <int kLanes>
+__device__ __forceinline__ unsigned LargestOfLanes(unsigned most) {
+#pragma unroll
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2)
+    most = max(most, __shfl_xor_sync(kAllLanes, most, lanes));
+  return most;
+}
+
+// Where scales of rows go: scale (row, group) is at row * row_step + group * group_step.
+struct GroupScales {
+  float* scale_inv;
+  int64 row_step, group_step;
+};
+
+// A group is shared by lanes beside one another, each of which has kEach vectors, kLanes apart.
+template <typename T, int VEC>
+struct GroupLanes {
+  static constexpr int kLanes = kGroup / VEC < 32 ? kGroup / VEC : 32;
+  static constexpr int kEach = kGroup / VEC / kLanes;
+  static constexpr int kGroups = kThreads / kLanes;  // of a block, beside one another
+};
+
+// N groups for each team of lanes, as far apart as there are teams.
+template <typename T, typename Q, int VEC, int N>
+__global__ void __launch_bounds__(kThreads)
+    per_group(Q* q, float* scale_inv, int64 row_step, int64 group_step, const T* x, int64 K,
+              unsigned across, unsigned groups, float epsilon, bool power_of_two) {
+  using V = Vector<T, VEC>;
+  using Lanes = GroupLanes<T, VEC>;
+  const BlockScale by{epsilon, power_of_two};
+  const unsigned lane = threadIdx.x % Lanes::kLanes;
+  const unsigned first = blockIdx.x * (N * Lanes::kGroups) + threadIdx.x / Lanes::kLanes;
+  typename V::Raw raw[N][Lanes::kEach];
+  const auto place = [=](int i, int e, int64& at) {
+    const unsigned number = first + i * Lanes::kGroups;
+    const unsigned row = number / across, group = number % across;
+    const int64 column = group * int64{kGroup} + (e * Lanes::kLanes + lane) * VEC;
+    at = row * K + column;
+    return number < groups && column < K;
+  };
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+#pragma unroll
+    for (int e = 0; e < Lanes::kEach; ++e) {
+      int64 at;
+      const bool inside = place(i, e, at);
+      raw[i][e] = inside ? V::Load(x, at / VEC) : typename V::Raw{};
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    float f[Lanes::kEach][VEC];
+    unsigned most = 0;
+#pragma unroll
+    for (int e = 0; e < Lanes::kEach; ++e) {
+      V::Widen(raw[i][e], f[e]);
+      most = Largest(most, f[e]);
+    }
+    const float inverse = by.template Inverse<Q>(LargestOfLanes<Lanes::kLanes>(most));
+    const float scale = 1.0f / inverse;
+#pragma unroll
+    for (int e = 0; e < Lanes::kEach; ++e) {
+      int64 at;
+      if (!place(i, e, at)) continue;
+      Codes<Q, VEC> codes;
+      codes.Of(f[e], scale);
+      codes.Store(q, at / VEC);
+    }
+    const unsigned number = first + i * Lanes::kGroups;
+    if (lane == 0 && number < groups)
+      scale_inv[number / across * row_step + number % across * group_step] = inverse;
+  }
+}
+
+// A block of threads for each tile of 128 x 128, counted along the columns first.
+template <typename T, typename Q, int VEC>
+__global__ void __launch_bounds__(kThreads)
+    per_tile(Q* q, float* scale_inv, const T* x, int64 M, int64 N, unsigned across, float epsilon,
+             bool power_of_two) {
+  using V = Vector<T, VEC>;
+  constexpr int kAcross = kGroup / VEC, kDown = kThreads / kAcross, kEach = kGroup / kDown;
+  const BlockScale by{epsilon, power_of_two};
+  const int64 row = blockIdx.x / across * int64{kGroup} + threadIdx.x / kAcross;
+  const int64 column = blockIdx.x % across * int64{kGroup} + threadIdx.x % kAcross * VEC;
+  typename V::Raw raw[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int64 at = (row + i * kDown) * N + column;
+    const bool inside = row + i * kDown < M && column < N;
+    raw[i] = inside ? V::Load(x, at / VEC) : typename V::Raw{};
+  }
+  unsigned most = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    float f[VEC];
+    V::Widen(raw[i], f);
+    most = Largest(most, f);
+  }
+  const float inverse = by.template Inverse<Q>(LargestOfBlock(most));
+  const float scale = 1.0f / inverse;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (row + i * kDown >= M || column >= N) continue;
+    float f[VEC];
+    V::Widen(raw[i], f);
+    Codes<Q, VEC> codes;
+    codes.Of(f, scale);
+    codes.Store(q, ((row + i * kDown) * N + column) / VEC);
+  }
+  if (threadIdx.x == 0) scale_inv[blockIdx.x] = inverse;
+}
+
+}  // namespace quantize

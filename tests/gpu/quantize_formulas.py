@@ -1,0 +1,59 @@
+"""The quantize ops in plain JAX, as a user writes them today: what kbundle is timed beside."""
+
+import jax.numpy as jnp
+
+MOST = 448.0  # of e4m3
+
+
+def cast(x, scale):
+    wide = x.astype(jnp.float32)
+    return jnp.clip(wide * scale, -MOST, MOST).astype(jnp.float8_e4m3fn), jnp.max(jnp.abs(wide)), 1 / scale
+
+
+def cast_transpose(x, scale):
+    q, amax, scale_inv = cast(x, scale)
+    return q, q.T, amax, scale_inv
+
+
+def cast_transpose_dbias(x, scale):
+    return *cast_transpose(x, scale), jnp.sum(x.astype(jnp.float32), axis=0).astype(x.dtype)
+
+
+def current(x):
+    amax = jnp.max(jnp.abs(x)).astype(jnp.float32)
+    return cast(x, jnp.where((amax > 0) & jnp.isfinite(amax), MOST / amax, 1.0))
+
+
+def dequantize(q, scale_inv):
+    return (q.astype(jnp.float32) * scale_inv).astype(jnp.bfloat16)
+
+
+def per_group(x):
+    m, k = x.shape
+    blocks = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -k % 128))).reshape(m, -1, 128)
+    scale_inv = jnp.maximum(jnp.max(jnp.abs(blocks), axis=2), 1e-4) / MOST
+    q = jnp.clip(blocks * (1 / scale_inv)[:, :, None], -MOST, MOST).astype(jnp.float8_e4m3fn)
+    return q.reshape(m, -1)[:, :k], scale_inv
+
+
+def per_tile(x):
+    m, n = x.shape
+    blocks = jnp.pad(x.astype(jnp.float32), ((0, -m % 128), (0, -n % 128))).reshape(-(-m // 128), 128, -(-n // 128), 128)
+    scale_inv = jnp.maximum(jnp.max(jnp.abs(blocks), axis=(1, 3)), 1e-4) / MOST
+    q = jnp.clip(blocks * (1 / scale_inv)[:, None, :, None], -MOST, MOST).astype(jnp.float8_e4m3fn)
+    return q.reshape(-(-m // 128) * 128, -1)[:m, :n], scale_inv
+
+
+def mx(blocks, axis):
+    """A power of two for each block, by the exponent: as good as rounding up from 2^-126 on."""
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(blocks), axis=axis, keepdims=True) * (1 / MOST))
+    q = jnp.clip(jnp.ldexp(blocks, -exponent), -MOST, MOST).astype(jnp.float8_e4m3fn)
+    return q, (exponent + 127).astype(jnp.uint8)
+
+
+def mx_both(x):
+    m, n = x.shape
+    wide = jnp.pad(x.astype(jnp.float32), ((0, -m % 32), (0, -n % 32)))
+    rows, row_scales = mx(wide.reshape(wide.shape[0], -1, 32), 2)
+    columns, column_scales = mx(wide.reshape(-1, 32, wide.shape[1]), 1)
+    return rows.reshape(wide.shape)[:m, :n], row_scales, columns.reshape(wide.shape)[:m, :n], column_scales
