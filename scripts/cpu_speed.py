@@ -1,4 +1,4 @@
-"""The speed bars of the softmax ops on this CPU, against jax.jit of the plain formula.
+"""The speed bars of the softmax and norm ops on this CPU, against jax.jit of the plain formula.
 
 Each round calls kbundle and jax.jit once, the one that goes first taking turns; a row is the two medians
 over the rounds and their ratio, which the bar is set on. The least times stand beside them: where they tell
@@ -14,6 +14,8 @@ tuned  malloc is told to keep its pages: MALLOC_MMAP_MAX_=0, no trimming, and on
 
 `faults` is the median of minor page faults a call, which shows the mode that a row was in: a 64 MiB result is
 16384 faults in pages of 4 KiB, and 543 where its whole huge pages are faulted as such.
+
+The norms are measured as users get malloc; --norms: nothing else.
 """
 
 import json
@@ -39,6 +41,12 @@ SHAPES = [
     ("scaled_causal_backward", "float32", (2, 8, 256, 256)),
 ]
 LARGE = (1, 1, 4096, 4096)
+# Of kbj.rms_norm and kbj.layer_norm, alone and with gradients: the bar is on the geometric mean.
+NORMS = [
+    ("float32", (4096, 4096)), ("float32", (1, 4096)), ("float32", (128, 1024)), ("float32", (512, 4097)), ("bfloat16", (1024, 2048)),
+    ("bfloat16", (8, 8192)), ("float16", (1000, 1001)),
+]
+NORMS_BAR = 1.5
 WARM_UPS = 3
 ROUNDS = 31  # at least
 SECONDS_PER_LINE = 1.5
@@ -80,6 +88,23 @@ def measure(shapes):
         print("ROW", json.dumps([op, dtype, list(shape), *row]), flush=True)
 
 
+def measure_norms():
+    import jax
+    import formulas
+    import kbundle
+    import kbundle.jax as kbj
+    from demo import ROOT
+    kbundle.use(str(ROOT / "build/kernels.kb"))
+    for name in ("rms_norm", "layer_norm"):
+        for dtype, shape in NORMS:
+            ours, theirs = getattr(kbj, name), getattr(formulas, name)
+            row = interleaved([jax.jit(ours), jax.jit(theirs)], formulas.inputs("x gamma", dtype, shape))
+            print("ROW", json.dumps([name, dtype, list(shape), *row]), flush=True)
+            row = interleaved([jax.jit(formulas.gradients(ours)), jax.jit(formulas.gradients(theirs))],
+                              formulas.inputs("x gamma dy", dtype, shape))
+            print("ROW", json.dumps([name + " and gradients", dtype, list(shape), *row]), flush=True)
+
+
 def run(mode):
     env = dict(os.environ, JAX_PLATFORMS="cpu", **(TUNED if mode == "tuned" else {}))
     child = subprocess.run([sys.executable, __file__, mode], env=env, capture_output=True, text=True)
@@ -90,23 +115,30 @@ def run(mode):
 
 
 def main():
-    if len(sys.argv) > 1:
+    if sys.argv[1:] == ["norms"]:
+        measure_norms()
+        return
+    if sys.argv[1:] in (["fresh"], ["tuned"]):
         measure([s for s in SHAPES if sys.argv[1] == "fresh" or s[2] == LARGE])
         return
-    missed = 0
+    missed, ratios = 0, []
     cores = len(os.sched_getaffinity(0))
     print(f"{cores} cores, load before {os.getloadavg()[0]:.1f}")
     print(f"{'memory':<7}{'op and shape':<52}{'kbundle ms':>11}{'least':>9}{'faults':>7}"
           f"{'jax.jit ms':>12}{'least':>9}{'faults':>7}{'ratio':>7}{'bar':>6}")
-    for mode, large_bar in (("fresh", 2.0), ("tuned", 1.3)):
+    for mode, large_bar in (("fresh", 2.0), ("tuned", 1.3), ("norms", 0)) if "--norms" not in sys.argv else (("norms", 0),):
         for op, dtype, shape, mine, theirs in run(mode):
-            bar = large_bar if tuple(shape) == LARGE else 0.95
+            bar = 0 if mode == "norms" else large_bar if tuple(shape) == LARGE else 0.95
             ratio = theirs[0] / mine[0]
             missed += ratio < bar
+            ratios += [ratio] if mode == "norms" else []
             name = f"{op} {dtype}{shape}"
             print(f"{mode:<7}{name:<52}{mine[0]:>11.3f}{mine[1]:>9.3f}{mine[2]:>7.0f}"
                   f"{theirs[0]:>12.3f}{theirs[1]:>9.3f}{theirs[2]:>7.0f}{ratio:>7.2f}{bar:>6.2f}"
                   f"{'' if ratio >= bar else '  MISSED'}")
+    mean = statistics.geometric_mean(ratios)
+    missed += mean < NORMS_BAR
+    print(f"norms: geometric mean {mean:.2f}, bar {NORMS_BAR}{'' if mean >= NORMS_BAR else '  MISSED'}")
     print(f"load after {os.getloadavg()[0]:.1f}; with other work on the cores the ratios mean little")
     sys.exit(1 if missed else 0)
 

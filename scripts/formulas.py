@@ -1,4 +1,4 @@
-"""The softmax ops as a JAX user would write them: what kbundle is compared with, and made-up inputs."""
+"""The softmax and norm ops as a JAX user would write them: what kbundle is compared with, and made-up inputs."""
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +33,32 @@ def causal_backward(dy, y):
     return backward(dy, y) * jnp.tril(jnp.ones(dy.shape[-2:], dy.dtype))
 
 
+def rms_norm(x, gamma):
+    wide = x.astype(jnp.float32)
+    return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6) * gamma.astype(jnp.float32)).astype(x.dtype)
+
+
+def layer_norm(x, gamma):
+    wide = x.astype(jnp.float32)
+    centered = wide - jnp.mean(wide, -1, keepdims=True)
+    by = jax.lax.rsqrt(jnp.mean(centered * centered, -1, keepdims=True) + 1e-6)
+    return (centered * by * gamma.astype(jnp.float32)).astype(x.dtype)
+
+
+def gradients(function):
+    """(value, gradients) of a function of x and gamma, at those and the gradient of its value."""
+    def run(x, gamma, dy):
+        y, pull = jax.vjp(function, x, gamma)
+        return y, *pull(dy)
+    return run
+
+
 def inputs(kind, dtype, shape, seed=0):
     random = np.random.default_rng(seed)
     x = jnp.asarray(random.standard_normal(shape, np.float32) * 4, dtype)
+    if kind.startswith("x gamma"):
+        rest = [shape[-1:], *([shape] if kind.endswith("dy") else [])]
+        return x, *(jnp.asarray(random.standard_normal(dims, np.float32) + 1, dtype) for dims in rest)
     if kind == "x":
         return (x,)
     if kind == "x mask":

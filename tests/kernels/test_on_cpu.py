@@ -3,7 +3,7 @@ arithmetic beside them, are held to float64 by *_test.cc. Each is a program of G
 all that its compilation read is what it was when it passed: it has no other input, since its random numbers have fixed seeds.
 
 Kernels include headers of their own folder. They are copied without the one that holds a GPU's instructions, so that
-that of simt/ takes its place; score_mods.h beside them is the builder's own.
+that of simt/ takes its place, or of simt/FAMILY/; score_mods.h beside them is the builder's own.
 """
 
 import pathlib
@@ -18,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KERNELS = ROOT / "kernels"
 HEADERS = {"attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh",
+           "norm": "backward.cuh forward.cuh row.cuh team.cuh",
            "quantize": "blocks.cuh fp8.cuh mx.cuh state.cuh stream.cuh transpose.cuh vector.cuh"}
 # One modifier, number 1, which tells every index apart.
 SCORE_MODS = {"attention": "s + slope[h] * q + gain * k * (b + 1) / 64"}
@@ -60,6 +61,8 @@ def folder(command, tmp_path_factory):
         (made / family).mkdir()
         for header in headers.split():
             shutil.copy(KERNELS / family / header, made / family)
+        for stand_in in (HERE / "simt" / family).glob("*.cuh"):
+            shutil.copy(stand_in, made / family)
         if family in SCORE_MODS:
             shutil.copy(score_header(command, made / f"{family}_scores", SCORE_MODS[family]), made / family)
     return made

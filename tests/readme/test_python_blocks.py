@@ -20,7 +20,7 @@ IMPORTS = "import kbundle, kbundle.jax as kbj\n"
 ARRAYS = """
 import jax, jax.numpy as jnp
 normal = lambda *shape: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16)
-x, scale = normal(64, 64), 0.125
+x, gamma, scale = normal(64, 64), normal(64), 0.125
 w, bias = normal(64, 128), normal(128)
 q, k, v = (normal(2, 32, 4, 16) for _ in range(3))
 qkv = normal(2, 32, 3, 4, 16)

@@ -60,6 +60,16 @@ def permutation():
         yield "permutation.sort_chunks_by_map", [x, order, random(tokens)], dict(is_forward=forward)
 
 
+def norm():
+    x, dy, dsum, gamma, beta = random(4, 6, 16), random(4, 6, 16, seed=1), random(4, 6, 16, seed=2), random(16), random(16, seed=1)
+    for residual in (None, dsum):
+        yield "norm.rmsnorm_forward", [x, gamma, residual], dict(epsilon=0.01)
+        yield "norm.layernorm_forward", [x, gamma, beta, residual], dict(zero_centered_gamma=True)
+        mu, rsigma = x.mean(-1), 1 / x.std(-1)
+        yield "norm.rmsnorm_backward", [dy, x, rsigma, gamma, residual], dict(zero_centered_gamma=True)
+        yield "norm.layernorm_backward", [dy, x, mu, rsigma, gamma, residual], {}
+
+
 def attention():
     tensor = [None, None]
     for layout in ("bshd", "bhsd"):
@@ -111,4 +121,4 @@ def quantize():
     yield "quantize.update_scale", [np.abs(random(4, 7)), np.abs(random(4)), np.abs(random(4, seed=1))], dict(format="e4m3")
 
 
-FAMILIES = [softmax, matmul, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]
+FAMILIES = [softmax, matmul, norm, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]

@@ -73,7 +73,7 @@ bool Block::Run(Index block, const std::function<void()>& kernel) {
   for (unsigned round = 0; running_ > 0; ++round) {
     if (round % 64 == 0) {
       std::shuffle(order.begin(), order.end(), random_);
-      asleep = static_cast<int>(random_() % warps_.size());
+      asleep = warps_.size() > 1 ? static_cast<int>(random_() % warps_.size()) : -1;
     }
     for (int thread : order) {
       if (threads_[thread].done || thread / 32 == asleep) continue;

@@ -140,6 +140,8 @@ inline bool __any_sync(unsigned, bool value) {
   return any;
 }
 
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {

@@ -85,6 +85,22 @@ def test_a_layer_of_sharded_rows_sums_its_gradients(put, activation, weights):
     agree(lambda x, w, bias: kbj.dense(x, w, bias, activation), plain, arrays)
 
 
+def plain_norm(x, gamma, beta=0.0, residual=None, layer=False):
+    x = x if residual is None else x + residual
+    centered = x - x.mean(-1, keepdims=True) if layer else x
+    y = centered * jax.lax.rsqrt((centered * centered).mean(-1, keepdims=True) + 1e-6) * gamma + beta
+    return y if residual is None else y + x
+
+
+@pytest.mark.parametrize("spec", [("data",), ("data", "model"), (("data", "model"),)], ids=str)
+def test_norms_stay_where_their_rows_are_and_sum_the_gradients_of_their_weights(put, spec):
+    x, residual, gamma, beta = put(random(8, 4, 64), *spec), put(random(8, 4, 64, seed=1), *spec), put(random(64)), put(random(64, seed=1))
+    agree(kbj.rms_norm, plain_norm, [x, gamma])
+    agree(kbj.layer_norm, lambda x, gamma, beta: plain_norm(x, gamma, beta, layer=True), [x, gamma, beta])
+    agree(lambda x, gamma, residual: sum(kbj.rms_norm(x, gamma, residual=residual)),
+          lambda x, gamma, residual: plain_norm(x, gamma, residual=residual), [x, gamma, residual])
+
+
 def test_a_bias_beside_a_divided_sum_counts_once(put):
     arrays = [put(random(8, 64), None, "model"), put(random(64, 32), "model"), put(random(32))]
     agree(kbj.dense, lambda x, w, bias: x @ w + bias, arrays)

@@ -27,6 +27,17 @@ def test_the_gradient_of_a_sharded_softmax_is_jax_nns(explicit):
     assert collectives(ours, x) == {}
 
 
+def test_norms_have_gradients_of_their_operands_types(explicit):
+    x, residual = explicit(random(8, 4, 32), "data", "model"), explicit(random(8, 4, 32, seed=1), "data", "model")
+    gamma, beta = explicit(random(32)), explicit(random(32, seed=1))
+    loss = lambda x, residual, gamma, beta: sum((y ** 2).sum() for y in kbj.layer_norm(x, gamma, beta, residual=residual))
+    found = jax.jit(jax.grad(loss, (0, 1, 2, 3)))(x, residual, gamma, beta)
+    wanted = jax.grad(loss, (0, 1, 2, 3))(*map(np.asarray, (x, residual, gamma, beta)))
+    for gradient, right, primal in zip(found, wanted, (x, residual, gamma, beta)):
+        np.testing.assert_allclose(gradient, right, rtol=1e-4, atol=1e-4)
+        assert spec_of(gradient) == spec_of(primal)
+
+
 def test_results_are_typed_by_what_the_manifest_calls_independent(explicit):
     x = explicit(random(8, 4, 16, 16), "data", "model")
     for softmax in (kbj.scaled_softmax, kbj.scaled_causal_softmax):

@@ -14,6 +14,8 @@ using int64 = long long;
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
+inline float Infinity() { return __uint_as_float(0x7f800000u); }
+
 template <typename T>
 struct Element;
 

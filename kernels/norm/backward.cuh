@@ -1,0 +1,267 @@
+// Backward norms. With g = dy * gamma and n = (x - mu) * rsigma (of an RMS norm x * rsigma), over
+// the H columns of a row:
+//
+//   dx     = rsigma * (g - mean(g) - n * mean(g * n)) + dsum     (an RMS norm has no mean(g))
+//   dgamma = sum of dy * n over all rows, dbeta = sum of dy
+//
+// A team goes over many rows. Its threads have the same columns in each, so the sums over rows stay
+// in registers, in the order of the rows; a part's sums go to the workspace, and SumParts adds the
+// parts up in their order. The next row is on its way while a row is worked on.
+#pragma once
+
+#include "team.cuh"
+
+namespace norms {
+
+template <typename T>
+struct BackwardCall {
+  T* dx;
+  float* partial;  // [1 or 2, parts, H]: of dgamma, then of dbeta
+  const T* dy;
+  const T* x;
+  const float* mu;  // of a layer norm
+  const float* rsigma;
+  const void* gamma;
+  const T* dsum;  // or null
+  float center;   // is added to gamma
+  bool wide;      // gamma is float
+  int H;
+  int64 rows;
+};
+
+// What is read of a row.
+template <int VEC, int N, typename T>
+struct HeldRow {
+  Vector<T, VEC> dy[N], x[N];
+  float mu, rsigma;
+
+  template <bool kLayer, typename Team>
+  __device__ __forceinline__ void Load(const BackwardCall<T>& call, int64 row, int count,
+                                       const Team& team) {
+    mu = rsigma = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      dy[i].Clear();
+      x[i].Clear();
+    }
+    if (row >= call.rows) return;
+    rsigma = call.rsigma[row];
+    if constexpr (kLayer) mu = call.mu[row];
+    const int64 first = row * call.H + team.rank() * VEC;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i >= count) continue;
+      dy[i].template Load<false>(Advance(call.dy, first), i * team.size());
+      x[i].template Load<false>(Advance(call.x, first), i * team.size());
+    }
+  }
+
+  __device__ __forceinline__ float Normal(float value) const { return (value - mu) * rsigma; }
+};
+
+// The means of g and of g * n, as {g * n, g}; adds the row to the sums over rows.
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void RowSums(float (&means)[kLayer ? 2 : 1], HeldRow<VEC, N, T>& held,
+                                        const Weights<T>& gamma, int count, Team& team,
+                                        float (&dgamma)[N][VEC], float (&dbeta)[N][VEC]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (i >= count) continue;
+    float weight[VEC], dy[VEC], x[VEC];
+    gamma.Load(weight, i * team.size());
+    held.dy[i].ToFloats(dy);
+    held.x[i].ToFloats(x);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      const float normal = held.Normal(x[j]), g = __fmul_rn(dy[j], weight[j]);
+      means[0] = __fmaf_rn(g, normal, means[0]);
+      dgamma[i][j] = __fmaf_rn(dy[j], normal, dgamma[i][j]);
+      if constexpr (kLayer) {
+        means[1] += g;
+        dbeta[i][j] += dy[j];
+      }
+    }
+    held.dy[i].ForgetFloats();
+    held.x[i].ForgetFloats();
+  }
+  team.Sum(means);
+}
+
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void WriteGradient(const BackwardCall<T>& call, int64 row,
+                                              const HeldRow<VEC, N, T>& held,
+                                              const Weights<T>& gamma, int count, const Team& team,
+                                              const float (&means)[kLayer ? 2 : 1]) {
+  const int64 first = row * call.H + team.rank() * VEC;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (i >= count) continue;
+    float weight[VEC], dy[VEC], x[VEC];
+    gamma.Load(weight, i * team.size());
+    held.dy[i].ToFloats(dy);
+    held.x[i].ToFloats(x);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      float g = __fmul_rn(dy[j], weight[j]);  // the number that was summed
+      if constexpr (kLayer) g -= means[1];
+      dy[j] = held.rsigma * __fmaf_rn(-held.Normal(x[j]), means[0], g);
+    }
+    Vector<T, VEC> out;
+    if (call.dsum != nullptr) {
+      float more[VEC];
+      out.template Load<false>(Advance(call.dsum, first), i * team.size());
+      out.ToFloats(more);
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) dy[j] += more[j];
+    }
+    out.FromFloats(dy);
+    out.Store(Advance(call.dx, first), i * team.size());
+  }
+}
+
+// One part's sums of each column, of all teams of the block, to to[H].
+template <int VEC, int N, typename Team>
+__device__ __forceinline__ void WritePart(float* to, int H, const float (&sums)[N][VEC],
+                                          const Team& team) {
+  if constexpr (Team::kRows == 1) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int column = (team.rank() + i * team.size()) * VEC;
+      if (column >= H) continue;
+      if constexpr (VEC == 1) {
+        to[column] = sums[i][0];
+      } else {
+#pragma unroll
+        for (int j = 0; j < VEC; j += 4) {
+          StoreStream16(to + column + j,
+                        {__float_as_uint(sums[i][j]), __float_as_uint(sums[i][j + 1]),
+                         __float_as_uint(sums[i][j + 2]), __float_as_uint(sums[i][j + 3])});
+        }
+      }
+    }
+  } else {
+    constexpr int kColumns = Team::size() * N * VEC;
+    __shared__ float all[Team::kRows * kColumns];
+    __syncthreads();  // what was there before has been read
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j)
+        all[team.row() * kColumns + (team.rank() + i * team.size()) * VEC + j] = sums[i][j];
+    }
+    __syncthreads();
+    for (int column = threadIdx.x; column < H; column += Team::kThreads) {
+      float sum = 0;
+      for (int row = 0; row < Team::kRows; ++row) sum += all[row * kColumns + column];
+      to[column] = sum;
+    }
+  }
+}
+
+// The part of block `block` of `blocks`: rows that are as far apart as there are parts.
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void BackwardRows(const BackwardCall<T>& call, Team team, int block,
+                                             int blocks) {
+  LetNextKernelBegin();
+  const int part = block / team.blocks(), parts = blocks / team.blocks();
+  const Weights<T> gamma(call.gamma, team.rank() * VEC, call.wide, call.center);
+  const int left = call.H / VEC - team.rank();
+  const int count = left <= 0 ? 0 : (left + team.size() - 1) / team.size();
+  float dgamma[N][VEC] = {}, dbeta[N][VEC] = {};
+  const int64 step = int64{parts} * Team::kRows;
+  int64 base = int64{part} * Team::kRows;
+  HeldRow<VEC, N, T> held, next;
+  held.template Load<kLayer>(call, base + team.row(), count, team);
+  for (; base < call.rows; base += step) {
+    const int64 row = base + team.row();
+    next.template Load<kLayer>(call, row + step, count, team);
+    const int live = row < call.rows ? count : 0;
+    float means[kLayer ? 2 : 1] = {};
+    RowSums<kLayer>(means, held, gamma, live, team, dgamma, dbeta);
+#pragma unroll
+    for (int i = 0; i < (kLayer ? 2 : 1); ++i) means[i] /= static_cast<float>(call.H);
+    WriteGradient<kLayer>(call, row, held, gamma, live, team, means);
+    held = next;
+  }
+  WritePart(call.partial + int64{part} * call.H, call.H, dgamma, team);
+  if constexpr (kLayer)
+    WritePart(call.partial + (int64{parts} + part) * call.H, call.H, dbeta, team);
+}
+
+// The same of rows of any length, a block each, in two passes; without the sums over rows.
+template <bool kLayer, typename Team, typename T>
+__device__ __forceinline__ void BackwardLongRows(const BackwardCall<T>& call, Team team,
+                                                 int64 first, int64 step) {
+  LetNextKernelBegin();
+  const Weights<T> gamma(call.gamma, 0, call.wide, call.center);
+  for (int64 row = first; row < call.rows; row += step) {
+    const int64 start = row * call.H;
+    const float mu = kLayer ? call.mu[row] : 0.0f, rsigma = call.rsigma[row];
+    float means[2] = {0, 0}, weight[1];
+    for (int column = team.rank(); column < call.H; column += team.size()) {
+      gamma.Load(weight, column);
+      const float g = __fmul_rn(kbundle::device::LoadOne<T>(call.dy, start + column), weight[0]);
+      const float normal = (kbundle::device::LoadOne<T>(call.x, start + column) - mu) * rsigma;
+      means[0] = __fmaf_rn(g, normal, means[0]);
+      means[1] += g;
+    }
+    team.Sum(means);
+    means[0] /= static_cast<float>(call.H);
+    means[1] = kLayer ? means[1] / static_cast<float>(call.H) : 0.0f;
+    for (int column = team.rank(); column < call.H; column += team.size()) {
+      gamma.Load(weight, column);
+      const float dy = kbundle::device::LoadOne<T>(call.dy, start + column);
+      const float g = __fmul_rn(dy, weight[0]) - means[1];
+      const float normal = (kbundle::device::LoadOne<T>(call.x, start + column) - mu) * rsigma;
+      float dx = rsigma * __fmaf_rn(-normal, means[0], g);
+      if (call.dsum != nullptr) dx += kbundle::device::LoadOne<T>(call.dsum, start + column);
+      kbundle::device::StoreOne<T>(call.dx, start + column, dx);
+    }
+  }
+}
+
+// The sums over a part's rows that BackwardLongRows leaves out: a thread for each column.
+template <bool kLayer, typename T>
+__device__ __forceinline__ void SumRows(const BackwardCall<T>& call, int column, int part,
+                                        int parts) {
+  if (column >= call.H) return;
+  float dgamma = 0, dbeta = 0;
+  for (int64 row = part; row < call.rows; row += parts) {
+    const float mu = kLayer ? call.mu[row] : 0.0f;
+    const float dy = kbundle::device::LoadOne<T>(call.dy, row * call.H + column);
+    const float x = kbundle::device::LoadOne<T>(call.x, row * call.H + column);
+    dgamma = __fmaf_rn(dy, (x - mu) * call.rsigma[row], dgamma);
+    dbeta += dy;
+  }
+  call.partial[int64{part} * call.H + column] = dgamma;
+  if constexpr (kLayer) call.partial[(int64{parts} + part) * call.H + column] = dbeta;
+}
+
+inline constexpr int kSumColumns = 32, kSumSlices = 32;
+
+// to[H] = the sum of partial[parts, H]: a block sums kSumColumns of them, in kSumSlices slices.
+template <typename T>
+__device__ __forceinline__ void SumParts(void* to, bool wide, const float* partial, int first,
+                                         int parts, int H) {
+  WaitForKernelsInFront();
+  __shared__ float slices[kSumSlices][kSumColumns + 1];
+  const int lane = threadIdx.x % kSumColumns, slice = threadIdx.x / kSumColumns;
+  const int column = first + lane;
+  float sum = 0;
+  if (column < H) {
+#pragma unroll 8
+    for (int part = slice; part < parts; part += kSumSlices)
+      sum += partial[int64{part} * H + column];
+  }
+  slices[slice][lane] = sum;
+  __syncthreads();
+  if (slice != 0 || column >= H) return;
+  for (int i = 1; i < kSumSlices; ++i) sum += slices[i][lane];
+  if (wide) {
+    static_cast<float*>(to)[column] = sum;
+  } else {
+    kbundle::device::StoreOne<T>(to, column, sum);
+  }
+}
+
+}  // namespace norms

@@ -1,0 +1,71 @@
+// Kernels of the norm ops. The manifests say which instances exist and where each is legal.
+//
+// T is float, __half or __nv_bfloat16; VEC elements travel together: 16 bytes, or one element where
+// rows are not aligned. A row has at most VEC * N elements for each thread of its team, or any
+// number in the *_long kernels. Rows are int64; every grid is clamped by the manifest and walked by
+// a loop.
+#include "backward.cuh"
+#include "forward.cuh"
+
+namespace norms {
+
+// A forward pass waits for memory, then for its team, then for memory: other blocks fill the gaps,
+// so 1024 threads are to fit a multiprocessor, half of them where they would spill. A backward
+// pass fetches ahead, and takes the registers that it needs for that.
+template <int VEC, int N>
+inline constexpr int kResident = VEC == 1 || N <= 4 ? 1024 : 512;
+
+#define FORWARD_KERNEL \
+  __global__ void __launch_bounds__(Team::kThreads, kResident<VEC, N> / Team::kThreads)
+#define NORM_KERNEL __global__ void __launch_bounds__(Team::kThreads, 1)
+
+template <typename T, bool kLayer, int VEC, int N, typename Team>
+FORWARD_KERNEL forward(T* y, float* mu, float* rsigma, T* sum, const T* x, const T* residual,
+                       const void* gamma, const void* beta, float epsilon, float center, bool wide,
+                       int H, int64 rows) {
+  const ForwardCall<T> call{y,    mu,      rsigma, sum,  x, residual, gamma,
+                            beta, epsilon, center, wide, H, rows};
+  ForwardRows<kLayer, VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, bool kLayer, typename Team>
+NORM_KERNEL forward_long(T* y, float* mu, float* rsigma, T* sum, const T* x, const T* residual,
+                         const void* gamma, const void* beta, float epsilon, float center,
+                         bool wide, int H, int64 rows) {
+  const ForwardCall<T> call{y,    mu,      rsigma, sum,  x, residual, gamma,
+                            beta, epsilon, center, wide, H, rows};
+  ForwardLongRows<kLayer>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, bool kLayer, int VEC, int N, typename Team>
+NORM_KERNEL backward(T* dx, float* partial, const T* dy, const T* x, const float* mu,
+                     const float* rsigma, const void* gamma, const T* dsum, float center, bool wide,
+                     int H, int64 rows) {
+  const BackwardCall<T> call{dx, partial, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
+  BackwardRows<kLayer, VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, bool kLayer, typename Team>
+NORM_KERNEL backward_long(T* dx, float* partial, const T* dy, const T* x, const float* mu,
+                          const float* rsigma, const void* gamma, const T* dsum, float center,
+                          bool wide, int H, int64 rows) {
+  const BackwardCall<T> call{dx, partial, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
+  BackwardLongRows<kLayer>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, bool kLayer>
+__global__ void __launch_bounds__(256)
+    sum_rows(T* dx, float* partial, const T* dy, const T* x, const float* mu, const float* rsigma,
+             const void* gamma, const T* dsum, float center, bool wide, int H, int64 rows) {
+  const BackwardCall<T> call{dx, partial, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
+  SumRows<kLayer>(call, blockIdx.x * 256 + threadIdx.x, blockIdx.y, gridDim.y);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kSumColumns* kSumSlices)
+    sum_parts(void* dgamma, void* dbeta, bool wide, const float* partial, int parts, int H) {
+  SumParts<T>(blockIdx.y == 0 ? dgamma : dbeta, wide, partial + int64{blockIdx.y} * parts * H,
+              blockIdx.x * kSumColumns, parts, H);
+}
+
+}  // namespace norms

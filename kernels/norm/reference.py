@@ -1,0 +1,75 @@
+"""Float64 references of the norm ops: what each op means. Infinities and NaN follow from the formulas.
+
+epsilon counts as its float32 value, as the kernels receive it.
+"""
+
+import numpy as np
+
+# Of these every row is by itself; dgamma and dbeta are sums over all rows.
+INDEPENDENT_AXIS = {"rmsnorm_forward": -2, "layernorm_forward": -2}
+
+
+def _weight(gamma, zero_centered_gamma):
+    return gamma + 1.0 if zero_centered_gamma else gamma
+
+
+def _rsigma(mean_square, epsilon):
+    return 1.0 / np.sqrt(mean_square + np.float64(np.float32(epsilon)))
+
+
+def rmsnorm_forward(x, gamma, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
+    """y, rsigma, and the sum where there is a residual; y is made of the sum before that is rounded."""
+    with np.errstate(all="ignore"):
+        x = x if residual is None else x + residual
+        rsigma = _rsigma(np.mean(x * x, axis=-1), epsilon)
+        y = x * rsigma[..., None] * _weight(gamma, zero_centered_gamma)
+    return y, rsigma, None if residual is None else x
+
+
+def layernorm_forward(x, gamma, beta=None, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
+    """y, mu, rsigma, and the sum where there is a residual. The variance is the biased one."""
+    with np.errstate(all="ignore"):
+        x = x if residual is None else x + residual
+        mu = np.mean(x, axis=-1)
+        centered = x - mu[..., None]
+        rsigma = _rsigma(np.mean(centered * centered, axis=-1), epsilon)
+        y = centered * rsigma[..., None] * _weight(gamma, zero_centered_gamma)
+        y = y if beta is None else y + beta
+    return y, mu, rsigma, None if residual is None else x
+
+
+def rmsnorm_backward(dy, x, rsigma, gamma, dsum=None, *, zero_centered_gamma=False):
+    """dx (with dsum), dgamma."""
+    with np.errstate(all="ignore"):
+        normal = x * rsigma[..., None]
+        g = dy * _weight(gamma, zero_centered_gamma)
+        dx = rsigma[..., None] * (g - normal * np.mean(g * normal, axis=-1, keepdims=True))
+        dgamma = np.sum((dy * normal).reshape(-1, x.shape[-1]), axis=0)
+    return dx if dsum is None else dx + dsum, dgamma
+
+
+def layernorm_backward(dy, x, mu, rsigma, gamma, dsum=None, *, zero_centered_gamma=False):
+    """dx (with dsum), dgamma, dbeta."""
+    with np.errstate(all="ignore"):
+        normal = (x - mu[..., None]) * rsigma[..., None]
+        g = dy * _weight(gamma, zero_centered_gamma)
+        dx = rsigma[..., None] * (g - np.mean(g, axis=-1, keepdims=True) - normal * np.mean(g * normal, axis=-1, keepdims=True))
+        dgamma, dbeta = (np.sum(a.reshape(-1, x.shape[-1]), axis=0) for a in (dy * normal, dy))
+    return dx if dsum is None else dx + dsum, dgamma, dbeta
+
+
+def make_inputs(op, problem, seed):
+    """Rows that lie off zero. Backward ops get a rsigma as if epsilon were a fourth of the row's square, and dy * gamma that
+    changes sign from column to column: else dx of rows of one or two elements is nothing but what rounding leaves of it."""
+    rng = np.random.default_rng(seed)
+    dims = problem["x"]
+    x = 2 * rng.standard_normal(dims) + 3 * rng.standard_normal(dims[:-1])[..., None]
+    if op.endswith("forward"):
+        return {"x": x}
+    columns = np.arange(dims[-1])
+    sign = np.where(columns % 2 == 0, 1.0, -1.0)
+    gamma = 0.25 + rng.random(dims[-1])
+    mu = np.mean(x, axis=-1) if op.startswith("layer") else np.zeros(dims[:-1])
+    centered = x - mu[..., None]
+    rsigma = 1 / np.sqrt(1.25 * np.mean(centered * centered, axis=-1) + 1e-2)
+    return {"x": x, "mu": mu, "rsigma": rsigma, "gamma": gamma, "dy": sign * (0.25 + np.abs(rng.standard_normal(dims)))}

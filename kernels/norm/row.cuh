@@ -1,0 +1,125 @@
+// How a row lies in the registers of the threads that share it.
+//
+// A row of H elements is cut into vectors of VEC: 16 bytes, or one element where rows are not
+// aligned. Vector i of thread r of a team of S threads is vector r + i * S of the row, so that a
+// warp reads and writes consecutive bytes, and a thread has the same columns in every row.
+#pragma once
+
+#include "kbundle/device_element.h"
+#include "ptx.cuh"
+
+namespace norms {
+
+using kbundle::device::Element;
+using kbundle::device::Infinity;
+using kbundle::device::int64;
+using kbundle::device::kAllLanes;
+
+// `base` + `elements`. (T has no size to the compiler.)
+template <typename T>
+__device__ __forceinline__ T* Advance(T* base, int64 elements) {
+  return reinterpret_cast<T*>(reinterpret_cast<int64>(base) + elements * Element<T>::kBytes);
+}
+template <typename T>
+__device__ __forceinline__ const T* Advance(const T* base, int64 elements) {
+  return reinterpret_cast<const T*>(reinterpret_cast<int64>(base) + elements * Element<T>::kBytes);
+}
+
+// VEC consecutive elements; one of 16 bits is in the low half of its word.
+template <typename T, int VEC>
+struct Vector {
+  static constexpr int kBytes = VEC * Element<T>::kBytes;
+  static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
+  static_assert(VEC == 1 || kBytes == 16, "vectors are 16 bytes or one element");
+  unsigned word[kWords];
+
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) word[i] = 0;
+  }
+
+  __device__ __forceinline__ void ForgetFloats() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) Forget(word[i]);
+  }
+
+  // Vector `index` from `first` on. kOnce: nothing else wants these bytes in L1.
+  template <bool kOnce>
+  __device__ __forceinline__ void Load(const T* first, int index) {
+    const T* p = Advance(first, int64{index} * VEC);
+    if constexpr (kBytes == 16) {
+      const Words4 v = kOnce ? LoadStream16(p) : Load16(p);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) word[i] = v.word[i];
+    } else {
+      word[0] = kBytes == 4 ? Load4(p) : Load2(p);
+    }
+  }
+
+  __device__ __forceinline__ void Store(T* first, int index) const {
+    T* p = Advance(first, int64{index} * VEC);
+    if constexpr (kBytes == 16) {
+      StoreStream16(p, {word[0], word[1], word[2], word[3]});
+    } else if constexpr (kBytes == 4) {
+      Store4(p, word[0]);
+    } else {
+      Store2(p, word[0]);
+    }
+  }
+
+  __device__ __forceinline__ void ToFloats(float (&f)[VEC]) const {
+    if constexpr (VEC == 1) {
+      f[0] = Element<T>::Widen(word[0]);
+    } else {
+      kbundle::device::WidenAll<T>(word, f);
+    }
+  }
+
+  __device__ __forceinline__ void FromFloats(const float (&f)[VEC]) {
+    if constexpr (Element<T>::kBytes == 4) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) word[i] = Element<T>::Narrow(f[i]);
+    } else if constexpr (VEC == 1) {
+      word[0] = Element<T>::Pack(f[0], 0.0f);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) word[i] = Element<T>::Pack(f[2 * i], f[2 * i + 1]);
+    }
+  }
+};
+
+// gamma or beta, from one column on: values of T, or of float where `wide`.
+template <typename T>
+struct Weights {
+  const void* values;
+  bool wide;
+  float more;  // is added to each: 1 of a gamma that is centered at zero
+
+  __device__ __forceinline__ Weights(const void* all, int column, bool wide, float more)
+      : values(static_cast<const char*>(all) + int64{column} * (wide ? 4 : Element<T>::kBytes)),
+        wide(wide),
+        more(more) {}
+
+  template <int VEC>
+  __device__ __forceinline__ void Load(float (&f)[VEC], int index) const {
+    if (Element<T>::kBytes == 4 || !wide) {
+      Vector<T, VEC> raw;
+      raw.template Load<false>(static_cast<const T*>(values), index);
+      raw.ToFloats(f);
+    } else if constexpr (VEC == 1) {
+      f[0] = __uint_as_float(Load4(static_cast<const char*>(values) + int64{index} * 4));
+    } else {
+      const char* p = static_cast<const char*>(values) + int64{index} * (VEC * 4);
+#pragma unroll
+      for (int i = 0; i < VEC; i += 4) {
+        const Words4 v = Load16(p + i * 4);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) f[i + j] = __uint_as_float(v.word[j]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) f[i] += more;
+  }
+};
+
+}  // namespace norms

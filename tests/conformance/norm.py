@@ -1,0 +1,76 @@
+"""The norm ops on rows that matter, the same on every device, every variant forced: zeros, infinities and NaN, rows far from zero,
+numbers whose squares overflow or vanish, lengths around every limit, no rows at all."""
+
+import numpy as np
+
+from conformance import family
+
+LENGTHS = [1, 2, 3, 8, 31, 64, 127, 128, 255, 256, 512, 1000, 1024, 2040, 4097, 5120, 8192, 10001, 16384, 32760, 65536]
+SPECIAL = ["zeros", "constant", "far", "huge", "tiny", "nan", "inf", "-inf", "both infinities", "one of many"]
+
+
+def row(rng, length, kind):
+    x = rng.standard_normal(length)
+    at = rng.integers(length)
+    if kind == "zeros":
+        return np.zeros(length)
+    if kind == "constant":
+        return np.full(length, 1.5)
+    if kind == "far":
+        return 300 + x
+    if kind == "huge":
+        return (1 + x) * 2e37
+    if kind == "tiny":
+        return x * 1e-30
+    if kind == "one of many":
+        return np.where(np.arange(length) == at, 1000.0, 1e-3 * x)
+    x[at] = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "both infinities": np.inf}[kind]
+    if kind == "both infinities":
+        x[(at + 1) % length] = -np.inf
+    return x
+
+
+def of_op(op, x, rng, reference, gamma, more):
+    """The operands of a case; those of a backward op as reference.make_inputs gives them."""
+    length, given = x.shape[-1], {"x": x, "gamma": gamma}
+    other = rng.standard_normal(x.shape) if more else None
+    if op.endswith("forward"):
+        given |= {"residual": other}
+        return given | ({"beta": rng.standard_normal(length)} if more and op.startswith("layer") else {})
+    made = reference.make_inputs(op, {"x": x.shape}, length)
+    return {name: made[name] for name in ("dy", "x", "mu", "rsigma", "gamma") if name != "mu" or op.startswith("layer")} | {"dsum": other}
+
+
+def cases(reference):
+    """(name, op, operands by name, attributes) with arrays in float64."""
+    for op in ("rmsnorm_forward", "layernorm_forward", "rmsnorm_backward", "layernorm_backward"):
+        for length in LENGTHS:
+            for rows in (0, 1, 5) if length < 5000 else (3,):
+                rng = np.random.default_rng(length + rows)
+                x, gamma = 3 + rng.standard_normal((rows, length)), 0.25 + rng.random(length)
+                yield f"{rows} x {length}", op, of_op(op, x, rng, reference, gamma, length % 2 == 0), {}
+        rng = np.random.default_rng(1)
+        x, gamma = rng.standard_normal((700, 96)), 0.25 + rng.random(96)
+        yield "many rows, gamma about zero", op, of_op(op, x, rng, reference, gamma - 1, True), {"zero_centered_gamma": True}
+    for op in ("rmsnorm_forward", "layernorm_forward"):
+        for length in (33, 64, 1024, 4096, 20000):
+            rng = np.random.default_rng(length)
+            x = np.stack([row(rng, length, kind) for kind in SPECIAL])
+            for epsilon in (1e-6, 0.1):
+                yield f"{length}, special rows", op, {"x": x, "gamma": rng.standard_normal(length)}, {"epsilon": epsilon}
+            gamma = np.where(np.arange(length) % 5 == 0, [[np.nan], [np.inf]][length % 2], 0.0).reshape(length)
+            yield f"{length}, gamma of 0 and not finite", op, {"x": x[2:4], "gamma": gamma}, {}
+        # Without epsilon: squares that vanish are squares all the same.
+        x = rng.standard_normal((6, 512)) * [[1e-3], [1e-15], [1e-20], [1e-28], [1e15], [1e30]]
+        yield "without epsilon", op, {"x": x, "gamma": np.ones(512)}, {"epsilon": 0.0}
+
+
+class Cases(family.Cases):
+    """Each variant of the family on each case that it is legal for."""
+
+    def __init__(self, bundle_path, device, roots):
+        super().__init__("norm", cases, bundle_path, device, roots)
+
+    def prepare(self, *case):
+        with np.errstate(over="ignore"):  # what is huge is infinite in f16
+            return super().prepare(*case)

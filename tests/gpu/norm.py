@@ -1,0 +1,179 @@
+"""The norm ops on this GPU: every variant on rows that matter, drawn anew; device times at 16384 x 8192 bf16 against their bars; then
+beside plain formulas under jax.jit, at that shape and at shapes drawn anew in every run (KB_SEED): right first, then in turns (chain.py).
+
+Bytes: each large tensor read or written once. KB_COUNT: how many shapes.
+"""
+
+import math
+import os
+import pathlib
+import random
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kbundle
+import kbundle.jax as kbj
+from bandwidth import random_bf16
+from conformance import capi, devices, norm
+from report import Report
+from unlisted import chain, drawn
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / "build/kernels.kb"
+SHAPE = (16384, 8192)
+FORWARD_TBPS, BACKWARD_TBPS = 3.9, 3.7
+LAUNCHES, REPEATS = 8, 9
+CASES_PER_VARIANT, CASES_SECONDS = 6, 45
+COUNT, SECONDS, MOST_ELEMENTS = 12, 75, 1 << 27
+ODD = [1000, 1023, 2049, 5120, 7168, 10001]
+
+
+def check_cases(report, cuda, seed):
+    """Every variant on a few of the family's cases, other ones in every run."""
+    cases, until = norm.Cases(BUNDLE, cuda, [ROOT / "kernels"]), time.monotonic() + CASES_SECONDS
+    random.Random(seed).shuffle(cases.cases)
+    outcomes, late = [], 0
+    for op, variant in cases.variants():
+        if time.monotonic() > until:
+            late += 1
+            continue
+        outcomes.append(cases.run(op, variant, CASES_PER_VARIANT))
+        if outcomes[-1].failures:
+            report.hold(outcomes[-1].variant, False, outcomes[-1].reason())
+    launched = [outcome for outcome in outcomes if outcome.launches]
+    report.bar("variants right on every case", sum(o.passed for o in launched), max(1, len(launched)), "variants", at_least=True)
+    report.fact("variants without a case, or without time for one", [len(outcomes) - len(launched), late])
+    report.fact("largest error, in tolerances", round(max((o.worst for o in outcomes), default=0), 3))
+
+
+def device_times(report, cuda):
+    """The bars: launches of every legal variant in a captured graph, the one that is chosen first."""
+    bundle, rows = capi.Bundle(BUNDLE), []
+    wide = [devices.Buffer(cuda, "bf16", SHAPE) for _ in range(5)]
+    for seed, buffer in enumerate(wide):
+        random_bf16(cuda, buffer, seed)
+    ones = lambda dtype, *dims: devices.Buffer(cuda, dtype, dims).put(np.ones(dims))
+    weight, moments = [ones("bf16", SHAPE[1]) for _ in range(4)], [ones("f32", SHAPE[0]) for _ in range(2)]
+    x, dy, more, result, total = wide
+    problems = [
+        ("", "rmsnorm_forward", [x, weight[0], None], [result, moments[0], None], 2),
+        (" with a residual", "rmsnorm_forward", [x, weight[0], more], [result, moments[0], total], 4),
+        ("", "layernorm_forward", [x, weight[0], weight[1], None], [result, *moments, None], 2),
+        ("", "rmsnorm_backward", [dy, x, moments[0], weight[0], None], [result, weight[1]], 3),
+        ("", "layernorm_backward", [dy, x, *moments, weight[0], None], [result, *weight[1:3]], 3),
+        (" with dsum", "layernorm_backward", [dy, x, *moments, weight[0], more], [result, *weight[1:3]], 4)]
+    names = {t: n for n, t in devices.NUMPY.items()}
+    for more_of_it, op, operands, results, moved in problems:
+        problem = capi.Problem("norm." + op, [b and (names[b.dtype], b.dims) for b in operands], {})
+        tbps = {}
+        for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
+            bundle.clear_policy()
+            bundle.force(variant)
+            plan = capi.Plan(bundle, problem, cuda.kind)
+            workspace = cuda.allocate(max(1, plan.workspace_bytes))
+            arguments = [capi.Plan.pointers([b and b.address for b in buffers]) for buffers in (operands, results)]
+            us = cuda.device_us(lambda: plan.launch(*arguments, workspace, cuda.stream), LAUNCHES, REPEATS)
+            cuda.free(workspace)
+            tbps[variant] = moved * math.prod(SHAPE) * 2 / us / 1e6
+            rows.append([op + more_of_it, variant.split("/")[1].split("@")[0], f"{us:.1f}", f"{tbps[variant]:.2f}", ""])
+        bundle.clear_policy()
+        chosen = capi.Plan(bundle, problem, cuda.kind).variant
+        rows[-len(tbps) + list(tbps).index(chosen)][-1] = "chosen"
+        report.bar(f"{op}{more_of_it} bf16 {list(SHAPE)}", tbps[chosen], BACKWARD_TBPS if op.endswith("backward") else FORWARD_TBPS,
+                   "TB/s", at_least=True)
+    report.table("Launches in a captured graph", ["op", "variant", "us", "TB/s", ""], rows)
+    for buffer in [*wide, *weight, *moments]:
+        buffer.free()
+
+
+def formula(kind):
+    """As it is written where nothing else is at hand: in float32, back in the dtype of x."""
+    def run(x, gamma):
+        wide = x.astype(jnp.float32)
+        wide = wide - wide.mean(-1, keepdims=True) if kind == "layer_norm" else wide
+        return (wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * gamma.astype(jnp.float32)).astype(x.dtype)
+    return run
+
+
+def gradients(function):
+    def run(x, gamma, dy):
+        y, pull = jax.vjp(function, x, gamma)
+        return y, *pull(dy)
+    return run
+
+
+def moments_of(kind, x):
+    """The mean (of a layer norm) and 1 / sigma of every row in float64, some rows at a time."""
+    for start in range(0, len(x), 1024):
+        some = x[start:start + 1024].astype(np.float64)
+        mean = some.mean(-1, keepdims=True) if kind == "layer_norm" else np.zeros((len(some), 1))
+        some -= mean
+        yield np.concatenate([mean, 1 / np.sqrt(np.einsum("ij,ij->i", some, some)[:, None] / x.shape[1] + 1e-6)], axis=1)
+
+
+def errors(kind, arrays, found):
+    """Of y, dx and dgamma against float64, over some rows and columns, by the largest number there."""
+    x, gamma, dy = (np.asarray(a.astype(jnp.float32)) for a in arrays)
+    chance = np.random.default_rng(len(x))
+    rows, columns = (np.unique(chance.integers(0, n, 16)) for n in x.shape)
+    mean, inverse = np.concatenate(list(moments_of(kind, x))).T[:, :, None]
+    normal, g = (x[rows] - mean[rows]) * inverse[rows], dy[rows].astype(np.float64) * gamma
+    dx = inverse[rows] * (g - (g.mean(-1, keepdims=True) if kind == "layer_norm" else 0) - normal * (g * normal).mean(-1, keepdims=True))
+    dgamma = (dy[:, columns] * (x[:, columns] - mean) * inverse).sum(0)
+    y, by_dx, by_dgamma = (np.asarray(a.astype(jnp.float32)) for a in found)
+    pairs = (y[rows], normal * gamma), (by_dx[rows], dx), (by_dgamma[columns], dgamma)
+    return [float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs]
+
+
+def shapes(count, seed):
+    """(tokens, hidden, kind, dtype): the bar's, one token, then drawn; a third of the hidden sizes odd ones."""
+    chance, found = random.Random(seed), [(*SHAPE, "rms_norm", "bfloat16"), (*SHAPE, "layer_norm", "bfloat16"), (1, 4096, "rms_norm", "bfloat16")]
+    while len(found) < count:
+        hidden = chance.choice(ODD) if len(found) % 3 == 0 else chance.choice([1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384])
+        tokens = int(2 ** chance.uniform(0, 16))
+        if tokens * hidden <= MOST_ELEMENTS:
+            found.append((tokens, hidden, ("rms_norm", "layer_norm")[len(found) % 2], ("bfloat16", "bfloat16", "float32", "float16")[len(found) % 4]))
+    return found
+
+
+def beside_jax(report, seed):
+    kbundle.use(str(BUNDLE))
+    rows, ahead, until = [], {"forward": [], "with gradients": []}, time.monotonic() + SECONDS
+    wanted = shapes(int(os.environ.get("KB_COUNT", COUNT)), seed)
+    for number, (tokens, hidden, kind, dtype) in enumerate(wanted):
+        if time.monotonic() > until:
+            report.fact("shapes not run for want of time", len(wanted) - number)
+            break
+        keys = jax.random.split(jax.random.PRNGKey(number), 3)
+        arrays = [jax.random.normal(key, dims, dtype) + 0.5 for key, dims in zip(keys, ((tokens, hidden), (hidden,), (tokens, hidden)))]
+        ours, plain, name = getattr(kbj, kind), formula(kind), f"{kind} {tokens} x {hidden} {dtype}"
+        within = 1e-5 if dtype == "float32" else 1e-2
+        found = errors(kind, arrays, jax.jit(gradients(ours))(*arrays))
+        report.hold(f"{name} within {within} of float64", max(found) <= within, f"y, dx, dgamma: {found}")
+        row = [name]
+        for title, one, other, given in (("forward", ours, plain, arrays[:2]), ("with gradients", gradients(ours), gradients(plain), arrays)):
+            times = chain.in_turns({"ours": chain.chained(one), "jax": chain.chained(other)}, given)
+            ahead[title].append(times["jax"] / times["ours"])
+            row += [f"{times['ours']:.1f}", f"{times['jax']:.1f}", f"{ahead[title][-1]:.2f}"]
+        rows.append(row)
+        print(*row, flush=True)
+    report.table("Microseconds of a call in jax.jit", ["op and shape", "forward", "jax.jit", "ahead", "with gradients", "jax.jit", "ahead"], rows)
+    for title, ratios in ahead.items():
+        report.bar(f"{title}: geometric mean of jax.jit's time by ours", math.exp(sum(map(math.log, ratios)) / len(ratios)), 1.0, at_least=True)
+        report.bar(f"{title}: least", min(ratios), 0.97, at_least=True)
+
+
+def main():
+    report, cuda, seed = Report("norm"), devices.Cuda(), drawn.seed()
+    report.fact("seed", seed)
+    check_cases(report, cuda, seed)
+    device_times(report, cuda)
+    beside_jax(report, seed)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

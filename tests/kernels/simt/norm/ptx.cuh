@@ -1,0 +1,47 @@
+// kernels/norm/ptx.cuh as machine.h runs it: the same functions, without a GPU. A block is by
+// itself here, so there are no clusters, and no kernel is in front of another.
+#pragma once
+
+#include "machine.h"
+
+namespace norms {
+
+struct Words4 {
+  unsigned word[4];
+};
+
+inline Words4 Load16(const void* p) {
+  EXPECT_EQ(reinterpret_cast<size_t>(p) % 16, 0u) << "a vector that is not aligned";
+  Words4 v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+inline Words4 LoadStream16(const void* p) { return Load16(p); }
+
+inline unsigned Load4(const void* p) {
+  unsigned word;
+  std::memcpy(&word, p, sizeof(word));
+  return word;
+}
+inline unsigned Load2(const void* p) {
+  unsigned short half;
+  std::memcpy(&half, p, sizeof(half));
+  return half;
+}
+
+inline void StoreStream16(void* p, const Words4& v) {
+  EXPECT_EQ(reinterpret_cast<size_t>(p) % 16, 0u) << "a vector that is not aligned";
+  std::memcpy(p, &v, sizeof(v));
+}
+inline void Store4(void* p, unsigned word) { std::memcpy(p, &word, sizeof(word)); }
+inline void Store2(void* p, unsigned word) { std::memcpy(p, &word, 2); }
+
+inline void Forget(unsigned&) {}
+inline unsigned ClusterRank() { return 0; }
+inline unsigned ClusterSize() { return 1; }
+inline void ClusterBarrier() { __syncthreads(); }
+inline void StoreRemote(float2* local, unsigned, float a, float b) { *local = {a, b}; }
+inline void WaitForKernelsInFront() {}
+inline void LetNextKernelBegin() {}
+
+}  // namespace norms
