@@ -13,13 +13,12 @@ struct BlockScale {
   float epsilon;      // amax counts as this much at least
   bool power_of_two;  // scale_inv is rounded up to one
 
-  // What codes are multiplied by again: 1 where amax is 0 or not finite. Never below 2^-126, so
-  // that its reciprocal is finite.
-  template <typename Q>
-  __device__ __forceinline__ float Inverse(unsigned most) const {
+  // What codes, of which the largest is `highest`, are multiplied by again: 1 where amax is 0 or
+  // not finite. Never below 2^-126, so that its reciprocal is finite.
+  __device__ __forceinline__ float Inverse(unsigned most, float highest) const {
     most = max(most, __float_as_uint(fmaxf(epsilon, 0.0f)));
     if (most == 0 || most >= kInfinity) return 1.0f;
-    unsigned bits = __float_as_uint(__uint_as_float(most) / Fp8<Q>::kMost);
+    unsigned bits = __float_as_uint(__uint_as_float(most) / highest);
     if (power_of_two) bits = (bits + 0x7fffffu) & kInfinity;
     return fmaxf(__uint_as_float(bits), 1.0f / kHighestScale);
   }
@@ -48,23 +47,27 @@ struct GroupLanes {
   static constexpr int kGroups = kThreads / kLanes;  // of a block, beside one another
 };
 
+// How a tensor of M x K falls into groups, of which `across` are beside one another.
+struct Groups {
+  int64 K;
+  unsigned across, count;
+};
+
 // N groups for each team of lanes, as far apart as there are teams.
 template <typename T, typename Q, int VEC, int N>
-__global__ void __launch_bounds__(kThreads)
-    per_group(Q* q, float* scale_inv, int64 row_step, int64 group_step, const T* x, int64 K,
-              unsigned across, unsigned groups, float epsilon, bool power_of_two) {
+__device__ __forceinline__ void QuantizeGroups(void* q, const GroupScales& to, const T* x,
+                                               const Groups& groups, const BlockScale& by) {
   using V = Vector<T, VEC>;
   using Lanes = GroupLanes<T, VEC>;
-  const BlockScale by{epsilon, power_of_two};
   const unsigned lane = threadIdx.x % Lanes::kLanes;
   const unsigned first = blockIdx.x * (N * Lanes::kGroups) + threadIdx.x / Lanes::kLanes;
   typename V::Raw raw[N][Lanes::kEach];
   const auto place = [=](int i, int e, int64& at) {
     const unsigned number = first + i * Lanes::kGroups;
-    const unsigned row = number / across, group = number % across;
+    const unsigned row = number / groups.across, group = number % groups.across;
     const int64 column = group * int64{kGroup} + (e * Lanes::kLanes + lane) * VEC;
-    at = row * K + column;
-    return number < groups && column < K;
+    at = row * groups.K + column;
+    return number < groups.count && column < groups.K;
   };
 #pragma unroll
   for (int i = 0; i < N; ++i) {
@@ -84,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
       V::Widen(raw[i][e], f[e]);
       most = Largest(most, f[e]);
     }
-    const float inverse = by.template Inverse<Q>(LargestOfLanes<Lanes::kLanes>(most));
+    const float inverse = by.Inverse(LargestOfLanes<Lanes::kLanes>(most), Fp8<Q>::kMost);
     const float scale = 1.0f / inverse;
 #pragma unroll
     for (int e = 0; e < Lanes::kEach; ++e) {
@@ -95,46 +98,64 @@ __global__ void __launch_bounds__(kThreads)
       codes.Store(q, at / VEC);
     }
     const unsigned number = first + i * Lanes::kGroups;
-    if (lane == 0 && number < groups)
-      scale_inv[number / across * row_step + number % across * group_step] = inverse;
+    if (lane != 0 || number >= groups.count) continue;
+    const unsigned row = number / groups.across, group = number % groups.across;
+    to.scale_inv[row * to.row_step + group * to.group_step] = inverse;
   }
 }
 
-// A block of threads for each tile of 128 x 128, counted along the columns first.
-template <typename T, typename Q, int VEC>
+template <typename T, int VEC, int N>
 __global__ void __launch_bounds__(kThreads)
-    per_tile(Q* q, float* scale_inv, const T* x, int64 M, int64 N, unsigned across, float epsilon,
-             bool power_of_two) {
+    per_group(unsigned char* q, float* scale_inv, int64 row_step, int64 group_step, const T* x,
+              int64 K, unsigned across, unsigned groups, float epsilon, bool power_of_two,
+              bool e5m2) {
+  OfType(e5m2, [=]<typename Q>() {
+    QuantizeGroups<T, Q, VEC, N>(q, {scale_inv, row_step, group_step}, x, {K, across, groups},
+                                 {epsilon, power_of_two});
+  });
+}
+
+// A block of threads for each tile of 128 x 128, counted along the columns first. Single elements
+// would take too many registers, and are read again.
+template <typename T, int VEC>
+__global__ void __launch_bounds__(kThreads, 1)
+    per_tile(unsigned char* q, float* scale_inv, const T* x, int64 M, int64 N, unsigned across,
+             float epsilon, bool power_of_two, bool e5m2) {
   using V = Vector<T, VEC>;
   constexpr int kAcross = kGroup / VEC, kDown = kThreads / kAcross, kEach = kGroup / kDown;
-  const BlockScale by{epsilon, power_of_two};
+  constexpr bool kHeld = VEC > 1;
   const int64 row = blockIdx.x / across * int64{kGroup} + threadIdx.x / kAcross;
   const int64 column = blockIdx.x % across * int64{kGroup} + threadIdx.x % kAcross * VEC;
-  typename V::Raw raw[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int64 at = (row + i * kDown) * N + column;
-    const bool inside = row + i * kDown < M && column < N;
-    raw[i] = inside ? V::Load(x, at / VEC) : typename V::Raw{};
-  }
+  const auto inside = [=](int i) { return row + i * kDown < M && column < N; };
+  const auto place = [=](int i) { return ((row + i * kDown) * N + column) / VEC; };
+  typename V::Raw raw[kHeld ? kEach : 1];
   unsigned most = 0;
+  if constexpr (kHeld) {
 #pragma unroll
+    for (int i = 0; i < kEach; ++i) raw[i] = inside(i) ? V::Load(x, place(i)) : typename V::Raw{};
+  }
+#pragma unroll(kHeld ? kEach : 4)
   for (int i = 0; i < kEach; ++i) {
+    if constexpr (!kHeld) raw[0] = inside(i) ? V::Load(x, place(i)) : typename V::Raw{};
     float f[VEC];
-    V::Widen(raw[i], f);
+    V::Widen(raw[kHeld ? i : 0], f);
     most = Largest(most, f);
   }
-  const float inverse = by.template Inverse<Q>(LargestOfBlock(most));
+  const float highest = e5m2 ? Fp8<__nv_fp8_e5m2>::kMost : Fp8<__nv_fp8_e4m3>::kMost;
+  const float inverse = BlockScale{epsilon, power_of_two}.Inverse(LargestOfBlock(most), highest);
   const float scale = 1.0f / inverse;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    if (row + i * kDown >= M || column >= N) continue;
-    float f[VEC];
-    V::Widen(raw[i], f);
-    Codes<Q, VEC> codes;
-    codes.Of(f, scale);
-    codes.Store(q, ((row + i * kDown) * N + column) / VEC);
-  }
+  OfType(e5m2, [&]<typename Q>() {
+#pragma unroll(kHeld ? kEach : 4)
+    for (int i = 0; i < kEach; ++i) {
+      if (!inside(i)) continue;
+      if constexpr (!kHeld) raw[0] = V::Load(x, place(i));
+      float f[VEC];
+      V::Widen(raw[kHeld ? i : 0], f);
+      Codes<Q, VEC> codes;
+      codes.Of(f, scale);
+      codes.Store(q, place(i));
+    }
+  });
   if (threadIdx.x == 0) scale_inv[blockIdx.x] = inverse;
 }
 

@@ -98,4 +98,15 @@ struct Fp8<__nv_fp8_e5m2> {
   }
 };
 
+// f.operator()<Q>() for the type that a launch is for. Both are in one code object: most of what an
+// object holds beside its code would be there twice.
+template <typename F>
+__device__ __forceinline__ void OfType(bool e5m2, const F& f) {
+  if (e5m2) {
+    f.template operator()<__nv_fp8_e5m2>();
+  } else {
+    f.template operator()<__nv_fp8_e4m3>();
+  }
+}
+
 }  // namespace quantize

@@ -35,9 +35,8 @@ __device__ __forceinline__ float MxScale(unsigned exponent) {
 
 // Codes and scales in one direction; codes is null where they are not wanted. Scale (row, column)
 // is at row * pitch + column.
-template <typename Q>
 struct MxResult {
-  Q* codes;
+  unsigned char* codes;
   unsigned char* scales;
   int64 pitch;
 };
@@ -48,29 +47,43 @@ struct MxTile {
   static constexpr int kAcross = kMx / VEC;   // lanes beside one another
   static constexpr int kDown = 32 / kAcross;  // lanes below one another
   static constexpr int kRows = kMx / kDown;   // of a lane
-  typename V::Raw raw[kRows];
+  // Single elements would take too many registers, and are read each time.
+  static constexpr bool kHeld = VEC > 1;
+  static constexpr int kUnrolled = kHeld ? kRows : 2;
+  typename V::Raw raw[kHeld ? kRows : 1];
+  const T* x;
   int64 row, column, M, N;  // of the first element of this lane; of the tensor
 
   __device__ __forceinline__ bool Inside(int r) const { return row + r * kDown < M && column < N; }
-  __device__ __forceinline__ void Load(const T* x) {
+  __device__ __forceinline__ int64 Place(int r) const {
+    return ((row + r * kDown) * N + column) / VEC;
+  }
+  __device__ __forceinline__ void Load() {
+    if constexpr (kHeld) {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int64 at = (row + r * kDown) * N + column;
-      raw[r] = Inside(r) ? V::Load(x, at / VEC) : typename V::Raw{};
+      for (int r = 0; r < kRows; ++r) raw[r] = Inside(r) ? V::Load(x, Place(r)) : typename V::Raw{};
+    }
+  }
+  // Row r of this lane; zeros outside.
+  __device__ __forceinline__ void Widen(int r, float (&f)[VEC]) const {
+    if constexpr (kHeld) {
+      V::Widen(raw[r], f);
+    } else {
+      V::Widen(Inside(r) ? V::Load(x, Place(r)) : typename V::Raw{}, f);
     }
   }
 
   // Scales along rows.
-  __device__ __forceinline__ void StoreRows(const MxResult<Q>& to) const {
-#pragma unroll
+  __device__ __forceinline__ void StoreRows(const MxResult& to) const {
+#pragma unroll kUnrolled
     for (int r = 0; r < kRows; ++r) {
       float f[VEC];
-      V::Widen(raw[r], f);
+      Widen(r, f);
       const unsigned exponent = MxExponent<Q>(LargestOfLanes<kAcross>(Largest(0u, f)));
       if (!Inside(r)) continue;
       Codes<Q, VEC> codes;
       codes.Of(f, MxScale(exponent));
-      codes.Store(to.codes, ((row + r * kDown) * N + column) / VEC);
+      codes.Store(to.codes, Place(r));
       if (column % kMx == 0)
         to.scales[(row + r * kDown) * to.pitch + column / kMx] =
             static_cast<unsigned char>(exponent);
@@ -78,12 +91,12 @@ struct MxTile {
   }
 
   // Scales along columns.
-  __device__ __forceinline__ void StoreColumns(const MxResult<Q>& to) const {
+  __device__ __forceinline__ void StoreColumns(const MxResult& to) const {
     unsigned most[VEC] = {};
-#pragma unroll
+#pragma unroll kUnrolled
     for (int r = 0; r < kRows; ++r) {
       float f[VEC];
-      V::Widen(raw[r], f);
+      Widen(r, f);
 #pragma unroll
       for (int i = 0; i < VEC; ++i) most[i] = max(most[i], __float_as_uint(f[i]) & 0x7fffffffu);
     }
@@ -96,16 +109,16 @@ struct MxTile {
       most[i] = MxExponent<Q>(most[i]);
       scale[i] = MxScale(most[i]);
     }
-#pragma unroll
+#pragma unroll kUnrolled
     for (int r = 0; r < kRows; ++r) {
       if (!Inside(r)) continue;
       float f[VEC];
-      V::Widen(raw[r], f);
+      Widen(r, f);
 #pragma unroll
       for (int i = 0; i < VEC; ++i) f[i] *= scale[i];
       Codes<Q, VEC> codes;
       codes.Of(f, 1.0f);
-      codes.Store(to.codes, ((row + r * kDown) * N + column) / VEC);
+      codes.Store(to.codes, Place(r));
     }
     if (row % kMx != 0 || !Inside(0)) return;
     unsigned char* scales = to.scales + row / kMx * to.pitch + column;
@@ -115,20 +128,30 @@ struct MxTile {
 };
 
 template <typename T, typename Q, int VEC>
-__global__ void __launch_bounds__(kThreads)
-    mxfp8(Q* rows, unsigned char* row_scales, int64 row_pitch, Q* columns,
-          unsigned char* column_scales, int64 column_pitch, const T* x, int64 M, int64 N,
-          unsigned across) {
+__device__ __forceinline__ void QuantizeMx(const MxResult& rows, const MxResult& columns,
+                                           const T* x, int64 M, int64 N, unsigned across) {
   using Tile = MxTile<T, Q, VEC>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Tile tile;
+  tile.x = x;
   tile.M = M;
   tile.N = N;
   tile.row = (blockIdx.x / across * 2 + warp / 4) * int64{kMx} + lane / Tile::kAcross;
   tile.column = (blockIdx.x % across * 4 + warp % 4) * int64{kMx} + lane % Tile::kAcross * VEC;
-  tile.Load(x);
-  if (rows) tile.StoreRows({rows, row_scales, row_pitch});
-  if (columns) tile.StoreColumns({columns, column_scales, column_pitch});
+  tile.Load();
+  if (rows.codes) tile.StoreRows(rows);
+  if (columns.codes) tile.StoreColumns(columns);
+}
+
+template <typename T, int VEC>
+__global__ void __launch_bounds__(kThreads, 1)
+    mxfp8(unsigned char* rows, unsigned char* row_scales, int64 row_pitch, unsigned char* columns,
+          unsigned char* column_scales, int64 column_pitch, const T* x, int64 M, int64 N,
+          unsigned across, bool e5m2) {
+  OfType(e5m2, [=]<typename Q>() {
+    QuantizeMx<T, Q, VEC>({rows, row_scales, row_pitch}, {columns, column_scales, column_pitch}, x,
+                          M, N, across);
+  });
 }
 
 }  // namespace quantize

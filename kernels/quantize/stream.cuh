@@ -49,10 +49,9 @@ __global__ void __launch_bounds__(kThreads) amax(float* largest, const T* x, int
   KeepLargest(most, largest);
 }
 
-// q = code(x * scale). Without a scale it is that of *largest, which then is there already.
 template <typename T, typename Q, int VEC, int N>
-__global__ void __launch_bounds__(kThreads)
-    cast(Q* q, float* largest, float* scale_inv, const T* x, const float* scale, int64 count) {
+__device__ __forceinline__ void CastStream(void* q, float* largest, float* scale_inv, const T* x,
+                                           const float* scale, int64 count) {
   using V = Vector<T, VEC>;
   const float by = ScaleOf<Q>(scale, largest);
   if (blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = 1.0f / by;
@@ -77,10 +76,18 @@ __global__ void __launch_bounds__(kThreads)
   if (scale) KeepLargest(most, largest);
 }
 
-// x = T(q * scale_inv).
-template <typename Q, typename T, int VEC, int N>
+// q = code(x * scale). Without a scale it is that of *largest, which then is there already.
+template <typename T, int VEC, int N>
 __global__ void __launch_bounds__(kThreads)
-    dequantize(T* x, const Q* q, const float* scale_inv, int64 count) {
+    cast(unsigned char* q, float* largest, float* scale_inv, const T* x, const float* scale,
+         int64 count, bool e5m2) {
+  OfType(e5m2,
+         [=]<typename Q>() { CastStream<T, Q, VEC, N>(q, largest, scale_inv, x, scale, count); });
+}
+
+template <typename Q, typename T, int VEC, int N>
+__device__ __forceinline__ void DequantizeStream(T* x, const void* q, const float* scale_inv,
+                                                 int64 count) {
   const float by = *scale_inv;
   ForVectors<Codes<Q, VEC>, N>(
       count / VEC,
@@ -104,6 +111,13 @@ __global__ void __launch_bounds__(kThreads)
     one[0] *= by;
     Vector<T, 1>::Store(x, at, one);
   }
+}
+
+// x = T(q * scale_inv).
+template <typename T, int VEC, int N>
+__global__ void __launch_bounds__(kThreads)
+    dequantize(T* x, const unsigned char* q, const float* scale_inv, int64 count, bool e5m2) {
+  OfType(e5m2, [=]<typename Q>() { DequantizeStream<Q, T, VEC, N>(x, q, scale_inv, count); });
 }
 
 }  // namespace quantize

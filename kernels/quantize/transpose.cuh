@@ -73,7 +73,8 @@ struct TransposedTile {
   }
 
   // Writes `columns` rows of q_t, of which this tile has `rows` bytes each, `pitch` bytes apart.
-  __device__ __forceinline__ void Store(char* q_t, int64 pitch, int rows, int columns) const {
+  __device__ __forceinline__ void Store(unsigned char* q_t, int64 pitch, int rows,
+                                        int columns) const {
     const unsigned misaligned = static_cast<unsigned>(reinterpret_cast<int64>(q_t) | pitch | rows);
     if (misaligned % 16 == 0) {
       const int chunk = threadIdx.x % 8;
@@ -85,7 +86,7 @@ struct TransposedTile {
       return;
     }
     for (int c = threadIdx.x / 32; c < columns; c += kThreads / 32) {
-      char* to = q_t + c * pitch;
+      unsigned char* to = q_t + c * pitch;
       const int shift = static_cast<int>(reinterpret_cast<int64>(to) & 3);
       StoreWord(to, c, threadIdx.x % 32, shift, rows);
       if (threadIdx.x % 32 == 0) StoreWord(to, c, kTileWords, shift, rows);
@@ -93,7 +94,8 @@ struct TransposedTile {
   }
 
   // The aligned word that has bytes 4 * k - shift and on of column c: those of them that there are.
-  __device__ __forceinline__ void StoreWord(char* to, int c, int k, int shift, int rows) const {
+  __device__ __forceinline__ void StoreWord(unsigned char* to, int c, int k, int shift,
+                                            int rows) const {
     const unsigned low = k > 0 ? words[Place(c, k - 1)] : 0u;
     const unsigned high = k < kTileWords ? words[Place(c, k)] : 0u;
     const unsigned word = __funnelshift_l(low, high, 8 * shift);
@@ -105,7 +107,7 @@ struct TransposedTile {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (first + i >= 0 && first + i < rows)
-        to[first + i] = static_cast<char>(word >> (8 * i) & 0xffu);
+        to[first + i] = static_cast<unsigned char>(word >> (8 * i) & 0xffu);
     }
   }
 };
@@ -148,7 +150,7 @@ struct Found {
 // kMicroRows rows of a source, from `row` on, become codes; q is null where they are not wanted.
 template <typename Q, int VEC, typename Source>
 __device__ __forceinline__ void QuantizeRows(const Source& source, int64 row, int64 column, int64 M,
-                                             float by, Q* q, Codes<Q, VEC> (&codes)[kMicroRows],
+                                             float by, void* q, Codes<Q, VEC> (&codes)[kMicroRows],
                                              Found<Q, VEC>& found) {
   typename Source::Raw raw[kMicroRows];
 #pragma unroll
@@ -169,16 +171,21 @@ __device__ __forceinline__ void QuantizeRows(const Source& source, int64 row, in
   }
 }
 
-// Blocks are counted along the columns first; each takes `tiles` tiles below one another. `partial`
-// has a row of N sums for each such part, or is null.
+// Where what is made of tiles goes. Codes by rows, transposed ones and sums may be unwanted: null.
+// `partial` has a row of N sums for each part of the rows.
+struct TiledResult {
+  unsigned char *q, *q_t;
+  float *largest, *scale_inv, *partial;
+  TransposedTile* tile;  // two of them
+};
+
+// Blocks are counted along the columns first; each takes `tiles` tiles below one another.
 template <typename Q, int VEC, typename Source>
-__device__ __forceinline__ void QuantizeTiles(const Source& source, Q* q, Q* q_t, float* largest,
-                                              float* scale_inv, float* partial, const float* scale,
-                                              int64 M, int tiles) {
+__device__ __forceinline__ void QuantizeTiles(const Source& source, const TiledResult& to,
+                                              const float* scale, int64 M, int tiles) {
   constexpr int kAcross = kTileColumns / VEC, kDown = kThreads / kAcross;
-  __shared__ TransposedTile tile[2];
-  const float by = ScaleOf<Q>(scale, largest);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = 1.0f / by;
+  const float by = ScaleOf<Q>(scale, to.largest);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / by;
   const int across = max(1, static_cast<int>((source.N + kTileColumns - 1) / kTileColumns));
   const int part = blockIdx.x / across;
   const int64 n0 = int64{static_cast<int>(blockIdx.x) % across} * kTileColumns;
@@ -190,23 +197,28 @@ __device__ __forceinline__ void QuantizeTiles(const Source& source, Q* q, Q* q_t
     if (m0 >= M) break;
     for (int word = threadIdx.x / kAcross; word < kTileWords; word += kDown) {
       Codes<Q, VEC> codes[kMicroRows];
-      QuantizeRows<Q, VEC>(source, m0 + word * kMicroRows, n0 + column, M, by, q, codes, found);
-      if (q_t) tile[t % 2].Put(column, word, codes);
+      QuantizeRows<Q, VEC>(source, m0 + word * kMicroRows, n0 + column, M, by, to.q, codes, found);
+      if (to.q_t) to.tile[t % 2].Put(column, word, codes);
     }
-    if (!q_t) continue;
+    if (!to.q_t) continue;
     __syncthreads();
     const int rows = static_cast<int>(min(M - m0, int64{kTileRows}));
-    tile[t % 2].Store(reinterpret_cast<char*>(q_t) + n0 * M + m0, M, rows, columns);
+    to.tile[t % 2].Store(to.q_t + n0 * M + m0, M, rows, columns);
   }
-  if (scale) KeepLargest(found.most, largest);
-  if (partial && M > 0) SumColumns(found.sum, partial + part * source.N + n0, columns);
+  if (scale) KeepLargest(found.most, to.largest);
+  if (to.partial && M > 0) SumColumns(found.sum, to.partial + part * source.N + n0, columns);
 }
 
-template <typename T, typename Q, int VEC>
+template <typename T, int VEC>
 __global__ void __launch_bounds__(kThreads)
-    cast_transpose(Q* q, Q* q_t, float* largest, float* scale_inv, float* partial, const T* x,
-                   const float* scale, int64 M, int64 N, int tiles) {
-  QuantizeTiles<Q, VEC>(Plain<T, VEC>{x, N}, q, q_t, largest, scale_inv, partial, scale, M, tiles);
+    cast_transpose(unsigned char* q, unsigned char* q_t, float* largest, float* scale_inv,
+                   float* partial, const T* x, const float* scale, int64 M, int64 N, int tiles,
+                   bool e5m2) {
+  __shared__ TransposedTile tile[2];
+  const TiledResult to{q, q_t, largest, scale_inv, partial, tile};
+  OfType(e5m2, [&]<typename Q>() {
+    QuantizeTiles<Q, VEC>(Plain<T, VEC>{x, N}, to, scale, M, tiles);
+  });
 }
 
 // dbias = T(the sum of each column of partial). A block has 32 columns, its 8 warps every eighth

@@ -39,8 +39,8 @@ void GroupsAreRight(int64 M, int64 K, How how = {}) {
   const int64 row_step = how.columns ? 1 : across, group_step = how.columns ? M : 1;
   constexpr int kTeams = GroupLanes<T, VEC>::kGroups;
   Launch(static_cast<int>((groups + 4 * kTeams - 1) / (4 * kTeams)), [&] {
-    per_group<T, Q, VEC, 4>(reinterpret_cast<Q*>(q.data()), scale_inv.data(), row_step, group_step,
-                            x.data(), K, across, groups, how.epsilon, how.power_of_two);
+    per_group<T, VEC, 4>(q.data(), scale_inv.data(), row_step, group_step, x.data(), K, across,
+                         groups, how.epsilon, how.power_of_two, kE5m2<Q>);
   });
   EXPECT_TRUE(q.Whole() && scale_inv.Whole());
   for (int64 r = 0; r < M; ++r) {
@@ -70,8 +70,8 @@ void SquaresAreRight(int64 M, int64 N, How how = {}) {
   Guarded<Byte> q(x.f.size());
   Guarded<float> scale_inv(across * down);
   Launch(static_cast<int>(across * down), [&] {
-    per_tile<T, Q, VEC>(reinterpret_cast<Q*>(q.data()), scale_inv.data(), x.data(), M, N, across,
-                        how.epsilon, how.power_of_two);
+    per_tile<T, VEC>(q.data(), scale_inv.data(), x.data(), M, N, across, how.epsilon,
+                     how.power_of_two, kE5m2<Q>);
   });
   EXPECT_TRUE(q.Whole() && scale_inv.Whole());
   for (int64 tile = 0; tile < across * down; ++tile) {
@@ -123,9 +123,9 @@ void MxBothWaysIsRight(int64 M, int64 N, bool rowwise = true, bool columnwise = 
   Guarded<Byte> q(x.f.size()), columns(x.f.size());
   Guarded<Byte> scales(down * 128 * across * 4), column_scales(down * 4 * across * 128);
   Launch(static_cast<int>((M + 63) / 64 * across), [&] {
-    mxfp8<T, Q, VEC>(rowwise ? reinterpret_cast<Q*>(q.data()) : nullptr, scales.data(), across * 4,
-                     columnwise ? reinterpret_cast<Q*>(columns.data()) : nullptr,
-                     column_scales.data(), across * 128, x.data(), M, N, across);
+    mxfp8<T, VEC>(rowwise ? q.data() : nullptr, scales.data(), across * 4,
+                  columnwise ? columns.data() : nullptr, column_scales.data(), across * 128,
+                  x.data(), M, N, across, kE5m2<Q>);
   });
   EXPECT_TRUE(q.Whole() && columns.Whole() && scales.Whole() && column_scales.Whole());
   if (rowwise) MxIsRight<Q>(x, M, N, 1, 32, q.data(), scales.data(), across * 4);

@@ -37,6 +37,12 @@ struct Definition<__nv_fp8_e5m2> {
   static float Number(Byte code) { return NumberOf(code, 2, 15, true); }
 };
 
+// What kernels are told of the type.
+template <typename Q>
+constexpr bool kE5m2 = false;
+template <>
+constexpr bool kE5m2<__nv_fp8_e5m2> = true;
+
 template <typename Q>
 Byte CodeOfFloat(float x) {
   return static_cast<Byte>(Fp8<Q>::Pack(x, 0.0f));

@@ -77,10 +77,9 @@ void TilesAreRight(const Shape<Q, T>& s) {
   float amax = 0.0f, scale_inv = 0.0f;
   const float scale = 3.7f;
   Launch(parts * across, [&] {
-    cast_transpose<T, Q, VEC>(s.rowwise ? reinterpret_cast<Q*>(q.data()) : nullptr,
-                              s.transposed ? reinterpret_cast<Q*>(q_t.data()) : nullptr, &amax,
-                              &scale_inv, s.dbias ? partial.data() : nullptr, x.data(), &scale, s.M,
-                              s.N, s.tiles);
+    cast_transpose<T, VEC>(s.rowwise ? q.data() : nullptr, s.transposed ? q_t.data() : nullptr,
+                           &amax, &scale_inv, s.dbias ? partial.data() : nullptr, x.data(), &scale,
+                           s.M, s.N, s.tiles, kE5m2<Q>);
   });
   EXPECT_TRUE(q.Whole() && q_t.Whole());
   EXPECT_EQ(amax, x.most);
@@ -135,18 +134,15 @@ void StreamsAreRight(size_t count) {
   const int blocks = std::max<int>(1, static_cast<int>((count / VEC + 1023) / 1024));
   Launch(blocks, [&] { quantize::amax<T, VEC, 4>(&amax, x.data(), count); });
   EXPECT_EQ(amax, x.most);
-  Launch(blocks, [&] {
-    cast<T, Q, VEC, 4>(reinterpret_cast<Q*>(q.data()), &amax, &scale_inv, x.data(), nullptr, count);
-  });
+  Launch(blocks,
+         [&] { cast<T, VEC, 4>(q.data(), &amax, &scale_inv, x.data(), nullptr, count, kE5m2<Q>); });
   const float scale = Fp8<Q>::kMost / amax;
   EXPECT_EQ(scale_inv, 1.0f / scale);
-  Launch(blocks, [&] {
-    cast<T, Q, VEC, 4>(reinterpret_cast<Q*>(q.data()), &found, &scale_inv, x.data(), &scale, count);
-  });
+  Launch(blocks,
+         [&] { cast<T, VEC, 4>(q.data(), &found, &scale_inv, x.data(), &scale, count, kE5m2<Q>); });
   EXPECT_EQ(found, x.most);
   Launch(blocks, [&] {
-    dequantize<Q, T, VEC, 4>(reinterpret_cast<T*>(back.data()), reinterpret_cast<Q*>(q.data()),
-                             &scale_inv, count);
+    dequantize<T, VEC, 4>(reinterpret_cast<T*>(back.data()), q.data(), &scale_inv, count, kE5m2<Q>);
   });
   EXPECT_TRUE(q.Whole() && back.Whole());
   for (size_t i = 0; i < count; ++i) {
@@ -173,10 +169,8 @@ TEST(QuantizeOnCpu, NanAndInfinityAreTheLargest) {
     Launch(3, [&] { quantize::amax<float, 4, 1>(&amax, x.data(), 3000); });
     EXPECT_EQ(std::isnan(amax), std::isnan(strange));
     EXPECT_FALSE(std::isfinite(amax));
-    Launch(3, [&] {
-      cast<float, __nv_fp8_e4m3, 4, 1>(reinterpret_cast<__nv_fp8_e4m3*>(q.data()), &amax,
-                                       &scale_inv, x.data(), nullptr, 3000);
-    });
+    Launch(3,
+           [&] { cast<float, 4, 1>(q.data(), &amax, &scale_inv, x.data(), nullptr, 3000, false); });
     EXPECT_EQ(scale_inv, 1.0f);
     EXPECT_EQ(q[2500] & 0x7f, std::isnan(strange) ? 0x7f : 0x7e);
     EXPECT_EQ(q[0], 0xc0);
