@@ -24,9 +24,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS = 7
 NEXT = """\
 Next, in {root}:
-  build/release/kbundle explain {bundle} softmax.scaled_forward --operand x=bf16[4096,4096] --target sm_90a
+  build/release/kbundle explain {bundle} softmax.scaled_forward --operand x=bf16[4096,4096]
   build/release/kbundle inspect {bundle}
   build/release/kbundle verify {bundle}
+For GPUs too, ten minutes the first time: build/release/kbundle build kernels -o {bundle}
 "Writing your own op" in README.md is a whole library on one page."""
 
 

@@ -64,7 +64,9 @@ struct DecodeLoader {
   const unsigned shared;
   typename Shape::Small& small;
   Cursor ahead;
-  int found[kPasses];  // rows of k and v of the tile `ahead`, -1 of none
+  // Of the tile `ahead`: rows of k and v, or of what is paged the pages that they lie in, as the
+  // table has them; -1 of none. What a page says is looked at a tile later, when it has come.
+  int found[kPasses];
 
   __device__ __forceinline__ DecodeLoader(const DecodeCall<T, C>& given, unsigned char* memory)
       : call(given),
@@ -106,22 +108,31 @@ struct DecodeLoader {
     if (++at.b < call.batches) Enter(at);
   }
 
+  __device__ __forceinline__ int KeyOf(int pass) const {
+    return ahead.tile * Shape::kKeys + thread / kSegment + pass * kStep;
+  }
+
   __device__ __forceinline__ void FindRows() {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int key = ahead.tile * Shape::kKeys + thread / kSegment + pass * kStep;
-      int row = -1;
-      if (key >= ahead.seen.begin && key < ahead.seen.end) {
-        row = key;
-        if constexpr (Shape::kPaged) {
-          const int page =
-              call.pages[static_cast<int64>(ahead.b) * call.table + (key >> call.page_log2)];
-          const bool known = static_cast<unsigned>(page) < static_cast<unsigned>(call.page_count);
-          const int inside = key & ((1 << call.page_log2) - 1);
-          row = known ? (page << call.page_log2) + inside : -1;
-        }
+      const int key = KeyOf(pass);
+      found[pass] = -1;
+      if (key < ahead.seen.begin || key >= ahead.seen.end) continue;
+      found[pass] = key;
+      if constexpr (Shape::kPaged) {
+        const int* pages = call.pages + static_cast<int64>(ahead.b) * call.table;
+        found[pass] = pages[key >> call.page_log2];
       }
-      found[pass] = row;
+    }
+  }
+
+  // From pages to rows, -1 of pages that are none of the pool.
+  __device__ __forceinline__ void EnterPages() {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int page = found[pass], inside = KeyOf(pass) & ((1 << call.page_log2) - 1);
+      const bool known = static_cast<unsigned>(page) < static_cast<unsigned>(call.page_count);
+      found[pass] = known ? (page << call.page_log2) + inside : -1;
     }
   }
 
@@ -180,6 +191,7 @@ struct DecodeLoader {
   // Starts the copies of the tile `ahead` and goes on to the next one. `more`: there is one.
   __device__ __forceinline__ void Load(int slot, bool more) {
     if (ahead.fresh) LoadQueries();
+    if constexpr (Shape::kPaged) EnterPages();
     const int64 b = ahead.b;
     const int kv = HeadOf(ahead);
     LoadRows(StageOf(slot), call.k + b * call.k_batch + kv * call.k_head, call.k_token, call.head);

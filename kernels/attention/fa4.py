@@ -68,17 +68,20 @@ from flash_attn.cute.utils import AuxData  # noqa: E402
 NO_MASK, CAUSAL, LOCAL = 0, 1, 2
 
 
-def forward_tiles(head, head_v, mask):
-    """(queries, keys, probabilities in registers) of a block on sm_90, as FlashAttention-4 chooses them."""
+def keys_of(block, head, head_v, mask):
+    """(keys, whether probabilities stay in registers) of a block of so many queries on sm_90. As FlashAttention-4 chooses them, but where a
+    multiprocessor holds two blocks: each has half of its shared memory."""
+    if block == 64:
+        return 128 if head <= 64 else 64, True
     if head <= 64:
-        return 192, 128, True
+        return 128, True
     if head <= 96:
-        return 192, 144 if mask == NO_MASK else 128, False
+        return 144 if mask == NO_MASK else 128, False
     if head <= 128:
-        return 128, 128, True
+        return 128, True
     if head <= 192:
-        return 128, 96 if mask == LOCAL else 128 if head_v <= 128 else 112, True
-    return 128, 64 if mask == LOCAL else 80, True
+        return 96 if mask == LOCAL else 128 if head_v <= 128 else 112, True
+    return 64 if mask == LOCAL else 80, True
 
 
 class Forward(FlashAttentionForwardSm90):
@@ -96,11 +99,25 @@ class Forward(FlashAttentionForwardSm90):
         super().epilogue(sums, lse, o, stats, shared, rows, *rest)
 
 
-def forward(q, k, v, o, stats, scale, window, *, target, HEAD, HEADV, MASK):
-    tile_m, tile_n, in_registers = forward_tiles(HEAD, HEADV, MASK)
-    kernel = Forward(
-        q.dtype, HEAD, HEADV, 1, is_causal=MASK == CAUSAL, is_local=MASK == LOCAL, pack_gqa=False, tile_m=tile_m,
-        tile_n=tile_n, num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers,
+class TwoBlocks(Forward):
+    """Of one warp group that multiplies and one that loads: two blocks on a multiprocessor, so that one's first loads and last stores are
+    hidden behind the other's products, which short sequences have too few of."""
+    REGISTERS = (200, 56)  # of a thread that multiplies, that loads: 128 on average, half of what there are
+
+    def kernel(self, *args):
+        self.num_mma_regs, self.num_producer_regs = self.REGISTERS
+        made = super().kernel(*args)
+        launch = made.launch
+        # Told no carveout, CuTe DSL asks a driver how much shared memory there is. -1: the driver's own choice, as without a word.
+        made.launch = lambda **how: launch(**how | {"min_blocks_per_mp": 2, "preferred_smem_carveout": -1})
+        return made
+
+
+def forward(q, k, v, o, stats, scale, window, *, target, HEAD, HEADV, MASK, BLOCK):
+    keys, in_registers = keys_of(BLOCK, HEAD, HEADV, MASK)
+    kernel = (TwoBlocks if BLOCK == 64 else Forward)(
+        q.dtype, HEAD, HEADV, 1, is_causal=MASK == CAUSAL, is_local=MASK == LOCAL, pack_gqa=False, tile_m=BLOCK,
+        tile_n=keys, num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers,
         mask_mod=None, score_mod=None, has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)
     # As its interface has them: any strides of 16 bytes, and head dims that the tensors tell.
     q, k, v, o = (one.like(align=16, divisible=8, dynamic=[3]) for one in (q, k, v, o))

@@ -169,3 +169,14 @@ def test_a_problem_more_to_look_at_refutes_what_fits_by_chance():
 
     assert grid(list(range(80))) == "N"
     assert grid([*range(79), 80]) in ("min(N, MOST)", "min(MOST, N)")
+
+
+def test_of_expressions_that_fit_the_one_of_fewest_factors_is_found():
+    """In one layout K1 is the keys and the rest of the product 1; in the other all problems are small, and it is 1, too."""
+    chance = random.Random(5)
+    keys = [chance.randint(1, 3000) for _ in range(60)] + [chance.randint(1, 48) for _ in range(60)]
+    heads = [chance.randint(1, 40) for _ in range(120)]
+    atoms = {"K1": keys[:60] + heads[60:], "KH": [1] * 60 + keys[60:], "SKV": keys}
+    tiles = [-(-k // 48) for k in keys]
+    assert tiles == [-(-a // 48) * -(-b // 96) for a, b in zip(atoms["K1"], atoms["KH"])], "the other one fits as well"
+    assert Explainer(atoms).explain(tiles) == "ceil_div(SKV, 48)"

@@ -41,13 +41,16 @@ def wide_cases(reference):
 
 
 def whole_cases(reference):
-    """Plain ones of the very widths of a kernel, where each row sees a key: what FlashAttention-4's kernels take, in both layouts."""
-    masks = [("none", -1), ("causal", -1), ("causal", 70), ("causal_bottom_right", -1), ("causal_bottom_right", 70)]
-    sizes = {"none": (129, 257), "causal": (333, 333), "causal_bottom_right": (130, 333)}
-    for number, (depth, mask, heads) in enumerate(itertools.product(WHOLE_DEPTHS, masks, [(2, 2), (6, 2)])):
+    """Plain ones of the very widths of a kernel, where each row sees a key: what FlashAttention-4's kernels take, in both layouts, with
+    few keys and with many, for which it has other blocks."""
+    few = [("none", -1, 129, 257), ("causal", -1, 333, 333), ("causal", 70, 333, 333), ("causal_bottom_right", -1, 130, 333),
+           ("causal_bottom_right", 70, 130, 333)]
+    many = [("none", -1, 129, 1100), ("causal_bottom_right", -1, 150, 1200), ("causal_bottom_right", 1100, 150, 1200)]
+    for number, (depth, (mask, window, *size), heads) in enumerate(itertools.product(WHOLE_DEPTHS, few + many, [(2, 2), (6, 2)])):
         layout = ("bshd", "bhsd")[number // 2 % 2]
-        problem, attributes = attention.problem_of(sizes[mask[0]], depth, heads, layout, mask, (), None, 0.0)
-        for case, op, given, more in attention.both_ops(reference, f"whole {depth}, {heads}, {layout}, {mask}", problem, attributes, number):
+        problem, attributes = attention.problem_of(size, depth, heads, layout, (mask, window), (), None, 0.0)
+        name = f"whole {depth}, {heads}, {layout}, {mask}, {window}, {size}"
+        for case, op, given, more in attention.both_ops(reference, name, problem, attributes, number):
             yield case, op, given, more | ({"deterministic": False} if op.endswith("backward") else {})
 
 
@@ -76,6 +79,19 @@ def packed_cases(reference):
                    attributes | modifier | more)
 
 
+def packed_whole_cases(reference):
+    """Of one tensor every mask at the widths that FlashAttention-4's kernels take, plain, with few and with many keys."""
+    masks = [("none", -1), ("causal", -1), ("causal", 70), ("causal", 1200)]
+    for number, (d, mask, (h, hkv), tokens) in enumerate(itertools.product((64, 128), masks, [(2, 2), (3, 1)], (130, 2222))):
+        problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
+        attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.0}
+        out = {"dout": (attention.BATCH, tokens, h, d), "o": (attention.BATCH, tokens, h, d), "stats": (attention.BATCH, h, tokens)}
+        for op, shapes, more in (("sdpa_packed_forward", problem, {"with_stats": True}),
+                                 ("sdpa_packed_backward", problem | out, {"bias_gradient": False, "deterministic": False})):
+            made = reference.make_inputs(op, shapes | attributes, number)
+            yield f"packed {tokens} x {d}, {h} heads on {hkv}, {mask}", op, {name: made[name] for name in shapes}, attributes | more
+
+
 def both(reference, name, problem, attributes, number):
     """Both ops; of backward ones by turns the deterministic one and the other."""
     for case, op, given, more in attention.both_ops(reference, name, problem, attributes, number):
@@ -95,7 +111,8 @@ class Conformance(runner.Conformance):
 class Cases(attention.Cases):
     def __init__(self, bundle_path, device, roots, few=False):
         super().__init__(bundle_path, device, roots)
-        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *packed_cases(self.reference)]
+        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *packed_cases(self.reference),
+                *packed_whole_cases(self.reference)]
         own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference))
         self.cases = [*wide, *own] if few else self.cases + wide
 

@@ -73,8 +73,8 @@ class Explainer:
         if column in self.found:
             return self.found[column]
         self.left = MOST_TRIED
-        for way in (self.constant, self.atom, self.division, self.linear, self.threshold, self.product, self.shifted, self.divided,
-                    self.pair):
+        for way in (self.constant, self.atom, self.division, self.linear, self.threshold, self.simple, self.pair, self.product,
+                    self.shifted, self.divided):
             text = way(column)
             if text is not None:
                 self.found[column] = text
@@ -117,11 +117,15 @@ class Explainer:
                 return scaled if rest == 0 else "%s %s %d" % (scaled, "-" if rest < 0 else "+", abs(rest))
         return None
 
-    def product(self, column):
+    def simple(self, column):
+        """A product of few: of many, one fits sooner by chance."""
+        return self.product(column, 1) or self.product(column, 2)
+
+    def product(self, column, most=MOST_FACTORS):
         """A product of atoms, of ceil_div(atom, tile), and a number."""
         if any(x <= 0 for x in column):
             return None
-        return self.factored(column, self.factors, MOST_FACTORS)
+        return self.factored(column, self.factors, most)
 
     def factored(self, column, factors, most):
         """factors: in their order, of which no earlier one is tried again."""

@@ -78,13 +78,16 @@ Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const 
                                               uint64_t seed, int count) {
   Template taken = *subject.variant;  // a step that is not taken launches nothing
   if (step.when) taken.when.push_back(*step.when);
-  ProblemDrawer drawer(*subject.op, taken, subject.point, seed);
-  std::mt19937_64 random(seed + 1);
+  std::vector<ProblemDrawer> drawers;
+  for (int i = 0; i < kDrawers; ++i) {
+    drawers.emplace_back(*subject.op, taken, subject.point, seed + static_cast<uint64_t>(i));
+  }
+  std::mt19937_64 random(seed + kDrawers);
   const std::vector<CuteTensor> tensors = CuteTensors(subject, step);
   std::vector<CuteProblem> problems;
   for (int i = 0; i < count; ++i) {
     CuteProblem problem;
-    KB_ASSIGN_OR_RETURN(problem.drawn, drawer.Next());
+    KB_ASSIGN_OR_RETURN(problem.drawn, drawers[i % kDrawers].Next());
     problem.sm_count = kSmCounts[random() % std::size(kSmCounts)];
     for (const CuteTensor& tensor : tensors) {
       const auto unit =

@@ -13,7 +13,10 @@
 namespace kbundle::builder {
 
 // So many problems are looked at first; and so many join for each search, to prove what it found.
-inline constexpr int kInferred = 384, kProved = 256;
+inline constexpr int kInferred = 384, kProved = 384;
+// Drawn by so many, by turns: what one comes to is alike, and a corner that it misses is missed by
+// what is inferred and by what is proved.
+inline constexpr int kDrawers = 8;
 
 // The op, variant and point that a unit was planned for.
 struct CuteSubject {

@@ -171,6 +171,7 @@ Result<std::string> CuteRequest(const Op& op, const Template& variant, const Tem
               {"floats", CuteFloats(op, kernel)},
               {"infer", kInferred},
               {"prove", kProved},
+              {"drawers", kDrawers},
               {"interface", op.interface_hash},
               {"require", TextsOf(op.require)},
               {"when", TextsOf(variant.when)},

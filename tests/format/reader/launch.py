@@ -148,6 +148,9 @@ class Launch:
             return head | {"ctype": ctype, "value": [self.fitted(ctype, v) for v in padded]}
         if arg.count > 0:
             value = value[arg.count - 1] if arg.count <= len(value) else 0.0
+        if program.present(arg.program):  # the bits of a factor
+            factor, = struct.unpack("<d", struct.pack("<q", self.value(arg.program)))
+            value = float(as_float(ctype, value)) * factor
         return head | {"ctype": ctype, "value": as_float(ctype, value)}
 
     def fitted(self, ctype, value):

@@ -19,7 +19,7 @@ from unlisted import attention
 BUNDLE = attention.ROOT / "build/kernels.kb"
 FORWARD, BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 VARIANTS = {FORWARD: ("fa4", "flash"), BACKWARD: ("fa4", "fa4_grouped", "flash", "flash_split")}
-COLUMNS = ("fa4", "fa4_grouped", "flash", "flash_split", "jax")
+COLUMNS = ("fa4", "fa4_grouped", "cudnn", "flash", "flash_split", "jax")
 BEHIND, FORWARD_WITHIN, GRADIENTS_WITHIN = 1.03, 2e-2, 2e-2
 TYPES = {"bfloat16": "bf16", "float16": "f16"}
 # (batch, length, heads, heads of keys, depth, value depth, dtype, mask); few blocks and odd lengths among them
