@@ -6,7 +6,8 @@
 //
 // A team goes over many rows. Its threads have the same columns in each, so the sums over rows stay
 // in registers, in the order of the rows; a part's sums go to the workspace, and SumParts adds the
-// parts up in their order. The next row is on its way while a row is worked on.
+// parts up in their order. The next row is on its way while a row is worked on. kLayer is as in
+// forward.cuh.
 #pragma once
 
 #include "team.cuh"
@@ -19,7 +20,7 @@ struct BackwardCall {
   float* partial;  // [1 or 2, parts, H]: of dgamma, then of dbeta
   const T* dy;
   const T* x;
-  const float* mu;  // of a layer norm
+  const float* mu;  // of a layer norm; null of an RMS norm
   const float* rsigma;
   const void* gamma;
   const T* dsum;  // or null
@@ -46,7 +47,7 @@ struct HeldRow {
     }
     if (row >= call.rows) return;
     rsigma = call.rsigma[row];
-    if constexpr (kLayer) mu = call.mu[row];
+    if (kLayer && call.mu != nullptr) mu = call.mu[row];
     const int64 first = row * call.H + team.rank() * VEC;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -179,24 +180,25 @@ __device__ __forceinline__ void BackwardRows(const BackwardCall<T>& call, Team t
     float means[kLayer ? 2 : 1] = {};
     RowSums<kLayer>(means, held, gamma, live, team, dgamma, dbeta);
 #pragma unroll
-    for (int i = 0; i < (kLayer ? 2 : 1); ++i) means[i] /= static_cast<float>(call.H);
+    for (int i = 0; i < (kLayer ? 2 : 1); ++i)
+      means[i] = i == 0 || call.mu != nullptr ? means[i] / static_cast<float>(call.H) : 0.0f;
     WriteGradient<kLayer>(call, row, held, gamma, live, team, means);
     held = next;
   }
   WritePart(call.partial + int64{part} * call.H, call.H, dgamma, team);
-  if constexpr (kLayer)
+  if (kLayer && call.mu != nullptr)
     WritePart(call.partial + (int64{parts} + part) * call.H, call.H, dbeta, team);
 }
 
 // The same of rows of any length, a block each, in two passes; without the sums over rows.
-template <bool kLayer, typename Team, typename T>
+template <typename Team, typename T>
 __device__ __forceinline__ void BackwardLongRows(const BackwardCall<T>& call, Team team,
                                                  int64 first, int64 step) {
   LetNextKernelBegin();
   const Weights<T> gamma(call.gamma, 0, call.wide, call.center);
   for (int64 row = first; row < call.rows; row += step) {
     const int64 start = row * call.H;
-    const float mu = kLayer ? call.mu[row] : 0.0f, rsigma = call.rsigma[row];
+    const float mu = call.mu == nullptr ? 0.0f : call.mu[row], rsigma = call.rsigma[row];
     float means[2] = {0, 0}, weight[1];
     for (int column = team.rank(); column < call.H; column += team.size()) {
       gamma.Load(weight, column);
@@ -207,7 +209,7 @@ __device__ __forceinline__ void BackwardLongRows(const BackwardCall<T>& call, Te
     }
     team.Sum(means);
     means[0] /= static_cast<float>(call.H);
-    means[1] = kLayer ? means[1] / static_cast<float>(call.H) : 0.0f;
+    means[1] = call.mu == nullptr ? 0.0f : means[1] / static_cast<float>(call.H);
     for (int column = team.rank(); column < call.H; column += team.size()) {
       gamma.Load(weight, column);
       const float dy = kbundle::device::LoadOne<T>(call.dy, start + column);
@@ -221,20 +223,20 @@ __device__ __forceinline__ void BackwardLongRows(const BackwardCall<T>& call, Te
 }
 
 // The sums over a part's rows that BackwardLongRows leaves out: a thread for each column.
-template <bool kLayer, typename T>
+template <typename T>
 __device__ __forceinline__ void SumRows(const BackwardCall<T>& call, int column, int part,
                                         int parts) {
   if (column >= call.H) return;
   float dgamma = 0, dbeta = 0;
   for (int64 row = part; row < call.rows; row += parts) {
-    const float mu = kLayer ? call.mu[row] : 0.0f;
+    const float mu = call.mu == nullptr ? 0.0f : call.mu[row];
     const float dy = kbundle::device::LoadOne<T>(call.dy, row * call.H + column);
     const float x = kbundle::device::LoadOne<T>(call.x, row * call.H + column);
     dgamma = __fmaf_rn(dy, (x - mu) * call.rsigma[row], dgamma);
     dbeta += dy;
   }
   call.partial[int64{part} * call.H + column] = dgamma;
-  if constexpr (kLayer) call.partial[(int64{parts} + part) * call.H + column] = dbeta;
+  if (call.mu != nullptr) call.partial[(int64{parts} + part) * call.H + column] = dbeta;
 }
 
 inline constexpr int kSumColumns = 32, kSumSlices = 32;

@@ -6,6 +6,9 @@
 // its rounding, and then d = x - m has a mean and squares that lose nothing however far from zero
 // the row lies. Squares of floats overflow and underflow long before the row does: a row of which
 // that is true is done again, multiplied by a power of two.
+//
+// A kernel that is kLayer does both norms: an RMS norm is one whose mean nobody wants (mu is null)
+// and counts as 0. Rows that are common have kernels of their own for it.
 #pragma once
 
 #include "team.cuh"
@@ -16,7 +19,7 @@ namespace norms {
 template <typename T>
 struct ForwardCall {
   T* y;
-  float* mu;  // of a layer norm
+  float* mu;  // of a layer norm; null of an RMS norm
   float* rsigma;
   T* sum;  // x + residual, where there is a residual
   const T* x;
@@ -28,6 +31,11 @@ struct ForwardCall {
   bool wide;     // gamma and beta are float
   int H;
   int64 rows;
+
+  template <bool kLayer>
+  __device__ __forceinline__ bool HasMean() const {
+    return kLayer && mu != nullptr;
+  }
 };
 
 inline constexpr float kTiny = 0x1p-100f, kFromTiny = 0x1p100f, kFromHuge = 0x1p-96f;
@@ -61,7 +69,7 @@ struct Moments {
 // must call it.
 template <bool kLayer, int VEC, int N, typename Team>
 __device__ __forceinline__ float MeanSquare(const float (&v)[N][VEC], int count, float inverse_h,
-                                            Team& team, Moments& m) {
+                                            bool has_mean, Team& team, Moments& m) {
   float sums[kLayer ? 2 : 1] = {};
 #pragma unroll
   for (int i = 0; i < N; ++i) {
@@ -75,7 +83,7 @@ __device__ __forceinline__ float MeanSquare(const float (&v)[N][VEC], int count,
   }
   team.Sum(sums);
   const float square = sums[0] * inverse_h;
-  if constexpr (!kLayer) return square;
+  if (!has_mean) return square;
   m.offset = sums[kLayer ? 1 : 0] * inverse_h;
   const float variance = square - m.offset * m.offset;  // the offset is tiny: nothing cancels
   return variance < 0.0f ? 0.0f : variance;
@@ -83,10 +91,10 @@ __device__ __forceinline__ float MeanSquare(const float (&v)[N][VEC], int count,
 
 template <bool kLayer, int VEC, int N, typename Team>
 __device__ __forceinline__ Moments MomentsOf(const float (&v)[N][VEC], int count, int H,
-                                             float epsilon, Team& team) {
+                                             float epsilon, bool has_mean, Team& team) {
   Moments m;
   const float inverse_h = 1.0f / static_cast<float>(H);
-  if constexpr (kLayer) {
+  if (has_mean) {
     float first[1] = {0};
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -100,7 +108,8 @@ __device__ __forceinline__ Moments MomentsOf(const float (&v)[N][VEC], int count
   float mean;
 #pragma unroll 1
   for (bool again = false;; again = true) {
-    mean = MeanSquare<kLayer>(v, count, inverse_h, team, m) + epsilon * m.factor * m.factor;
+    mean =
+        MeanSquare<kLayer>(v, count, inverse_h, has_mean, team, m) + epsilon * m.factor * m.factor;
     if (again || !team.Any(NeedsFactor(mean))) break;
     m.factor = FactorFor(mean);
     m.shift = m.first * m.factor;
@@ -158,7 +167,8 @@ __device__ __forceinline__ void ForwardRows(const ForwardCall<T>& call, Team tea
     const int count = left <= 0 ? 0 : (left + team.size() - 1) / team.size();
     float v[N][VEC];
     LoadRow<VEC, N>(v, call, row, count, team);
-    const Moments m = MomentsOf<kLayer, VEC, N>(v, count, call.H, call.epsilon, team);
+    const bool has_mean = call.template HasMean<kLayer>();
+    const Moments m = MomentsOf<kLayer, VEC, N>(v, count, call.H, call.epsilon, has_mean, team);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       if (i >= count) continue;
@@ -178,7 +188,7 @@ __device__ __forceinline__ void ForwardRows(const ForwardCall<T>& call, Team tea
     }
     if (team.rank() == 0 && row < call.rows) {
       call.rsigma[row] = m.Rsigma();
-      if constexpr (kLayer) call.mu[row] = m.Mu();
+      if (has_mean) call.mu[row] = m.Mu();
     }
   }
 }
@@ -197,7 +207,7 @@ struct LongRow {
   }
 };
 
-template <bool kLayer, typename Team, typename T>
+template <typename Team, typename T>
 __device__ __forceinline__ float LongMeanSquare(const LongRow<T>& row, Team& team, Moments& m) {
   const float inverse_h = 1.0f / static_cast<float>(row.call.H);
   float sums[2] = {0, 0};
@@ -213,16 +223,16 @@ __device__ __forceinline__ float LongMeanSquare(const LongRow<T>& row, Team& tea
   }
   team.Sum(sums);
   const float square = sums[0] * inverse_h;
-  if constexpr (!kLayer) return square;
+  if (row.call.mu == nullptr) return square;
   m.offset = sums[1] * inverse_h;
   const float variance = square - m.offset * m.offset;
   return variance < 0.0f ? 0.0f : variance;
 }
 
-template <bool kLayer, typename Team, typename T>
+template <typename Team, typename T>
 __device__ __forceinline__ Moments LongMomentsOf(const LongRow<T>& row, Team& team) {
   Moments m;
-  if constexpr (kLayer) {
+  if (row.call.mu != nullptr) {
     const float inverse_h = 1.0f / static_cast<float>(row.call.H);
     float first[1] = {0};
     for (int column = team.rank(); column < row.call.H; column += team.size())
@@ -233,7 +243,7 @@ __device__ __forceinline__ Moments LongMomentsOf(const LongRow<T>& row, Team& te
   const float epsilon = row.call.epsilon;
   float mean;
   for (bool again = false;; again = true) {
-    mean = LongMeanSquare<kLayer>(row, team, m) + epsilon * m.factor * m.factor;
+    mean = LongMeanSquare(row, team, m) + epsilon * m.factor * m.factor;
     if (again || !NeedsFactor(mean)) break;  // the same in every thread of a block
     m.factor = FactorFor(mean);
     m.shift = m.first * m.factor;
@@ -242,26 +252,26 @@ __device__ __forceinline__ Moments LongMomentsOf(const LongRow<T>& row, Team& te
   return m;
 }
 
-template <bool kLayer, typename Team, typename T>
+template <typename Team, typename T>
 __device__ __forceinline__ void ForwardLongRows(const ForwardCall<T>& call, Team team, int64 first,
                                                 int64 step) {
   const Weights<T> gamma(call.gamma, 0, call.wide, call.center);
   const Weights<T> beta(call.beta, 0, call.wide, 0.0f);
   for (int64 at = first; at < call.rows; at += step) {
     const LongRow<T> row{call, at * call.H};
-    const Moments m = LongMomentsOf<kLayer>(row, team);
+    const Moments m = LongMomentsOf(row, team);
     for (int column = team.rank(); column < call.H; column += team.size()) {
       const float x = row.At(column);
       float g[1], b[1] = {0.0f};
       gamma.Load(g, column);
-      if (kLayer && call.beta != nullptr) beta.Load(b, column);
-      const float centered = m.Centered(x) - (kLayer ? m.offset : 0.0f);
+      if (call.beta != nullptr) beta.Load(b, column);
+      const float centered = m.Centered(x) - m.offset;
       kbundle::device::StoreOne<T>(call.y, row.start + column, centered * m.inverse * g[0] + b[0]);
       if (call.residual != nullptr) kbundle::device::StoreOne<T>(call.sum, row.start + column, x);
     }
     if (team.rank() == 0) {
       call.rsigma[at] = m.Rsigma();
-      if constexpr (kLayer) call.mu[at] = m.Mu();
+      if (call.mu != nullptr) call.mu[at] = m.Mu();
     }
   }
 }

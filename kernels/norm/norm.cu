@@ -28,13 +28,13 @@ FORWARD_KERNEL forward(T* y, float* mu, float* rsigma, T* sum, const T* x, const
   ForwardRows<kLayer, VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
-template <typename T, bool kLayer, typename Team>
+template <typename T, typename Team>
 NORM_KERNEL forward_long(T* y, float* mu, float* rsigma, T* sum, const T* x, const T* residual,
                          const void* gamma, const void* beta, float epsilon, float center,
                          bool wide, int H, int64 rows) {
   const ForwardCall<T> call{y,    mu,      rsigma, sum,  x, residual, gamma,
                             beta, epsilon, center, wide, H, rows};
-  ForwardLongRows<kLayer>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+  ForwardLongRows(call, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
 template <typename T, bool kLayer, int VEC, int N, typename Team>
@@ -45,20 +45,20 @@ NORM_KERNEL backward(T* dx, float* partial, const T* dy, const T* x, const float
   BackwardRows<kLayer, VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
-template <typename T, bool kLayer, typename Team>
+template <typename T, typename Team>
 NORM_KERNEL backward_long(T* dx, float* partial, const T* dy, const T* x, const float* mu,
                           const float* rsigma, const void* gamma, const T* dsum, float center,
                           bool wide, int H, int64 rows) {
   const BackwardCall<T> call{dx, partial, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
-  BackwardLongRows<kLayer>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+  BackwardLongRows(call, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
-template <typename T, bool kLayer>
+template <typename T>
 __global__ void __launch_bounds__(256)
     sum_rows(T* dx, float* partial, const T* dy, const T* x, const float* mu, const float* rsigma,
              const void* gamma, const T* dsum, float center, bool wide, int H, int64 rows) {
   const BackwardCall<T> call{dx, partial, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
-  SumRows<kLayer>(call, blockIdx.x * 256 + threadIdx.x, blockIdx.y, gridDim.y);
+  SumRows(call, blockIdx.x * 256 + threadIdx.x, blockIdx.y, gridDim.y);
 }
 
 template <typename T>

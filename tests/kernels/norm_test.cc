@@ -235,13 +235,14 @@ int ThreadsFor(int H, int each) {
   return Team::kRows > 1 ? Team::kThreads : (H + 32 * each - 1) / (32 * each) * 32;
 }
 
-template <bool kLayer, int VEC, int N, typename Team, typename T>
+// kEither: by the kernel that does both norms.
+template <bool kLayer, int VEC, int N, typename Team, typename T, bool kEither = kLayer>
 void CheckForward(const Shape& shape, int blocks) {
   Problem<kLayer, T> problem(shape, VEC > 1);
   const ForwardCall<T> call = problem.Forward();
   const int threads = ThreadsFor<Team>(shape.H, VEC * N);
   RunGrid(threads, blocks, [&](int block, int count) {
-    ForwardRows<kLayer, VEC, N>(call, Team(threads), block, count);
+    ForwardRows<kEither, VEC, N>(call, Team(threads), block, count);
   });
   problem.CheckForward();
 }
@@ -255,14 +256,14 @@ std::vector<float> Summed(const float* partial, int parts, int H) {
   return sums;
 }
 
-template <bool kLayer, int VEC, int N, typename Team, typename T>
+template <bool kLayer, int VEC, int N, typename Team, typename T, bool kEither = kLayer>
 void CheckBackward(const Shape& shape, int parts) {
   Problem<kLayer, T> problem(shape, VEC > 1);
   problem.FillMoments();
   const BackwardCall<T> call = problem.Backward(parts);
   const int threads = ThreadsFor<Team>(shape.H, VEC * N);
   RunGrid(threads, parts, [&](int block, int count) {
-    BackwardRows<kLayer, VEC, N>(call, Team(threads), block, count);
+    BackwardRows<kEither, VEC, N>(call, Team(threads), block, count);
   });
   const float* partial = problem.partial.data();
   problem.CheckBackward(
@@ -285,14 +286,15 @@ TEST(NormKernels, ForwardInEveryTeam) {
   CheckForward<true, 8, 4, Block<512>, F16>({3, 5120}, 2);
   CheckForward<false, 4, 8, Block<512>, float>({2, 9216}, 1);
   CheckForward<true, 8, 4, Cluster<512>, Bf16>({3, 3072}, 2);
+  CheckForward<false, 4, 4, Cluster<512>, float, true>({3, 1100}, 2);
 }
 
 // Promise: single elements, from addresses that are no multiple of anything.
 TEST(NormKernels, ForwardOfSingleElements) {
   CheckForward<true, 1, 16, Block<256>, Bf16>({9, 255}, 2);
-  CheckForward<false, 1, 16, Block<256>, float>({5, 1}, 2);
+  CheckForward<false, 1, 16, Block<256>, float, true>({5, 1}, 2);
   CheckForward<true, 1, 16, Block<256>, F16>({3, 1001}, 2);
-  CheckForward<false, 1, 16, Block<256>, Bf16>({2, 4095}, 1);
+  CheckForward<false, 1, 16, Block<256>, Bf16, true>({2, 4095}, 1);
 }
 
 // Promise: a residual is added and the sum written; gamma may be wide and centered at zero, beta may
@@ -322,15 +324,13 @@ TEST(NormKernels, LongRows) {
     const Shape shape{3, 2999, true, true, true, 1.0f, 1e-5f, 3, size};
     Problem<true, Bf16> layer(shape, false);
     const auto call = layer.Forward();
-    RunGrid(512, 2, [&](int block, int count) {
-      ForwardLongRows<true>(call, Block<512>(512), block, count);
-    });
+    RunGrid(512, 2,
+            [&](int block, int count) { ForwardLongRows(call, Block<512>(512), block, count); });
     layer.CheckForward();
     Problem<false, float> rms(shape, false);
     const auto other = rms.Forward();
-    RunGrid(512, 2, [&](int block, int count) {
-      ForwardLongRows<false>(other, Block<512>(512), block, count);
-    });
+    RunGrid(512, 2,
+            [&](int block, int count) { ForwardLongRows(other, Block<512>(512), block, count); });
     rms.CheckForward();
   }
 }
@@ -344,8 +344,9 @@ TEST(NormKernels, BackwardInEveryTeam) {
     CheckBackward<false, 8, 2, Block<512>, Bf16>({7, 2056}, parts);
     CheckBackward<true, 4, 4, Block<512>, float>({7, 1000}, parts);
     CheckBackward<true, 8, 2, Cluster<512>, F16>({5, 1040}, parts);
+    CheckBackward<false, 8, 2, Cluster<512>, Bf16, true>({5, 1032}, parts);
     CheckBackward<true, 1, 8, Block<512>, Bf16>({9, 31}, parts);
-    CheckBackward<false, 1, 8, Block<512>, float>({5, 777}, parts);
+    CheckBackward<false, 1, 8, Block<512>, float, true>({5, 777}, parts);
   }
   CheckBackward<true, 8, 2, Warp<32>, Bf16>({17, 512, true, true, true, 1.0f}, 4);
   CheckBackward<false, 4, 2, Block<512>, float>({9, 512, false, true, true, 1.0f}, 40);
@@ -353,18 +354,24 @@ TEST(NormKernels, BackwardInEveryTeam) {
 }
 
 // Promise: the same of rows of any length, whose sums over rows are a kernel of their own.
-TEST(NormKernels, LongRowsBackward) {
-  Problem<true, Bf16> problem({13, 1111, true, true, true, 1.0f}, false);
+template <bool kLayer>
+void CheckLongBackward(const Shape& shape, int parts) {
+  Problem<kLayer, Bf16> problem(shape, false);
   problem.FillMoments();
-  const int parts = 3, H = 1111;
   const auto call = problem.Backward(parts);
-  RunGrid(512, 4, [&](int block, int count) {
-    BackwardLongRows<true>(call, Block<512>(512), block, count);
-  });
+  RunGrid(512, 4,
+          [&](int block, int count) { BackwardLongRows(call, Block<512>(512), block, count); });
   for (int part = 0; part < parts; ++part)
-    for (int column = 0; column < H + 5; ++column) SumRows<true>(call, column, part, parts);
-  problem.CheckBackward(Summed(problem.partial.data(), parts, H),
-                        Summed(problem.partial.data() + parts * H, parts, H));
+    for (int column = 0; column < shape.H + 5; ++column) SumRows(call, column, part, parts);
+  const float* partial = problem.partial.data();
+  problem.CheckBackward(
+      Summed(partial, parts, shape.H),
+      kLayer ? Summed(partial + parts * shape.H, parts, shape.H) : std::vector<float>());
+}
+
+TEST(NormKernels, LongRowsBackward) {
+  CheckLongBackward<true>({13, 1111, true, true, true, 1.0f}, 3);
+  CheckLongBackward<false>({5, 700}, 2);
 }
 
 // Promise: no parts, of no rows, give sums of zero.
