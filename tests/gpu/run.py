@@ -65,6 +65,7 @@ SECTIONS = {
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
+    "sanitizer_norm": (["sanitizer.py", "norm"], 200, 1),
     "sanitizer_quantize": (["sanitizer.py", "quantize"], 200, 1),
     "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),
     "two_gpus": (["runtime/two_gpus.py"], 560, 2),
