@@ -28,8 +28,15 @@ def command():
     return str(path)
 
 
+# Files of a minute and more: begun last, one of them would run while the other worker waits. scripts/check keeps this order.
+LONG = ("conformance/test_attention.py", "conformance/test_host.py", "warp/test_warp.py", "cute/test_cute.py", "sharding/test_eight_devices.py",
+        "cute/test_fa4_launches.py", "python/test_attention.py", "readme/test_authoring.py")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Two workers of pytest-xdist must find the same tests: what str() says of most objects is where they lie in memory."""
     placed = [item.nodeid for item in items if re.search(r" at 0x[0-9a-f]+", item.nodeid)]
     if placed:
         raise pytest.UsageError(f"these names hold an address, which is another in every process; name the cases by `ids`: {placed[:5]}")
+    items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if item.nodeid.startswith(f"tests/{name}")), len(LONG)))

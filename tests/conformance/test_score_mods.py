@@ -1,5 +1,6 @@
 """Any score modifier of the grammar that a manifest names is computed forward and backward by the kernels that have it compiled in, as
-NumPy computes it in float64: 50 random ones, others in each run, with tensors over every set of indices. KB_SEED repeats a run."""
+NumPy computes it in float64: random ones, others in each run, with tensors over every set of indices. KB_SEED repeats a run, and
+KB_MODIFIERS says how many: scripts/soak takes 50."""
 
 import os
 import random
@@ -10,7 +11,7 @@ import pytest
 
 from conformance import attention, devices, modified_attention, runner
 
-MODIFIERS, OF_A_FAMILY = 50, 13
+MODIFIERS, OF_A_FAMILY = int(os.environ.get("KB_MODIFIERS", 13)), 13
 SIZE, DEPTH, HEADS = (30, 77), (17, 12), (4, 2)
 LENGTHS = dict(zip("bhqk", (attention.BATCH, HEADS[0], *SIZE)))
 TOLERANCE = 1e-3  # of a result's largest magnitude: another expression is off by far more, float32 by far less
