@@ -169,6 +169,7 @@ __device__ __forceinline__ void BackwardRows(const BackwardCall<T>& call, Team t
   const int left = call.H / VEC - team.rank();
   const int count = left <= 0 ? 0 : (left + team.size() - 1) / team.size();
   float dgamma[N][VEC] = {}, dbeta[N][VEC] = {};
+  const float inverse_h = 1.0f / static_cast<float>(call.H);
   const int64 step = int64{parts} * Team::kRows;
   int64 base = int64{part} * Team::kRows;
   HeldRow<VEC, N, T> held, next;
@@ -181,7 +182,7 @@ __device__ __forceinline__ void BackwardRows(const BackwardCall<T>& call, Team t
     RowSums<kLayer>(means, held, gamma, live, team, dgamma, dbeta);
 #pragma unroll
     for (int i = 0; i < (kLayer ? 2 : 1); ++i)
-      means[i] = i == 0 || call.mu != nullptr ? means[i] / static_cast<float>(call.H) : 0.0f;
+      means[i] = i == 0 || call.mu != nullptr ? means[i] * inverse_h : 0.0f;
     WriteGradient<kLayer>(call, row, held, gamma, live, team, means);
     held = next;
   }

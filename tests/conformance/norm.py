@@ -52,6 +52,10 @@ def cases(reference):
         rng = np.random.default_rng(1)
         x, gamma = rng.standard_normal((700, 96)), 0.25 + rng.random(96)
         yield "many rows, gamma about zero", op, of_op(op, x, rng, reference, gamma - 1, True), {"zero_centered_gamma": True}
+        for length in (33, 1024) if op.endswith("backward") else ():
+            given = of_op(op, rng.standard_normal((4, length)), rng, reference, None, False)
+            given["x"][1, length // 2], given["dy"][2, 3] = np.nan, np.nan
+            yield f"{length}, NaN in two rows", op, given, {}
     for op in ("rmsnorm_forward", "layernorm_forward"):
         for length in (33, 64, 1024, 4096, 20000):
             rng = np.random.default_rng(length)
