@@ -55,7 +55,7 @@ def record(folder):
     folder.mkdir()
     whole = [{"name": name, "dtype": "bf16", "shape": [None, None, None, 128], "strides": [None, None, None, 1]} for name in "qkvo"]
     request = {"function": "forward", "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
-               "tunables": {"HEAD": 128, "HEADV": 128, "MASK": 1},
+               "tunables": {"HEAD": 128, "HEADV": 128, "MASK": 1, "BLOCK": 128},
                "arguments": [*whole, {"name": "stats", "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]},
                              {"type": "f32"}, {"type": "i32"}],
                "problems": [problem(**one["problem"]) for one in LAUNCHES]}

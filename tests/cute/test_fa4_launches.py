@@ -31,15 +31,18 @@ EVERY = 'HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 
 @dataclasses.dataclass
 class Point:
     """What is compiled of one direction. dtype: "bf16" or "f16"; mask: 0 none, 1 causal, 2 within a window; grouped: query heads share
-    a key head, for which backward has kernels of its own."""
+    a key head, for which backward has kernels of its own; block: queries of a block, forward."""
     dtype: str
     head: int
     mask: int
     grouped: bool
+    block: int
 
     @classmethod
     def drawn(cls, chance):
-        return cls(chance.choice(["bf16", "f16"]), chance.choice([64, 96, 128, 256]), chance.randint(0, 2), chance.random() < 0.5)
+        head = chance.choice([64, 96, 128, 256])
+        blocks = [128 if head > 96 else 192] + [64] * (head <= 128)
+        return cls(chance.choice(["bf16", "f16"]), head, chance.randint(0, 2), chance.random() < 0.5, chance.choice(blocks))
 
 
 POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("attention.toml", "backward.toml")}
@@ -48,6 +51,9 @@ POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("atten
 def only(point, text):
     """A manifest whose variants of CuTe DSL are this point's."""
     text = text.replace(EVERY, f"HEAD = [{point.head}], HEADV = [{point.head}], MASK = [{point.mask}]")
+    # Which block a problem takes is the manifest's choice by its size: here all take the point's.
+    text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
+    text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 ? {point.block} : 0)"', text)
     text = re.sub(r'keep      = \["HEADV == .*(192 \?|HEAD != 192).*', f'keep      = ["T == {point.dtype}"]', text)
     if 'name      = "fa4_grouped"' in text:
         unused = '"fa4"' if point.grouped else '"fa4_grouped"'
@@ -82,13 +88,13 @@ def recording(command, tmp_path_factory):
 class Drawn:
     """A random problem that variant fa4 takes, and where its tensors lie: all of them multiples of 16 and of no more."""
 
-    def __init__(self, chance, point):
+    def __init__(self, chance, point, least):
         head, mask = point.head, point.mask
         size = lambda most: chance.choice([1, 2, 63, 64, 65, 127, 128, 129, 1000, 4096, chance.randint(1, most)])
         self.batch, self.head, self.mask, self.point = chance.randint(1, 40), head, mask, point
         self.keys_heads = chance.randint(1, 20)
         self.heads = self.keys_heads * (chance.randint(2, 8) if point.grouped else 1)
-        self.queries = size(30000)
+        self.queries = max(least, size(30000))
         self.bottom = chance.random() < 0.5  # or, without a mask, more keys
         self.keys = self.queries + (size(3000) if self.bottom else 0)
         self.layout, self.scale = chance.choice(["bshd", "bhsd"]), chance.uniform(0.01, 2)
@@ -175,8 +181,9 @@ def arguments(step, point):
 
 def launched(folder, pairs, source, point):
     """(by the loader, by FlashAttention-4's host code): of each problem its launches."""
+    blocks = {"BLOCK": point.block} if source == "fa4.py" else {}
     requests = [{"folder": str(folder), "source": source, "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
-                 "tunables": {"HEAD": point.head, "HEADV": point.head, "MASK": point.mask}, "arguments": arguments(step, point),
+                 "tunables": {"HEAD": point.head, "HEADV": point.head, "MASK": point.mask} | blocks, "arguments": arguments(step, point),
                  "problems": [{"sm_count": 132, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT / "tests")}
     dsl = {"CUTE_DSL_ARCH": "sm_90a", "CUTE_DSL_NO_CACHE": "1", "CUTE_DSL_DUMP_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
@@ -212,7 +219,7 @@ def compare(lines, wanted):
 def test_the_loader_launches_forward_as_its_own_host_code(recording):
     folder, point, chance = recording / "forward", POINTS["attention.toml"], random.Random(f"{SEED} forward")
     folder.mkdir()
-    pairs = [forward_of(Drawn(chance, point), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
+    pairs = [forward_of(Drawn(chance, point, 17), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
     compare(*launched(folder, pairs, "fa4.py", point))
 
 
@@ -220,5 +227,5 @@ def test_the_loader_launches_forward_as_its_own_host_code(recording):
 def test_the_loader_launches_backward_as_its_own_host_code(recording):
     folder, point, chance = recording / "backward", POINTS["backward.toml"], random.Random(f"{SEED} backward")
     folder.mkdir()
-    pairs = [backward_of(Drawn(chance, point)) for _ in range(COUNT)]
+    pairs = [backward_of(Drawn(chance, point, 1)) for _ in range(COUNT)]
     compare(*launched(folder, pairs, "fa4_backward.py", point))

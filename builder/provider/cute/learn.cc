@@ -1,7 +1,7 @@
-// Problems are drawn in one walk, neighbours resemble each other, and a corner that it reaches late
-// may be in none of the first 384. So a wrong expression is no mistake of the search: it is told
-// where it is wrong, and goes on. Each search compiles and records anew, which costs seconds, and
-// few units need a second one.
+// Problems are drawn in a few walks, neighbours resemble each other, and a corner that these reach
+// late may be in none of the first 384. So a wrong expression is no mistake of the search: it is
+// told where it is wrong, and goes on. Each search compiles and records anew, which costs seconds,
+// and few units need a second one.
 #include "builder/provider/cute/learn.h"
 
 #include <fmt/format.h>

@@ -4,8 +4,8 @@
 // What fits the problems that were looked at by chance is refuted by others sooner or later. These
 // are looked at as well from then on, and the next search is proved by problems that none has seen:
 //
-//   search 1: infer 0 .. 383               prove 384 .. 639       refuted by 500
-//   search 2: infer 0 .. 383, 500          prove all others, 640 .. 895 among them
+//   search 1: infer 0 .. 383               prove 384 .. 767       refuted by 500
+//   search 2: infer 0 .. 383, 500          prove all others, 768 .. 1151 among them
 #ifndef KBUNDLE_BUILDER_PROVIDER_CUTE_LEARN_H_
 #define KBUNDLE_BUILDER_PROVIDER_CUTE_LEARN_H_
 
