@@ -50,7 +50,7 @@ def quantize(x, dtype=jnp.float8_e4m3fn, scale=None, *, rowwise=True, transposed
     if not rowwise and not transposed:
         raise ValueError("quantize: rowwise and transposed are both False; one of them must be True")
     if scale is not None:
-        scale = _scalar("quantize", "scale", scale)
+        scale = one_number("quantize", "scale", scale)
     return no_gradient("quantize", _quantize, x, scale, dtype, tuple(flags.items()))
 
 
@@ -60,7 +60,7 @@ def dequantize(data, scale_inv, dtype=jnp.float32):
     data = jnp.asarray(data)
     fp8_dtype("dequantize", data.dtype)
     flat = data if data.ndim else data.reshape(1)
-    operands = placed(None, "quantize.dequantize", flat, _scalar("dequantize", "scale_inv", scale_inv), out_dtype=np.dtype(dtype))
+    operands = placed(None, "quantize.dequantize", flat, one_number("dequantize", "scale_inv", scale_inv), out_dtype=np.dtype(dtype))
     return call(None, "quantize.dequantize", *operands, out_dtype=np.dtype(dtype)).reshape(data.shape)
 
 
@@ -68,7 +68,7 @@ def fake_quantize(x, dtype=jnp.float8_e4m3fn, scale=None):
     """What is left of x in FP8: dequantize(quantize(x)), in x's dtype. Its gradient is the identity (straight through), so that
     what is trained sees the rounding and is not stopped by it. The scale gets no gradient."""
     x, dtype = jnp.asarray(x), fp8_dtype("fake_quantize", dtype)
-    return _fake_quantize(x, None if scale is None else _scalar("fake_quantize", "scale", scale), dtype)
+    return _fake_quantize(x, None if scale is None else one_number("fake_quantize", "scale", scale), dtype)
 
 
 def amax(x):
@@ -105,7 +105,7 @@ def fp8_dtype(where, dtype):
     return found
 
 
-def _scalar(where, name, value):
+def one_number(where, name, value):
     """f32[1]."""
     value = jnp.asarray(value, jnp.float32)
     if value.size != 1:

@@ -4,6 +4,7 @@
 // row, wait in L1, and leave it 16 x 16 bytes at a time, a cache line of each row of the result.
 #include "host_codes.h"
 #include "kbundle/host_kernel.h"
+#include "kbundle/score_math.h"
 
 namespace quantize {
 
@@ -59,34 +60,50 @@ inline void QuantizePartRow(uint8_t* codes, float* sums, const typename E::Memor
   }
 }
 
+// Where codes of parts go; null of what is not wanted. `partial` has N sums for each 64 rows.
+struct PartResult {
+  uint8_t *q, *q_t;
+  float *amax, *scale_inv, *partial;
+};
+
 // begin and end count parts, along the columns first. Of a tensor without elements there is one,
-// which has no rows or no columns.
-template <typename E, typename Q>
-void CastTranspose(int64_t begin, int64_t end, uint8_t* q, uint8_t* q_t, float* amax,
-                   float* scale_inv, float* partial, bool dbias, const typename E::Memory* x,
-                   const float* scale, int64_t M, int64_t N) {
-  const float by = ScaleOf<Q>(scale, amax);
-  if (begin == 0) *scale_inv = 1.0f / by;
+// which has no rows or no columns. row(r, column, columns) gives elements of E.
+template <typename E, typename Q, typename Row>
+inline void QuantizeParts(int64_t begin, int64_t end, const PartResult& to, const float* scale,
+                          int64_t M, int64_t N, const Row& row) {
+  const float by = ScaleOf<Q>(scale, to.amax);
+  if (begin == 0) *to.scale_inv = 1.0f / by;
   Largest largest;
   uint8_t codes[kRows * kColumns];
   float sums[kColumns];
   for (int64_t number = begin; number < end; ++number) {
     const Part part(number, M, N);
-    for (int64_t c = 0; dbias && c < kColumns; c += kLanes) StoreAny(sums + c, Floats{});
+    for (int64_t c = 0; to.partial && c < kColumns; c += kLanes) StoreAny(sums + c, Floats{});
     for (int64_t r = 0; r < part.rows; ++r) {
       const int64_t at = (part.row + r) * N + part.column;
-      uint8_t* const to = q_t ? codes + r * kColumns : q + at;
-      QuantizePartRow<E, Q>(to, dbias ? sums : nullptr, x + at, part.columns, by, &largest);
-      if (q && q_t) CopyBytes(q + at, to, part.columns);
+      uint8_t* const here = to.q_t ? codes + r * kColumns : to.q + at;
+      QuantizePartRow<E, Q>(here, to.partial ? sums : nullptr,
+                            row(part.row + r, part.column, part.columns), part.columns, by,
+                            &largest);
+      if (to.q && to.q_t) CopyBytes(to.q + at, here, part.columns);
     }
-    if (q_t)
-      TransposeBytes(q_t + part.column * M + part.row, M, codes, kColumns, part.rows, part.columns);
-    if (!dbias || part.rows == 0) continue;
-    float* const to = partial + part.row / kRows * N + part.column;
+    if (to.q_t)
+      TransposeBytes(to.q_t + part.column * M + part.row, M, codes, kColumns, part.rows,
+                     part.columns);
+    if (!to.partial || part.rows == 0) continue;
+    float* const into = to.partial + part.row / kRows * N + part.column;
     for (int64_t c = 0; c < part.columns; c += kLanes)
-      Store<F32>(to + c, LoadAny<Floats>(sums + c), part.columns - c);
+      Store<F32>(into + c, LoadAny<Floats>(sums + c), part.columns - c);
   }
-  if (scale) largest.Keep(amax);
+  if (scale) largest.Keep(to.amax);
+}
+
+template <typename E, typename Q>
+void CastTranspose(int64_t begin, int64_t end, uint8_t* q, uint8_t* q_t, float* amax,
+                   float* scale_inv, float* partial, bool dbias, const typename E::Memory* x,
+                   const float* scale, int64_t M, int64_t N) {
+  QuantizeParts<E, Q>(begin, end, {q, q_t, amax, scale_inv, dbias ? partial : nullptr}, scale, M, N,
+                      [=](int64_t row, int64_t column, int64_t) { return x + row * N + column; });
 }
 
 template <typename E>
@@ -136,6 +153,53 @@ void UpdateScale(int64_t begin, int64_t end, float* new_history, float* new_scal
   }
 }
 
+enum Function { kGelu, kSilu, kRelu, kSquaredRelu, kClampedSilu };
+
+// activation.cuh says what they are.
+inline float Activated(int32_t function, float limit, float alpha, float x) {
+  namespace score = kbundle::score;
+  if (function == kGelu) return x * score::Sigmoid(1.5957691216f * (x + 0.044715f * x * x * x));
+  if (function == kSilu) return x * score::Sigmoid(x);
+  if (function == kClampedSilu) {
+    const float m = x > limit ? limit : x;
+    return m * score::Sigmoid(alpha * m);
+  }
+  const float positive = x < 0 ? 0 : x;
+  return function == kRelu ? positive : positive * positive;
+}
+
+// Row by row into a buffer of floats, which then are what is quantized.
+template <typename E, typename Q>
+void Activate(int64_t begin, int64_t end, uint8_t* q, uint8_t* q_t, float* amax, float* scale_inv,
+              const typename E::Memory* x, const float* scale, int64_t M, int64_t N, bool gated,
+              int32_t function, float limit, float alpha, float offset) {
+  float made[kColumns], gates[kColumns];
+  const auto widen = [](float* to, const typename E::Memory* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += kLanes) StoreAny(to + i, Load<E>(from + i, count - i));
+  };
+  const auto each = [&](int32_t known, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) made[i] = Activated(known, limit, alpha, made[i]);
+  };
+  const auto row = [&](int64_t r, int64_t column, int64_t count) -> const float* {
+    const typename E::Memory* from = x + (gated ? 2 * r : r) * N + column;
+    widen(made, from, count);
+    if (function == kGelu) each(kGelu, count);
+    if (function == kSilu) each(kSilu, count);
+    if (function == kRelu) each(kRelu, count);
+    if (function == kSquaredRelu) each(kSquaredRelu, count);
+    if (function == kClampedSilu) each(kClampedSilu, count);
+    if (!gated) return made;
+    widen(gates, from + N, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const float above = gates[i] < -limit ? -limit : gates[i];
+      const float clamped = (above > limit ? limit : above) + offset;
+      made[i] *= function == kClampedSilu ? clamped : gates[i];
+    }
+    return made;
+  };
+  QuantizeParts<F32, Q>(begin, end, {q, q_t, amax, scale_inv, nullptr}, scale, M, N, row);
+}
+
 }  // namespace quantize
 
 using kbundle::host::BF16;
@@ -169,3 +233,9 @@ KB_HOST_KERNEL(dequantize_e5m2_f32, quantize::Dequantize<E5M2, F32>);
 KB_HOST_KERNEL(dequantize_e5m2_f16, quantize::Dequantize<E5M2, F16>);
 KB_HOST_KERNEL(dequantize_e5m2_bf16, quantize::Dequantize<E5M2, BF16>);
 KB_HOST_KERNEL(update_scale, quantize::UpdateScale);
+KB_HOST_KERNEL(activation_f32_e4m3, quantize::Activate<F32, E4M3>);
+KB_HOST_KERNEL(activation_f16_e4m3, quantize::Activate<F16, E4M3>);
+KB_HOST_KERNEL(activation_bf16_e4m3, quantize::Activate<BF16, E4M3>);
+KB_HOST_KERNEL(activation_f32_e5m2, quantize::Activate<F32, E5M2>);
+KB_HOST_KERNEL(activation_f16_e5m2, quantize::Activate<F16, E5M2>);
+KB_HOST_KERNEL(activation_bf16_e5m2, quantize::Activate<BF16, E5M2>);

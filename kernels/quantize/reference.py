@@ -81,6 +81,8 @@ def make_inputs(op, problem, seed):
         sizes = lambda dims: np.abs(rng.standard_normal(dims)) * 2.0 ** rng.integers(-40, 40, dims)
         return {name: sizes(problem[name]) for name in ("history", "amax", "scale")}
     made = {name: rng.uniform(0.01, 30, 1) for name in ("scale", "scale_inv") if name in problem}
+    if op == "per_tensor_activation":
+        return made | {"x": rng.standard_normal(problem["x"]) * 3}
     if "x" in problem and not problem.get("dbias"):
         made["x"] = rng.standard_normal(problem["x"]) * 2.0 ** rng.integers(-12, 8, problem["x"])
     return made
@@ -162,3 +164,31 @@ def mxfp8(x, *, out_dtype, rowwise=True, columnwise=False):
     q_columns, column_exponents = _mx(x, 32, 1, out_dtype)
     return (q if rowwise else None, _padded(exponents, 128, 4) if rowwise else None,
             q_columns if columnwise else None, _padded(column_exponents, 4, 128) if columnwise else None)
+
+
+# ---- an activation in front ----
+
+def _sigmoid(x):
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
+FUNCTIONS = {
+    "gelu": lambda x: x * _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)),
+    "silu": lambda x: x * _sigmoid(x),
+    "relu": lambda x: np.where(x < 0, 0, x),
+    "squared_relu": lambda x: np.where(x < 0, 0, x) ** 2,
+}
+
+
+def per_tensor_activation(x, scale, *, out_dtype, function, limit=7.0, alpha=1.702, offset=1.0, rowwise=True, transposed=False):
+    limit, alpha, offset = (np.float64(np.float32(number)) for number in (limit, alpha, offset))
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        if function == "clamped_silu":
+            m = np.minimum(x[:, 0], limit)
+            y = m * _sigmoid(alpha * m) * (np.clip(x[:, 1], -limit, limit) + offset)
+        else:
+            y = FUNCTIONS[function](x[:, 0]) * (x[:, 1] if x.shape[1] == 2 else 1)
+        y = y.astype(np.float32)
+    q, found, scale_inv = per_tensor(y, scale, out_dtype=out_dtype)
+    return q if rowwise else None, q.T if transposed else None, found, scale_inv

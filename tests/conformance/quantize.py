@@ -58,6 +58,7 @@ def cases(reference):
         yield f"{rows} x {columns}", "per_tile", given, {}
         for layout in (dict(), dict(columnwise=True), dict(rowwise=False, columnwise=True)):
             yield f"{rows} x {columns}", "mxfp8", given, layout
+    yield from activations(rng)
     codes = np.arange(256, dtype=np.uint8)
     for scale_inv in (1.0, 0.3, 1e-30, 1e38, np.nan, np.inf):
         given = np.tile(codes.view(ml_dtypes.float8_e5m2).astype(np.float64), 5).reshape(10, 128)
@@ -65,6 +66,18 @@ def cases(reference):
         given = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64).reshape(2, 128)
         yield f"every code * {scale_inv:g}", "dequantize", {"q": given, "scale_inv": np.array([scale_inv])}, {}
     yield from histories(rng)
+
+
+def activations(rng):
+    """Whatever the numbers are, and tiles that end anywhere."""
+    for function in ("gelu", "silu", "relu", "squared_relu", "clamped_silu"):
+        for rows, columns in SIZES:
+            for gates in (1, 2) if function != "clamped_silu" else (2,):
+                given = {"x": rng.standard_normal((rows, gates, columns)) * 3, "scale": np.array([10.0])}
+                yield f"{rows} x {columns}", "per_tensor_activation", given, {"function": function, "transposed": True}
+        x = rng.standard_normal((16, 2, 64)) * 3
+        x[:6, 0, 5], x[6:9, 1, 7] = [0.0, -0.0, np.nan, np.inf, 1e4, -1e4], [0.0, np.nan, -1e4]
+        yield "strange numbers", "per_tensor_activation", {"x": x, "scale": np.array([2.0])}, {"function": function}
 
 
 def histories(rng):

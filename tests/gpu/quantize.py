@@ -50,6 +50,10 @@ def rows():
     yield Row("1 x 128, scales for TMA", "per_group", lambda m, n: [("bf16", (m, n))], dict(e4m3, scales="columns"), plain.per_group, 0.0)
     yield Row("128 x 128", "per_tile", lambda m, n: [("bf16", (m, n))], dict(e4m3, amax_epsilon=1e-4), plain.per_tile, 0.0)
     yield Row("MXFP8 both ways", "mxfp8", lambda m, n: [("bf16", (m, n))], dict(e4m3, columnwise=True), plain.mx_both, 3.0)
+    gated = lambda m, n: [("bf16", (m, 2, n)), ("f32", (1,))]
+    swiglu = {"function": "silu", **e4m3}
+    yield Row("swiglu + quantize", "per_tensor_activation", gated, swiglu, plain.swiglu, 0.0)
+    yield Row("swiglu + quantize + transpose", "per_tensor_activation", gated, dict(swiglu, transposed=True), plain.swiglu_transpose, 0.0)
     yield Row("dequantize", "dequantize", lambda m, n: [("e4m3", (m, n)), ("f32", (1,))], {"out_dtype": "bf16"}, plain.dequantize, 3.9)
 
 
@@ -110,7 +114,7 @@ def theirs(row, shape):
         if dims == (1,):
             made.append(jnp.full((1,), 2.0, jnp.float32))
         else:
-            block = rng.standard_normal((256, dims[-1])).astype(np.float32)
+            block = rng.standard_normal((256, *dims[1:])).astype(np.float32)
             wide = jnp.resize(jnp.asarray(block), dims)
             made.append(jax.jit(lambda x, to=devices.NUMPY[dtype]: x.astype(to))(wide))
     program = jax.jit(row.formula)

@@ -1,5 +1,6 @@
 """The quantize ops in plain JAX, as a user writes them today: what kbundle is timed beside."""
 
+import jax
 import jax.numpy as jnp
 
 MOST = 448.0  # of e4m3
@@ -57,3 +58,13 @@ def mx_both(x):
     rows, row_scales = mx(wide.reshape(wide.shape[0], -1, 32), 2)
     columns, column_scales = mx(wide.reshape(-1, 32, wide.shape[1]), 1)
     return rows.reshape(wide.shape)[:m, :n], row_scales, columns.reshape(wide.shape)[:m, :n], column_scales
+
+
+def swiglu(x, scale):
+    wide = x.astype(jnp.float32)
+    return cast(jax.nn.silu(wide[:, 0]) * wide[:, 1], scale)
+
+
+def swiglu_transpose(x, scale):
+    q, amax, scale_inv = swiglu(x, scale)
+    return q, q.T, amax, scale_inv

@@ -13,6 +13,10 @@ namespace device {
 using int64 = long long;
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr float kLog2e = 1.4426950408889634f;
+
+inline float Exp2(float t) { return t < -126.0f ? 0.0f : std::exp2(t); }
+inline float Reciprocal(float t) { return 1.0f / t; }
 
 inline float Infinity() { return __uint_as_float(0x7f800000u); }
 
