@@ -1,5 +1,5 @@
-// Kernels of the quantize ops of a whole tensor. The manifest, quantize.toml, says which instances
-// exist and where each is legal.
-#include "state.cuh"
+// Kernels of the quantize ops of a whole tensor, but for that of histories, which is no template
+// and would be in every object. The manifest, quantize.toml, says which instances exist and where
+// each is legal.
 #include "stream.cuh"
 #include "transpose.cuh"

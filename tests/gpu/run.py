@@ -20,13 +20,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/gpu"
 # name: (arguments, seconds allowed, GPUs needed)
 SECTIONS = {
-    "conformance": (["variants.py", "softmax", "permutation", "quantize", "others"], 170, 1),
+    "conformance": (["variants.py", "softmax", "permutation", "others"], 150, 1),
     "conformance_flash_forward": (["variants.py", "--own", "attention", "forward/"], 150, 1),
     "conformance_paged": (["variants.py", "--own", "attention", "paged_attention/"], 150, 1),
     "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 150, 1),
     "conformance_cudnn_forward": (["variants.py", "--libraries", "attention", "forward/"], 150, 1),
     "conformance_cudnn_backward": (["variants.py", "--libraries", "attention", "backward/"], 150, 1),
     "conformance_matmul": (["variants.py", "matmul"], 150, 1),
+    "conformance_quantize": (["variants.py", "quantize"], 150, 1),
     "conformance_norm": (["variants.py", "norm"], 150, 1),
     "downstream": (["runtime/downstream.py"], 60, 1),
     "page_commands": (["runtime/page_commands.py"], 400, 1),

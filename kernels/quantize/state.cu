@@ -1,0 +1,2 @@
+// The kernel of delayed scaling, for the manifest, quantize.toml.
+#include "state.cuh"
