@@ -3,6 +3,7 @@
 #pragma once
 
 #include "decode_split.h"
+#include "kbundle/device_order.h"
 #include "mask.cuh"
 #include "ptx.cuh"
 #include "score_mods.h"
@@ -10,6 +11,9 @@
 struct __nv_fp8_e4m3;
 
 namespace attention {
+
+using kbundle::device::LetNextKernelStart;
+using kbundle::device::WaitForEarlierKernels;
 
 // What a call computes, as manifests fill it by name. Strides are in elements: from batch to batch,
 // token to token, head to head. k_batch and v_batch are 0 where a page table says which rows of k
@@ -123,21 +127,6 @@ __device__ __forceinline__ void WriteRow(const DecodeCall<T, C>& call, int b, in
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i)
     to[i] = Element<T>::Pack(o[2 * i] * inverse, o[2 * i + 1] * inverse);
-}
-
-// Of a kernel launched with `programmatic`: until the kernels in front of it have ended. Every
-// block must call it, or the next kernel might not wait for those either.
-__device__ __forceinline__ void WaitForEarlierKernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// The next kernel, if it is `programmatic`, may begin where there is room.
-__device__ __forceinline__ void LetNextKernelStart() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
 }
 
 }  // namespace attention

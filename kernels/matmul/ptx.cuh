@@ -3,13 +3,16 @@
 #pragma once
 
 #include "kbundle/device_element.h"
+#include "kbundle/device_order.h"
 
 namespace matmul {
 
 using kbundle::device::Element;
 using kbundle::device::Exp2;
 using kbundle::device::int64;
+using kbundle::device::LetNextKernelStart;
 using kbundle::device::Reciprocal;
+using kbundle::device::WaitForEarlierKernels;
 
 // What is read once need not push anything out of L1. Not ld.global.nc: a kernel that starts
 // before the one in front of it has ended may see what that one still writes.
@@ -35,17 +38,6 @@ __device__ __forceinline__ float GeluSlope(float x) {
   const float sigmoid = Reciprocal(1.0f + Exp2(-1.4426950409f * twice));
   const float inner = 1.5957691216f * x * (1.0f + 0.134145f * square);
   return sigmoid + inner * sigmoid * (1.0f - sigmoid);
-}
-
-// Of a kernel launched with `programmatic`: until the kernels in front of it have ended and what
-// they wrote is there. Every block must call it, before it reads or writes.
-__device__ __forceinline__ void WaitForEarlierKernels() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-// The next kernel, if it is `programmatic`, may begin where there is room.
-__device__ __forceinline__ void LetNextKernelStart() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 }  // namespace matmul

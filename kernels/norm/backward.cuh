@@ -163,7 +163,7 @@ __device__ __forceinline__ void WritePart(float* to, int H, const float (&sums)[
 template <bool kLayer, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void BackwardRows(const BackwardCall<T>& call, Team team, int block,
                                              int blocks) {
-  LetNextKernelBegin();
+  LetNextKernelStart();
   const int part = block / team.blocks(), parts = blocks / team.blocks();
   const Weights<T> gamma(call.gamma, team.rank() * VEC, call.wide, call.center);
   const int left = call.H / VEC - team.rank();
@@ -195,7 +195,7 @@ __device__ __forceinline__ void BackwardRows(const BackwardCall<T>& call, Team t
 template <typename Team, typename T>
 __device__ __forceinline__ void BackwardLongRows(const BackwardCall<T>& call, Team team,
                                                  int64 first, int64 step) {
-  LetNextKernelBegin();
+  LetNextKernelStart();
   const Weights<T> gamma(call.gamma, 0, call.wide, call.center);
   for (int64 row = first; row < call.rows; row += step) {
     const int64 start = row * call.H;
@@ -246,7 +246,7 @@ inline constexpr int kSumColumns = 32, kSumSlices = 32;
 template <typename T>
 __device__ __forceinline__ void SumParts(void* to, bool wide, const float* partial, int first,
                                          int parts, int H) {
-  WaitForKernelsInFront();
+  WaitForEarlierKernels();
   __shared__ float slices[kSumSlices][kSumColumns + 1];
   const int lane = threadIdx.x % kSumColumns, slice = threadIdx.x / kSumColumns;
   const int column = first + lane;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kbundle/device_element.h"
+#include "kbundle/device_word.h"
 
 namespace permutation {
 
@@ -10,25 +11,7 @@ using kbundle::device::Element;
 using kbundle::device::int64;
 using kbundle::device::LoadOne;
 using kbundle::device::StoreOne;
-
-template <int kBytes>
-struct Word;
-template <>
-struct Word<1> {
-  using Type = unsigned char;
-};
-template <>
-struct Word<2> {
-  using Type = unsigned short;
-};
-template <>
-struct Word<4> {
-  using Type = unsigned;
-};
-template <>
-struct Word<16> {
-  using Type = uint4;
-};
+using kbundle::device::Word;
 
 // kBytes of elements of T as floats.
 template <typename T, int kBytes>

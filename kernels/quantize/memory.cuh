@@ -2,30 +2,11 @@
 // read once and written once, and is far larger than the caches.
 #pragma once
 
+#include "kbundle/device_word.h"
+
 namespace quantize {
 
-template <int kBytes>
-struct Word;
-template <>
-struct Word<1> {
-  using Type = unsigned char;
-};
-template <>
-struct Word<2> {
-  using Type = unsigned short;
-};
-template <>
-struct Word<4> {
-  using Type = unsigned;
-};
-template <>
-struct Word<8> {
-  using Type = uint2;
-};
-template <>
-struct Word<16> {
-  using Type = uint4;
-};
+using kbundle::device::Word;
 
 template <typename W>
 __device__ __forceinline__ W LoadStream(const void* p) {

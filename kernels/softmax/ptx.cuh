@@ -1,5 +1,4 @@
-// The few instructions of the softmax kernels that C++ does not name: memory with cache hints,
-// bytes of words, clusters.
+// The few instructions of the softmax kernels that C++ does not name.
 //
 // A tensor is read once and written once, and is far larger than the caches. Loads of a forward
 // pass do not allocate in L1, and stores are marked evict-first so that they do not push out what
@@ -7,74 +6,26 @@
 // a few per cent; a backward pass, which reads two tensors, is faster with plain loads.
 #pragma once
 
+#include "kbundle/device_cluster.h"
+#include "kbundle/device_memory.h"
+
 namespace softmax {
 
-struct Words4 {
-  unsigned word[4];
-};
-
-__device__ __forceinline__ Words4 LoadStream16(const void* p) {
-  Words4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(p));
-  return v;
-}
-
-__device__ __forceinline__ Words4 Load16(const void* p) {
-  Words4 v;
-  asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(p));
-  return v;
-}
-
-struct Words2 {
-  unsigned word[2];
-};
-
-__device__ __forceinline__ Words2 Load8(const void* p) {
-  Words2 v;
-  asm volatile("ld.global.nc.v2.b32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(p));
-  return v;
-}
-
-__device__ __forceinline__ unsigned Load4(const void* p) {
-  unsigned word;
-  asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(word) : "l"(p));
-  return word;
-}
-
-__device__ __forceinline__ unsigned Load2(const void* p) {
-  unsigned word;
-  asm volatile("{.reg .b16 h; ld.global.nc.b16 h, [%1]; cvt.u32.u16 %0, h;}" : "=r"(word) : "l"(p));
-  return word;
-}
-
-__device__ __forceinline__ unsigned Load1(const void* p) {
-  unsigned word;
-  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(word) : "l"(p));
-  return word;
-}
-
-__device__ __forceinline__ void StoreStream16(void* p, const Words4& v) {
-  asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.word[0]),
-               "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
-               : "memory");
-}
-
-__device__ __forceinline__ void Store4(void* p, unsigned word) {
-  asm volatile("st.global.b32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
-}
-
-__device__ __forceinline__ void Store2(void* p, unsigned word) {
-  asm volatile("{.reg .b16 h; cvt.u16.u32 h, %1; st.global.b16 [%0], h;}" ::"l"(p), "r"(word)
-               : "memory");
-}
-
-// Makes the compiler forget what it derived from a word: deriving it again is cheaper than keeping
-// it in registers.
-__device__ __forceinline__ void Forget(unsigned& word) { asm volatile("" : "+r"(word)); }
+using kbundle::device::ClusterBarrier;
+using kbundle::device::ClusterRank;
+using kbundle::device::Forget;
+using kbundle::device::Load1;
+using kbundle::device::Load16;
+using kbundle::device::Load2;
+using kbundle::device::Load4;
+using kbundle::device::Load8;
+using kbundle::device::LoadStream16;
+using kbundle::device::Store2;
+using kbundle::device::Store4;
+using kbundle::device::StoreRemote;
+using kbundle::device::StoreStream16;
+using kbundle::device::Words2;
+using kbundle::device::Words4;
 
 // Four bytes, each filled with the top bit of the byte of `word` that its digit of `select` names
 // (8 more than the byte's number).
@@ -82,27 +33,6 @@ __device__ __forceinline__ unsigned WidenTops(unsigned word, unsigned select) {
   unsigned bytes;
   asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bytes) : "r"(word), "r"(select));
   return bytes;
-}
-
-__device__ __forceinline__ unsigned ClusterRank() {
-  unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-__device__ __forceinline__ void ClusterBarrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-}
-
-// Writes two floats to the shared variable `local` of block `rank` of the cluster.
-__device__ __forceinline__ void StoreRemote(float2* local, unsigned rank, float a, float b) {
-  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(local));
-  asm volatile(
-      "{.reg .u32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
-      "st.shared::cluster.v2.f32 [remote], {%2, %3};}" ::"r"(address),
-      "r"(rank), "f"(a), "f"(b)
-      : "memory");
 }
 
 }  // namespace softmax

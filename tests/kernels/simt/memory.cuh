@@ -10,6 +10,8 @@ struct alignas(8) uint2 {
   unsigned x, y;
 };
 
+#include "kbundle/device_word.h"
+
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
   const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
   return static_cast<unsigned>(both << (shift & 31) >> 32);
@@ -20,28 +22,7 @@ inline void atomicMax(unsigned* to, unsigned value) {
 
 namespace quantize {
 
-template <int kBytes>
-struct Word;
-template <>
-struct Word<1> {
-  using Type = unsigned char;
-};
-template <>
-struct Word<2> {
-  using Type = unsigned short;
-};
-template <>
-struct Word<4> {
-  using Type = unsigned;
-};
-template <>
-struct Word<8> {
-  using Type = uint2;
-};
-template <>
-struct Word<16> {
-  using Type = uint4;
-};
+using kbundle::device::Word;
 
 // Both take only what is aligned, as a GPU does.
 template <typename W>

@@ -41,7 +41,7 @@ inline unsigned ClusterRank() { return 0; }
 inline unsigned ClusterSize() { return 1; }
 inline void ClusterBarrier() { __syncthreads(); }
 inline void StoreRemote(float2* local, unsigned, float a, float b) { *local = {a, b}; }
-inline void WaitForKernelsInFront() {}
-inline void LetNextKernelBegin() {}
+inline void WaitForEarlierKernels() {}
+inline void LetNextKernelStart() {}
 
 }  // namespace norms
