@@ -180,3 +180,13 @@ def test_of_expressions_that_fit_the_one_of_fewest_factors_is_found():
     assert Explainer(atoms).explain(tiles) == "ceil_div(SKV, 48)"
     del atoms["SKV"]
     assert Explainer(atoms).explain(tiles) == "ceil_div(K1, 48) * ceil_div(KH, 48)", "which is tried first"
+
+
+def test_a_tensor_map_s_flag_is_by_the_tensor_that_reaches_its_size():
+    """Another tensor, half as large again, may reach some other power of two in the very problems that are looked at."""
+    chance = random.Random(6)
+    bytes_of_o = [chance.choice([chance.randint(1, 120_000), chance.randint(180_000, 10**7)]) for _ in range(80)]
+    flags = [2385202 if size >= 131072 else 288050 for size in bytes_of_o]
+    atoms = {"Q": [size * 3 // 2 for size in bytes_of_o], "O": bytes_of_o}
+    assert all((q >= 262144) == (flag == 2385202) for q, flag in zip(atoms["Q"], flags)), "the other one fits as well"
+    assert Explainer(atoms).explain(flags) == "O >= 131072 ? 2385202 : 288050"

@@ -192,7 +192,7 @@ class Explainer:
         """One of two numbers, by whether something reaches a power of two: a tensor map's flags, by the bytes it spans."""
         if len(set(column)) != 2:
             return None
-        first = column[0]
+        first, others = column[0], []
         for text, values in [*self.atoms.items(), *self.known.items()]:
             low = [x for x, y in zip(values, column) if y == first]
             high = [x for x, y in zip(values, column) if y != first]
@@ -200,8 +200,9 @@ class Explainer:
             if min(low) > max(high):
                 low, high, below, above = high, low, above, below
             powers = [1 << bit for bit in range(63) if max(low) < 1 << bit <= min(high)]
+            form = "%s >= %d ? %d : %d"
             if LARGE_TENSOR in powers:
-                powers = [LARGE_TENSOR]
+                return form % (grouped(text), LARGE_TENSOR, above, below)
             if max(low) < min(high) and len(powers) == 1:
-                return "%s >= %d ? %d : %d" % (grouped(text), powers[0], above, below)
-        return None
+                others.append(form % (grouped(text), powers[0], above, below))
+        return others[0] if others else None
