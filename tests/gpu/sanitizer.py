@@ -27,7 +27,7 @@ def main():
     others = {"attention": [("memcheck", ["flash.py", "--few"])],
               "modifiers": [("memcheck", ["attention_grid.py", "--modifiers"])],
               "norm": [(check, ["variants.py", "--few", "norm"]) for check in ("memcheck", "racecheck")],
-              "quantize": [(check, ["quantize.py", "--hostile"]) for check in ("memcheck", "racecheck")],
+              "quantize": [(check, ["layers/quantize.py", "--hostile"]) for check in ("memcheck", "racecheck")],
               "matmul": [("memcheck", ["variants.py", "--libraries", "matmul", "product_then_gradient"])]}
     for check, script in next((runs for family, runs in others.items() if family in sys.argv), plain):
         # A driver call that answers "no" is no finding: the loader asks for parameters until there are no more.

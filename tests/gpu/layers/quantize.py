@@ -21,7 +21,7 @@ from device_copy import reference_tbps
 from report import Report
 from unlisted import drawn
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "build/kernels.kb"
 BAR_SHAPE = (16384, 8192)
 CALLS, REPEATS = 4, 9

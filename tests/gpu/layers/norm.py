@@ -21,7 +21,7 @@ from conformance import capi, devices, norm
 from report import Report
 from unlisted import chain, drawn
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "build/kernels.kb"
 SHAPE = (16384, 8192)
 FORWARD_TBPS, BACKWARD_TBPS = 3.9, 3.7
