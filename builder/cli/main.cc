@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -46,6 +45,7 @@ constexpr char kAbout[] =
 // Of `tune` and `test`, whose children take the same ones.
 constexpr char kTargetText[] =
     "sm_90a (of this machine's first GPU; of several, CUDA_VISIBLE_DEVICES=N chooses), or host";
+constexpr char kDeviceText[] = "GPUs that measure side by side, like 0,2, or all [0]";
 constexpr char kPythonText[] =
     "Python with numpy and ml_dtypes, for the references, and with Triton where a variant needs it "
     "[$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, python3]";
@@ -201,6 +201,7 @@ void AddTune(CLI::App& app, TuneCommand& command) {
   verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
       ->required();
   verb.add_option("-t,--target", command.target, kTargetText);
+  verb.add_option("--device", command.device, kDeviceText);
   verb.add_flag("--check", command.check,
                 "Measure nothing: say which problems have no record, and which records are stale");
   verb.add_option("--op", options.space.op, "Only this op, family.op");
@@ -286,8 +287,7 @@ void AddSpecialize(CLI::App& app, SpecializeCommand& command) {
   verb.add_option("PATH", options.paths, "Folders with op families, or manifests [kernels]");
   verb.add_option("-t,--target", options.target, kTargetText)->required();
   verb.add_option("-o,--output", options.output, "The bundle to write")->required();
-  verb.add_option("--device", command.device, "Which GPU [the first that CUDA_VISIBLE_DEVICES has]")
-      ->check(CLI::Range(0, 1023));
+  verb.add_option("--device", command.device, kDeviceText);
   verb.add_flag("--lean", options.lean, "Leave out what no problem's choice can come to");
   verb.add_option("--python", options.python, kPythonText);
   verb.add_option("-j,--jobs", options.jobs, "Compiles at a time [one per CPU]")

@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
 #include "builder/cli/verify.h"
+#include "builder/device/visible.h"
 #include "builder/support/files.h"
 #include "builder/support/process.h"
 #include "builder/support/temporary_folder.h"
@@ -92,8 +92,14 @@ int SpecializeCommand::Run(const Terminal& terminal, const std::atomic<bool>& ca
   if (!named.ok()) return terminal.Usage("specialize", "--target: " + named.status().message());
   SpecializeOptions asked = options;
   if (asked.paths.empty()) asked.paths = {"kernels"};
-  // Children see this GPU alone, as their first.
-  if (!device.empty()) setenv("CUDA_VISIBLE_DEVICES", device.c_str(), /*overwrite=*/1);
+  if (!device.empty()) {
+    if (const std::string wrong = MisspelledGpus(device); !wrong.empty()) {
+      return terminal.Usage("specialize", "--device " + wrong);
+    }
+    const Result<int> gpus = ShowGpus(device);
+    if (!gpus.ok()) return terminal.Fail(gpus.status());
+    asked.gpus = *gpus;
+  }
   ProgressLine progress(terminal, /*notes_to_stderr=*/true);
   const Result<Specialized> done = Specialize(asked, progress, cancel);
   progress.Clear();

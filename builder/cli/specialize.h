@@ -13,7 +13,7 @@ namespace kbundle::builder {
 
 struct SpecializeCommand {
   SpecializeOptions options;  // no paths: "kernels"
-  std::string device;         // a GPU's number; empty: the first that the process sees
+  std::string device;         // GPUs, as ShowGpus takes them; empty: the first that there is
 
   // kExitNo: a problem has no variant, or none that conformance ran.
   int Run(const Terminal& terminal, const std::atomic<bool>& cancel) const;

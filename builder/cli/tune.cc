@@ -3,12 +3,14 @@
 // is the usual course of a tune; only for the candidates of --only does it decide the exit code.
 #include "builder/cli/tune.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "builder/cli/tune_check.h"
 #include "builder/cli/tune_progress.h"
+#include "builder/device/visible.h"
 #include "builder/support/json_text.h"
 
 namespace kbundle::builder {
@@ -108,6 +110,7 @@ int TuneCommand::CheckRecords(const Terminal& terminal) const {
 }
 
 std::string TuneCommand::Misuse() const {
+  if (check) return device.empty() ? "" : "--check needs no GPU; leave out --device";
   if (target.empty()) return "--target is required";
   if (options.held_out && options.out.empty()) {
     return "--held-out needs --out FOLDER: records beside a manifest are of problems that were "
@@ -118,12 +121,17 @@ std::string TuneCommand::Misuse() const {
     return "--revalidate works on the records beside the manifests; leave out --problem, "
            "--problems, --held-out, --only and --out";
   }
+  if (device.empty()) return "";
+  if (const std::string wrong = MisspelledGpus(device); !wrong.empty()) return "--device " + wrong;
+  if (options.replay.empty() && target == "host") {
+    return "--device chooses GPUs, and --target host is the CPU";
+  }
   return "";
 }
 
 int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) const {
-  if (check) return CheckRecords(terminal);
   if (const std::string misuse = Misuse(); !misuse.empty()) return terminal.Usage("tune", misuse);
+  if (check) return CheckRecords(terminal);
   TuneOptions wanted = options;
   wanted.space.target = target;
   if (!budget.empty()) {
@@ -139,6 +147,12 @@ int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
   }
   if (compile_limit > 0) wanted.space.compile_limit = std::chrono::seconds(compile_limit);
   if (memory_mib > 0) wanted.measurer.memory_bytes = int64_t{memory_mib} << 20;
+  if (!device.empty()) {
+    const auto listed = static_cast<int>(std::count(device.begin(), device.end(), ',')) + 1;
+    const Result<int> gpus = options.replay.empty() ? ShowGpus(device) : listed;
+    if (!gpus.ok()) return terminal.Fail(gpus.status());
+    wanted.gpus = *gpus;
+  }
   TuneProgress progress(terminal, json);
   const Result<TuneReport> report = Tune(wanted, progress, cancel);
   progress.Clear();

@@ -14,6 +14,7 @@ struct TuneCommand {
   TuneOptions options;
   bool check = false;  // measure nothing: look at the records
   std::string target;
+  std::string device;          // GPUs, as ShowGpus takes them; "": the first that there is
   std::string budget;          // "10m"
   double candidate_limit = 0;  // seconds; 0: the default
   int compile_limit = 0;

@@ -215,6 +215,7 @@ class Specialization {
     options.reference.python = asked_.python;
     options.problems_file = folder_->path() + "/untuned.jsonl";
     options.resume = true;
+    options.gpus = asked_.gpus;
     KB_RETURN_IF_ERROR(PublishFile(options.problems_file, lines, Durability::kCrashOnly));
     MeasuringReporter measuring(&reporter_);
     const Result<TuneReport> report = Tune(options, measuring, cancel_);

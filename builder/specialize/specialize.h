@@ -19,6 +19,7 @@ struct SpecializeOptions {
   std::string target, output;      // target: of this machine, "host" its CPU
   std::string python, cache_dir;   // as of TuneOptions
   int jobs = 0;
+  int gpus = 1;       // that tune side by side; algorithms are listed and variants run on the first
   bool lean = false;  // as of BuildOptions
 };
 

@@ -27,8 +27,10 @@ ChildMeasurer::ChildMeasurer(const MeasurerOptions& options,
 Status ChildMeasurer::Start() {
   if (child_ != nullptr) return Status();
   loaded_ = false;
-  KB_ASSIGN_OR_RETURN(child_, WorkerProcess::Start({OwnExecutable(), "tune-worker",
-                                                    options_.cuda ? "cuda" : "host"}));
+  std::vector<std::string> words = {OwnExecutable(), "tune-worker",
+                                    options_.cuda ? "cuda" : "host"};
+  if (!options_.gpu.empty()) words.push_back(options_.gpu);
+  KB_ASSIGN_OR_RETURN(child_, WorkerProcess::Start(words));
   const WorkerProcess::Answer answer = child_->Read(WorkerProcess::Clock::now() + kStartLimit);
   const Json json = Json::parse(answer.line, nullptr, false);
   if (json.is_object() && json.contains("facts")) {

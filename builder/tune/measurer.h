@@ -55,6 +55,7 @@ class Measurer {
 
 struct MeasurerOptions {
   bool cuda = false;
+  std::string gpu;  // for CUDA_VISIBLE_DEVICES of the child; "": it sees what we do
   std::chrono::milliseconds candidate_limit{30'000};
   int64_t memory_bytes = int64_t{1} << 30;  // that a candidate may take beyond the problem's data
   int64_t output_bytes = 1 << 20;

@@ -1,7 +1,7 @@
-// All is done in the caller's thread, within Take and Drop: idle children are fed, and Take looks
-// at who has answered until its own problem is there. How far ahead children work is bounded by a
-// guess at each problem's memory; the one that is asked for starts in any case, so that a guess
-// never stops a tune.
+// All is done in the callers' threads, within Take and Drop: idle children are fed, and Take looks
+// at who has answered, whoever asked, until its own problem is there. How far ahead children work
+// is bounded by a guess at each problem's memory; the one that is asked for starts in any case, so
+// that a guess never stops a tune.
 #include "builder/tune/references.h"
 
 #include <fmt/format.h>
@@ -259,29 +259,35 @@ void References::ReadAnswer(Worker* worker) {
   Finish(worker, Status());
 }
 
-void References::Poll() {
+// Another thread may read the answer, or end the child, in the meantime: then the wait was short or
+// for nothing.
+void References::Wait(std::unique_lock<std::mutex>* lock) {
   std::vector<pollfd> waits;
   for (const Worker& worker : workers_) {
     if (worker.job >= 0) waits.push_back({worker.child->answers(), POLLIN, 0});
   }
+  lock->unlock();
   if (!waits.empty()) poll(waits.data(), waits.size(), 50);
+  lock->lock();
   for (Worker& worker : workers_) {
     if (worker.job >= 0) ReadAnswer(&worker);
   }
 }
 
 Result<ReferenceFiles> References::Take(size_t number) {
+  std::unique_lock<std::mutex> lock(mutex_);
   Job& job = jobs_[number];
   while (true) {
     Feed(number);
     if (job.state == State::kDone) break;
-    Poll();
+    Wait(&lock);
   }
   if (!job.status.ok()) return job.status;
   return job.files;
 }
 
 void References::Drop(size_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   Job& job = jobs_[number];
   for (const auto* paths : {&job.files.inputs, &job.files.expected}) {
     for (const std::string& path : *paths) {

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,9 @@ class References {
 
   // The problems in the order in which they will be asked for; borrowed.
   void Plan(std::vector<const SpaceProblem*> problems);
-  // Waits for problem `number` of the plan. An error is that problem's alone.
+  // Waits for problem `number` of the plan. An error is that problem's alone. From any thread.
   Result<ReferenceFiles> Take(size_t number);
-  // Its files are not needed any more.
+  // Its files are not needed any more. From any thread.
   void Drop(size_t number);
 
   const std::string& python() const { return python_; }
@@ -65,7 +66,7 @@ class References {
   Status MakeFolder();
   Result<std::unique_ptr<WorkerProcess>> StartChild();
   void Feed(size_t wanted);
-  void Poll();
+  void Wait(std::unique_lock<std::mutex>* lock);
   void Finish(Worker* worker, Status status);
   void ReadAnswer(Worker* worker);
   std::string Request(size_t number) const;
@@ -73,6 +74,7 @@ class References {
   ReferenceOptions options_;
   const Bundle& outline_;
   std::string python_, script_, folder_;
+  std::mutex mutex_;  // of what follows
   std::vector<Job> jobs_;
   std::vector<Worker> workers_;
 };

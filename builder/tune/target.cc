@@ -15,7 +15,7 @@ Status CheckCpu(const Target& target) {
                   HostDevice().ToString(), target.ToString()));
 }
 
-Status CheckGpu(const Target& target, const nlohmann::json& facts) {
+Status CheckGpu(const Target& target, const nlohmann::json& facts, int number) {
   Device device;
   device.kind = Device::Kind::kCuda;
   const std::string found = facts.value("target", "");
@@ -26,8 +26,8 @@ Status CheckGpu(const Target& target, const nlohmann::json& facts) {
   }
   if (target.Fit(device) > 0) return Status();
   return FailedPrecondition(
-      fmt::format("GPU 0 is an {}, {}: it cannot run {}; use a GPU that can, or another --target",
-                  facts.value("name", "unknown GPU"), found, target.ToString()));
+      fmt::format("GPU {} is an {}, {}: it cannot run {}; use a GPU that can, or another --target",
+                  number, facts.value("name", "unknown GPU"), found, target.ToString()));
 }
 
 }  // namespace kbundle::builder

@@ -9,9 +9,10 @@
 
 namespace kbundle::builder {
 
-// kFailedPrecondition: this CPU, or the GPU of a measuring child with these facts, cannot.
+// kFailedPrecondition: this CPU, or the GPU of a measuring child with these facts (and, in the
+// error, this number), cannot.
 Status CheckCpu(const Target& target);
-Status CheckGpu(const Target& target, const nlohmann::json& facts);
+Status CheckGpu(const Target& target, const nlohmann::json& facts, int number = 0);
 
 }  // namespace kbundle::builder
 

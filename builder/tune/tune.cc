@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <latch>
 #include <map>
+#include <mutex>
 #include <set>
+#include <thread>
 
 #include "builder/problem/json.h"
 #include "builder/record/journal.h"
@@ -17,9 +19,10 @@
 #include "builder/record/schedule.h"
 #include "builder/support/process.h"
 #include "builder/tune/family.h"
+#include "builder/tune/measurers.h"
 #include "builder/tune/problems.h"
-#include "builder/tune/replay.h"
 #include "builder/tune/revalidate.h"
+#include "builder/tune/summary.h"
 #include "builder/tune/target.h"
 
 namespace kbundle::builder {
@@ -32,29 +35,6 @@ using Seconds = std::chrono::duration<double>;
 constexpr char kNoFingerprint[] = "0000000000000000";  // of a replayed candidate
 constexpr double kWideSpread = 0.05;  // of quartiles: something else uses the device
 
-// Winners, gains over the default, and how far the samples spread.
-void SummarizeRecords(const std::vector<TuningRecord>& records, TuneReport* report) {
-  double logs = 0;
-  int counted = 0;
-  std::vector<double> spreads;
-  for (const TuningRecord& record : records) {
-    for (const RecordCandidate& one : record.candidates) {
-      if (one.us) spreads.push_back((one.us->high - one.us->low) / one.us->median);
-    }
-    const RecordCandidate* winner = record.Find(record.winner);
-    if (winner == nullptr || !winner->us) continue;
-    const double gain = record.winner == record.base ? 1 : 1 / winner->ratio;
-    report->changed += record.winner != record.base;
-    logs += std::log(gain);
-    ++counted;
-    if (gain <= report->best_gain) continue;
-    report->best_gain = gain;
-    report->best_problem = record.op + " " + record.problem.dump();
-  }
-  if (counted > 0) report->geometric_gain = std::exp(logs / counted);
-  if (!spreads.empty()) report->spread = QuartilesOf(spreads).median;
-}
-
 class Tuner {
  public:
   Tuner(const TuneOptions& options, TuneReporter* reporter, const std::atomic<bool>* cancel)
@@ -65,7 +45,7 @@ class Tuner {
     KB_RETURN_IF_ERROR(options_.revalidate ? FindStaleProblems() : FindProblems());
     if (options_.revalidate && wanted_.empty()) return std::move(report_);
     KB_RETURN_IF_ERROR(StartMeasuring());
-    for (size_t i = 0; i < wanted_.size(); ++i) KB_RETURN_IF_ERROR(MeasureOne(i));
+    KB_RETURN_IF_ERROR(MeasureAll());
     for (auto& [family, tune] : families_) KB_RETURN_IF_ERROR(Finish(tune.get()));
     Summarize();
     return std::move(report_);
@@ -80,8 +60,7 @@ class Tuner {
     options.python = options_.reference.python;
     target_ = options.target;
     KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
-    cuda_ = target.kind != TargetKind::kHost;
-    if (!cuda_) KB_RETURN_IF_ERROR(CheckCpu(target));
+    if (target.kind == TargetKind::kHost) KB_RETURN_IF_ERROR(CheckCpu(target));
     KB_ASSIGN_OR_RETURN(space_, TuneSpace::Open(options));
     return Status();
   }
@@ -107,7 +86,7 @@ class Tuner {
 
   // Those of other devices are theirs to measure.
   void KeepOwnDevice() {
-    const std::string device = facts_.value("name", "");
+    const std::string device = measurers_.facts().value("name", "");
     for (const StaleProblem& one : stale_) {
       if (one.record.device_name() == device) continue;
       std::erase(wanted_, &one.problem);
@@ -148,36 +127,24 @@ class Tuner {
 
   Status StartMeasuring() {
     if (replaying()) {
-      measurer_ = MakeReplayMeasurer(options_.replay, wanted_);
-      KB_ASSIGN_OR_RETURN(facts_, measurer_->Facts());
+      KB_ASSIGN_OR_RETURN(measurers_, Measurers::Replay(options_.replay, options_.gpus, wanted_));
       return Status();
     }
     MeasurerOptions options = options_.measurer;
-    options.cuda = cuda_;
     options.sample_ns = kSampleNs;
-    auto child = std::make_unique<ChildMeasurer>(options, wanted_, &space_->outline());
-    KB_ASSIGN_OR_RETURN(facts_, child->Facts());
-    KB_RETURN_IF_ERROR(CheckDevice());
+    KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
+    KB_ASSIGN_OR_RETURN(
+        measurers_, Measurers::Start(options, options_.gpus, target, wanted_, &space_->outline()));
+    for (const std::string& warning : measurers_.warnings()) Warn(warning);
     KeepOwnDevice();
     KB_ASSIGN_OR_RETURN(references_, References::Open(options_.reference, space_->outline()));
     references_->Plan(wanted_);
-    child->set_references(references_.get());
-    child_ = child.get();
-    measurer_ = std::move(child);
+    measurers_.set_references(references_.get());
     std::vector<uint32_t> uses;
     for (const SpaceProblem* problem : wanted_) {
       for (uint32_t use : UsesOf(*problem)) uses.push_back(use);
     }
     return space_->StartCompiling(uses);
-  }
-
-  Status CheckDevice() {
-    if (!cuda_) return Status();
-    KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(target_));
-    KB_RETURN_IF_ERROR(CheckGpu(target, facts_));
-    const int others = facts_.value("other_processes", 0);
-    if (others > 0) Warn(fmt::format("{} other processes use GPU 0: times will be noisy", others));
-    return Status();
   }
 
   Result<FamilyTune*> TuneOf(const Family* family) {
@@ -188,8 +155,8 @@ class Tuner {
       folder =
           options_.out.empty() ? family->directory + "/tuning" : options_.out + "/" + family->name;
     }
-    KB_ASSIGN_OR_RETURN(
-        tune, FamilyTune::Open(folder, target_, facts_, options_.revalidate ? ".revalidate" : ""));
+    KB_ASSIGN_OR_RETURN(tune, FamilyTune::Open(folder, target_, measurers_.facts(),
+                                               options_.revalidate ? ".revalidate" : ""));
     return tune.get();
   }
 
@@ -243,7 +210,30 @@ class Tuner {
     return options_.budget.count() > 0 && Clock::now() - start_ > options_.budget;
   }
 
-  Status MeasureOne(size_t number) {
+  // Each GPU takes the next problem when it is done with one. Everything but measuring itself is
+  // done under the lock, by whichever thread.
+  Status MeasureAll() {
+    std::vector<std::thread> threads;
+    std::latch finished(static_cast<std::ptrdiff_t>(measurers_.all().size()));
+    for (const auto& measurer : measurers_.all()) {
+      threads.emplace_back([this, &finished, one = measurer.get()] {
+        MeasureOn(one);
+        finished.arrive_and_wait();  // a child ends with the thread that started it
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return failed_;
+  }
+
+  void MeasureOn(Measurer* measurer) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (next_ < wanted_.size() && failed_.ok()) {
+      const Status status = MeasureOne(next_++, measurer, &lock);
+      if (!status.ok()) failed_ = status;
+    }
+  }
+
+  Status MeasureOne(size_t number, Measurer* measurer, std::unique_lock<std::mutex>* lock) {
     const SpaceProblem& problem = *wanted_[number];
     if (cancel_) {
       return Cancelled(
@@ -260,8 +250,8 @@ class Tuner {
     KB_ASSIGN_OR_RETURN(FamilyTune * tune, TuneOf(problem.family));
     const Json json = ProblemToJson(space_->outline(), problem.problem);
     KB_ASSIGN_OR_RETURN(const int entered, EnterProblem(problem, json, tune));
-    KB_RETURN_IF_ERROR(MeasureSteps(number, entered, json, tune));
-    measurer_->Drop(number);
+    KB_RETURN_IF_ERROR(MeasureSteps({number, entered, json, tune, measurer}, lock));
+    measurer->Drop(number);
     if (NextStep(tune->LogOf(entered)).kind == TuningStep::Kind::kDone) {
       if (tune->LogOf(entered).Default() < 0) {
         report_.unanswered.push_back(problem.problem.ToString() + ": no candidate is right");
@@ -273,17 +263,24 @@ class Tuner {
     return Status();
   }
 
-  Status MeasureSteps(size_t number, int entered, const Json& json, FamilyTune* tune) {
+  // A problem that is being measured: its place in wanted_ and in the journal, and by whom.
+  struct Measuring {
+    size_t number;
+    int entered;
+    const Json& json;
+    FamilyTune* tune;
+    Measurer* measurer;
+  };
+
+  Status MeasureSteps(const Measuring& at, std::unique_lock<std::mutex>* lock) {
     bool loaded = false;
     while (!cancel_) {
-      const TuningStep step = NextStep(tune->LogOf(entered));
+      const TuningStep step = NextStep(at.tune->LogOf(at.entered));
       if (step.kind == TuningStep::Kind::kDone) return Status();
       if (!loaded) {
-        const auto asked = Clock::now();
-        const Status status = measurer_->Load(number, bundles_[wanted_[number]->problem.op_name]);
-        report_.load_seconds += Seconds(Clock::now() - asked).count();
+        const Status status = Load(at, lock);
         if (!status.ok()) {
-          const std::string& problem = wanted_[number]->problem.ToString();
+          const std::string& problem = wanted_[at.number]->problem.ToString();
           Warn(fmt::format("{}: not tuned: {}", problem, status.message()));
           report_.unanswered.push_back(problem + ": not tuned, for the reason above");
           return Status();
@@ -291,22 +288,35 @@ class Tuner {
         loaded = true;
       }
       const std::string variant =
-          tune->LogOf(entered).candidates[static_cast<size_t>(step.candidate)].variant;
-      KB_RETURN_IF_ERROR(tune->Enter(Measure(step, entered, json, variant)));
+          at.tune->LogOf(at.entered).candidates[static_cast<size_t>(step.candidate)].variant;
+      lock->unlock();
+      const Json event = Measure(step, at, variant);
+      lock->lock();
+      KB_RETURN_IF_ERROR(at.tune->Enter(event));
     }
     return Status();
   }
 
-  Json Measure(const TuningStep& step, int entered, const Json& json, const std::string& variant) {
+  Status Load(const Measuring& at, std::unique_lock<std::mutex>* lock) {
+    const std::string bundle = bundles_[wanted_[at.number]->problem.op_name];
+    const auto asked = Clock::now();
+    lock->unlock();
+    const Status status = at.measurer->Load(at.number, bundle);
+    lock->lock();
+    report_.load_seconds += Seconds(Clock::now() - asked).count();
+    return status;
+  }
+
+  Json Measure(const TuningStep& step, const Measuring& at, const std::string& variant) const {
     const bool check = step.kind == TuningStep::Kind::kCheck;
-    const Measured measured =
-        check ? measurer_->Check(variant) : measurer_->Time(variant, step.round, kSamplesPerRound);
+    const Measured measured = check ? at.measurer->Check(variant)
+                                    : at.measurer->Time(variant, step.round, kSamplesPerRound);
     if (!measured.ok()) {
-      return FailedEvent(entered, variant, check ? -1 : step.round,
-                         {measured.kind, measured.message, CommandFor(json, variant)});
+      return FailedEvent(at.entered, variant, check ? -1 : step.round,
+                         {measured.kind, measured.message, CommandFor(at.json, variant)});
     }
-    if (check) return CheckedEvent(entered, variant, measured.workspace);
-    return SamplesEvent(entered, variant, step.round, measured.ns, measured.state);
+    if (check) return CheckedEvent(at.entered, variant, measured.workspace);
+    return SamplesEvent(at.entered, variant, step.round, measured.ns, measured.state);
   }
 
   Status Finish(FamilyTune* tune) {
@@ -334,7 +344,7 @@ class Tuner {
   }
 
   void Summarize() {
-    report_.device = facts_.value("name", "");
+    report_.device = measurers_.facts().value("name", "");
     SummarizeRecords(records_, &report_);
     if (report_.spread > kWideSpread) {
       Warn(
@@ -342,7 +352,7 @@ class Tuner {
                       "tune again when it is quiet",
                       100 * report_.spread));
     }
-    if (child_ != nullptr) report_.restarts = child_->restarts();
+    report_.restarts = measurers_.restarts();
     report_.seconds = Seconds(Clock::now() - start_).count();
   }
 
@@ -351,15 +361,15 @@ class Tuner {
   const std::atomic<bool>& cancel_;
   const Clock::time_point start_;
   std::string target_;
-  bool cuda_ = false;
   std::unique_ptr<TuneSpace> space_;
   std::vector<SpaceProblem> problems_;
   std::vector<StaleProblem> stale_;  // with --revalidate
   std::vector<const SpaceProblem*> wanted_;
   std::unique_ptr<References> references_;
-  std::unique_ptr<Measurer> measurer_;
-  ChildMeasurer* child_ = nullptr;
-  Json facts_;
+  Measurers measurers_;
+  std::mutex mutex_;  // while they measure: of what follows, the space and the reporter
+  size_t next_ = 0;   // of wanted_
+  Status failed_;
   std::map<const Family*, std::unique_ptr<FamilyTune>> families_;
   std::map<std::string, std::string> bundles_;  // paths by op; "" where nothing could be compiled
   std::vector<TuningRecord> records_;

@@ -23,6 +23,7 @@ struct TuneOptions {
   SpaceOptions space;  // target "host": this CPU's
   ReferenceOptions reference;
   MeasurerOptions measurer;
+  int gpus = 1;  // of those that the process sees: measure problems side by side; of one kind
   std::string problems_file;            // JSON lines; "": those of the manifests
   std::string problem;                  // one, as JSON
   std::vector<std::string> only;        // variants; no records are written

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -118,6 +119,7 @@ class Worker {
 int RunTuneWorker(const std::vector<std::string>& arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const bool cuda = !arguments.empty() && arguments[0] == "cuda";
+  if (arguments.size() > 1) setenv("CUDA_VISIBLE_DEVICES", arguments[1].c_str(), /*overwrite=*/1);
   if (cuda) LoadGpuLibraries(Toolchain::Find());
   auto device = cuda ? OpenCudaDevice() : OpenHostDevice();
   if (!device.ok()) {

@@ -18,7 +18,8 @@
 
 namespace kbundle::builder {
 
-// arguments: "host" or "cuda". The exit code of the process.
+// arguments: "host", or "cuda" and perhaps what CUDA_VISIBLE_DEVICES is to be. The exit code of the
+// process.
 int RunTuneWorker(const std::vector<std::string>& arguments);
 
 }  // namespace kbundle::builder

@@ -263,3 +263,34 @@ def state_of(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "Z"
+
+
+@pytest.mark.parametrize("gpus", ["0,1", "0,1,2,3,4,5,6"])
+def test_several_gpus_end_with_the_records_of_one_also_after_a_kill(kbundle, tmp_path, gpus):
+    folder = tmp_path / "replayed"
+    folder.mkdir()
+    (folder / "replayed.toml").write_text(REPLAYED % ", ".join("{ x = [%d] }" % n for n in range(1, 41)))
+    (folder / "copy.cc").write_text("")
+    line = lambda out, *more: ["tune", folder, "--target", "host", "--replay", "7", "--out", tmp_path / out, *more]
+    assert kbundle(*line("one")).code == 0
+    assert kbundle(*line("several", "--device", gpus)).code == 0
+    assert text_of(tmp_path / "several") == text_of(tmp_path / "one") and len(text_of(tmp_path / "one").splitlines()) == 40
+    rng, killed = random.Random(2), 0
+    while killed < 5:
+        process = kbundle.start(*line("killed", "--device", gpus, "--resume"))
+        time.sleep(rng.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        killed += 1
+        assert_nothing_twice(tmp_path / "killed")
+    assert kbundle(*line("killed", "--device", gpus, "--resume")).code == 0
+    assert text_of(tmp_path / "killed") == text_of(tmp_path / "one")
+
+
+@pytest.mark.parametrize("line, what", [
+    (["--target", "sm_90a", "--device", "0,0"], "0,0"), (["--target", "sm_90a", "--device", "one"], "a GPU's number"),
+    (["--target", "sm_90a", "--device", "-1"], "a GPU's number"), (["--target", "host", "--device", "0"], "is the CPU"),
+    (["--check", "--device", "all"], "needs no GPU")])
+def test_gpus_that_are_none_are_told_before_anything_starts(kbundle, tiny, line, what):
+    done = kbundle("tune", tiny, *line, env=PYTHON)
+    assert done.code == 2 and what in done.err, done.err
