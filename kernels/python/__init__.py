@@ -1,7 +1,7 @@
-"""kbundle_kernels: the ops of kbundle's own families in one bundle, and their functions for JAX.
+"""kbundle_kernels: the ops of kbundle's own families in one bundle, and their functions for JAX and PyTorch.
 
-Nothing here is called by name: kbundle finds BUNDLE and kbundle_kernels.jax as entry points, and serves both as
-kbundle.default_bundle(op) and kbundle.jax.<function>. Importing this module imports nothing.
+Nothing here is called by name: kbundle finds BUNDLE, kbundle_kernels.jax and kbundle_kernels.pytorch as entry points, and
+serves them as kbundle.default_bundle(op), kbundle.jax.<function> and kbundle.torch.<function>. Importing this module imports nothing.
 """
 
 import os

@@ -8,7 +8,7 @@ import kbundle_kernels
 
 __all__ = []
 for _info in sorted(pkgutil.iter_modules(kbundle_kernels.__path__), key=lambda info: info.name):
-    if _info.name != "jax":
+    if _info.name != "jax" and not _info.ispkg:  # those of pytorch/ are for PyTorch
         _module = importlib.import_module("kbundle_kernels." + _info.name)
         for _name in _module.__all__:
             if _name in __all__:

@@ -13,6 +13,7 @@ BLOCKS = (
     ("library", "test_readme.py", (r"README\.md", r"\w+", r".+", r".*")),
     ("library", "test_authoring.py", (r"builder/AUTHORING\.md", r"\w+", r".+", r".*")),
     ("commands", "test_commands.py", (r".*", r"(sh)?", r"", rf"({'|'.join(map(re.escape, pages.PROGRAMS))}).*")),
+    ("pytorch", "test_python_blocks.py", (r"README\.md", r"python", r"", r"import torch.*")),
     ("python", "test_python_blocks.py", (r"README\.md", r"python", r"", r".*")),
     ("cute", "test_python_blocks.py", (r"builder/AUTHORING\.md", r"python", r"", r"def scale.*")),
     ("list", "test_python_blocks.py", (r"README\.md", r"", r"", r"b = kbundle\.open.*")),
@@ -38,7 +39,7 @@ CLASSES = (
     # Too long for a test, or another build: presets, targets, tests and filters that it names must exist.
     ("names", r"cmake --preset |build/release/tests/\w+ --gtest_filter=|\.venv/bin/python -m pytest "),
     # A script with its own self-explanation: must be there, and say what it does with --help or --list.
-    ("script", r"scripts/(gpu_check|fresh|fuzz|soak|lean_check|wheel)\b|scripts/setup --(warp|wheel)$"),
+    ("script", r"scripts/(gpu_check|fresh|fuzz|soak|lean_check|wheel)\b|scripts/setup --(torch|warp|wheel)$"),
     # Takes minutes of a quiet machine: must be there and compile.
     ("program", r"\.venv/bin/python scripts/\w+\.py$"),
     # Fetches packages: they must be those that this environment has.

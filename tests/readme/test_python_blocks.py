@@ -50,7 +50,8 @@ def run(tmp_path_factory):
     (folder / "build").mkdir()
     for name in ("build/kernels.kb", "kernels.kb"):
         (folder / name).symlink_to(ROOT / "build/kernels.kb")
-    env = dict(os.environ, PYTHONPATH=str(ROOT / "ffi/python"), JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
+    env = dict(os.environ, JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="",
+               PYTHONPATH=os.pathsep.join([str(ROOT / "ffi/python"), os.environ.get("PYTHONPATH", "")]))
 
     def run(text):
         done = subprocess.run([sys.executable, "-c", text], cwd=folder, env=env, capture_output=True, text=True)
@@ -65,6 +66,12 @@ def test_the_blocks_run_in_the_order_of_the_page(run):
     assert blocks[0].text.startswith(IMPORTS)
     after = 'assert y.dtype == x.dtype and jnp.isfinite(y).all(), "of the block above"\n'
     run(ARRAYS + after.join(block.text for block in blocks) + after)
+
+
+def test_the_block_of_pytorch_runs(run):
+    pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
+    [block] = of("pytorch")
+    run(block.text + "assert z.shape == x.shape and o.shape == q.shape and x.grad.isfinite().all() and amax == x.detach().abs().max()\n")
 
 
 def lines_of(block):

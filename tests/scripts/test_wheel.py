@@ -72,10 +72,15 @@ def test_the_package_of_kernels_has_the_functions_of_every_family(packages):
     assert set(names) == written and len(names) > 10
 
 
+def test_the_package_of_kernels_has_what_every_family_has_for_pytorch(packages):
+    written = {path.parent.name + ".py" for path in ROOT.glob("kernels/*/pytorch.py") if path.parent.name != "python"}
+    assert {path.name for path in (packages / "kbundle_kernels/pytorch").iterdir()} == written | {"__init__.py"} and len(written) > 2
+
+
 def test_the_package_of_kernels_is_found_as_an_installed_one(packages):
     [found] = importlib.metadata.distributions(path=[str(packages)])
     assert (found.name, found.version) == ("kbundle-kernels", "7.8")
-    assert {entry.group for entry in found.entry_points} == {"kbundle.bundles", "kbundle.jax"}
+    assert {entry.group for entry in found.entry_points} == {"kbundle.bundles", "kbundle.jax", "kbundle.torch"}
 
 
 def test_what_the_wheels_are_made_with_is_pinned_by_digest():

@@ -14,6 +14,12 @@ from kbundle._policy import stats as _all_stats
 
 CUDA, HOST = 0, 1
 lock = threading.Lock()  # of which bundles are open
+_closed = 0
+
+
+def closed_so_far():
+    """How many bundles were closed."""
+    return _closed
 
 
 def _after_fork_in_child():
@@ -128,7 +134,9 @@ class Bundle:
         """Takes the bundle out of its name. Programs that were compiled with it go on; tracing a call again is NOT_FOUND
         until a bundle of that name is open. Descriptor and memory come back when no such program is left
         (jax.clear_caches() drops those that nobody else holds). Closing again does nothing."""
+        global _closed
         with lock:
+            _closed += 1
             handle, self._handle = self._handle, None
             if handle is None:
                 return

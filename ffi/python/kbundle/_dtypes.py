@@ -23,10 +23,10 @@ def dtype_number(name):
 
 
 def dtype_name(dtype):
-    """kbundle's name of a dtype given as text, NumPy or JAX dtype, or scalar type."""
+    """kbundle's name of a dtype given as text, dtype of NumPy, JAX or PyTorch, or scalar type."""
     for name in (dtype if isinstance(dtype, str) else None, getattr(dtype, "name", None),
                  getattr(getattr(dtype, "dtype", None), "name", None),
-                 getattr(dtype, "__name__", None)):
+                 getattr(dtype, "__name__", None), str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else None):
         if isinstance(name, str) and name in _NAMES:
             return _NAMES[name]
     raise Error("INVALID_ARGUMENT", "reading a dtype: %r is none that an op can have; known are %s"

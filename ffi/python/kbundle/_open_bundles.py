@@ -12,6 +12,12 @@ from kbundle._library import check, library, text
 
 _objects = weakref.WeakValueDictionary()  # by name and the library's identity; each keeps its identity taken
 _default = None
+_changes = 0
+
+
+def changes():
+    """A number that grows with every bundle that Python opens or closes, and with every use()."""
+    return _changes + _bundle.closed_so_far()
 
 
 def _live(name, identity):
@@ -48,9 +54,11 @@ def open(path, name=None, *, reload=False):
     reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one."""
     if name is not None and (not isinstance(name, str) or not name):
         raise Error("INVALID_ARGUMENT", "opening %s: name is %r; give a string that is not empty, or leave it out" % (path, name))
+    global _changes
     out = ctypes.c_void_p()
     opener = library().kb_bundle_reload if reload else library().kb_bundle_open
     check(opener(text(os.fspath(path), "path"), None if name is None else text(name, "name"), ctypes.byref(out)))
+    _changes += 1
     return _object(out, name, os.fsdecode(path))
 
 
@@ -66,6 +74,12 @@ def reopen(path, name, content_id):
 copyreg.pickle(Bundle, lambda bundle: (reopen, (bundle._absolute_path, bundle.name, bundle.content_id)))
 
 
+def every():
+    """All bundles that are open and have an object here."""
+    with _bundle.lock:
+        return [bundle for bundle in list(_objects.values()) if bundle._handle is not None]
+
+
 def find(name, op=None):
     """The open bundle of that name; where there are several, the one that has the op."""
     out = ctypes.c_void_p()
@@ -75,7 +89,8 @@ def find(name, op=None):
 
 def use(bundle):
     """Makes an open bundle, or the file at a path, the default one; returns it."""
-    global _default
+    global _changes, _default
+    _changes += 1
     _default = bundle if isinstance(bundle, Bundle) else open(bundle)
     return _default
 

@@ -15,9 +15,10 @@ others they are gathered, and a GatheredWarning says so. Inside jax.shard_map ea
 Importing this module starts no backend.
 """
 
+from kbundle import _wrappers
 from kbundle._discovery import default_bundle
 from kbundle._open_bundles import use
-from kbundle.jax import _fork, _registration, _wrappers
+from kbundle.jax import _fork, _registration
 from kbundle.jax._partition import GatheredWarning
 from kbundle.jax._primitive import call
 from kbundle.jax._ranks import check_ranks
@@ -42,8 +43,8 @@ def disabled_checks():
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    return _wrappers.wrapper(name)
+    return _wrappers.wrapper(__name__, name)
 
 
 def __dir__():
-    return sorted(set(__all__) | set(_wrappers.wrappers()))
+    return sorted(set(__all__) | set(_wrappers.wrappers(__name__)))

@@ -1,0 +1,37 @@
+"""Functions that packages bring along for their ops, for one framework: every public name of the modules that are entry points
+of a group such as "kbundle.jax".
+
+They are data to this package, as ops are: it knows none of them by name.
+"""
+
+import functools
+
+from kbundle import _discovery
+from kbundle._errors import Error
+
+
+@functools.lru_cache(maxsize=None)
+def modules(group):
+    """((origin, module), ...) of the group, imported."""
+    return tuple((origin, _discovery.load(origin, entry)) for origin, entry in _discovery.entry_points(group))
+
+
+@functools.lru_cache(maxsize=None)
+def wrappers(group):
+    """{name: function} of all packages that are installed."""
+    found, places = {}, {}
+    for origin, module in modules(group):
+        for name in module.__all__:
+            if name in found:
+                raise Error("ALREADY_EXISTS", "reading the wrappers of installed packages: both %s and %s have %r; take one away"
+                            % (places[name], origin, name))
+            found[name], places[name] = getattr(module, name), origin
+    return found
+
+
+def wrapper(group, name):
+    """The function of that name, or an AttributeError that lists what there is."""
+    found = wrappers(group).get(name)
+    if found is None:
+        raise AttributeError("%s has no %r; wrappers installed: %s" % (group, name, ", ".join(sorted(wrappers(group))) or "none"))
+    return found

@@ -1,0 +1,270 @@
+"""Ops as torch's own operators, made of what a bundle says of them: torch.ops.kbundle.<family>_<op>, whose overloads are named after the
+op's interface ("i" and its hash), so that a program which was compiled or exported finds an op with the same contract, or none.
+
+Each has a kernel for CPU and CUDA, a rule for fake tensors (kb_infer), a loop as its rule for torch.func.vmap and, where its family has one,
+a derivative. Its results are all tensors; one that a call does not have is of shape ABSENT, and `call` gives None for it.
+"""
+
+import functools
+import keyword
+import threading
+
+import torch
+
+from kbundle import _open_bundles
+from kbundle._bundle import CUDA, HOST, Bundle
+from kbundle._discovery import default_bundle
+from kbundle._errors import Error
+from kbundle.torch import _derivatives, _launch
+from kbundle.torch._dtypes import NAMES, TORCH
+
+NAMESPACE = "kbundle"
+_TYPES = {"float": "float", "int": "int", "bool": "bool", "enum": "str", "dtype": "str", "int[]": "int[]", "float[]": "float[]"}
+
+_WORDS = frozenset(keyword.kwlist) | {"self", "bundle", "out", "Tensor"}
+
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+_lock = threading.Lock()
+_operators = {}  # by name and interface of the op
+_calls = (None, {})  # what _bound said, since the last change of what is open
+
+
+def call(bundle, op, *tensors, **attributes):
+    """Calls an op of a bundle on tensors, on the current stream of their device; a tuple of results, or the only one. bundle: None is the
+    first that has the op (kbundle.bundles). Optional operands may be None and are left out at the end; a result that this call does not have
+    is None. Tensors that are not contiguous are copied. Gradients flow where the op's family says how."""
+    if bundle is not None and not isinstance(bundle, Bundle):
+        raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned, or None" % (op, bundle))
+    made = _call(None if bundle is None else bundle.name, op, tensors, attributes)
+    results = tuple(None if is_absent(result) else result for result in made)
+    return results[0] if len(results) == 1 else results
+
+
+def _call(bundle, op, tensors, attributes):
+    spelled = {}
+    for name, value in attributes.items():
+        if isinstance(value, torch.Tensor):
+            raise Error("INVALID_ARGUMENT", "calling op %r: attribute %r is a tensor, but plans are made for known values; give a Python "
+                        "value (.item())" % (op, name))
+        spelled[_spelled(name)] = NAMES[value] if isinstance(value, torch.dtype) and value in NAMES else value
+    for tensor in tensors:
+        if tensor is not None and not isinstance(tensor, torch.Tensor):
+            raise Error("INVALID_ARGUMENT", "calling op %r: an operand is a %s; give tensors, and None for what is left out" % (op, type(tensor)))
+    if all(tensor is None for tensor in tensors):
+        raise Error("INVALID_ARGUMENT", "calling op %r: no operand is a tensor, so no device is named; give at least one" % op)
+    if torch.compiler.is_compiling():
+        bundle, packet, interface, absent = [_constant(bundle, op, len(tensors), tuple(attributes), index) for index in range(4)]
+        overload = getattr(getattr(torch.ops.kbundle, packet), interface)
+    else:
+        bundle, overload, absent = _bound(bundle, op, len(tensors), tuple(attributes))
+    made = overload(*tensors, *([None] * absent), bundle=bundle, **spelled)
+    return made if isinstance(made, (tuple, list)) else (made,)
+
+
+def is_absent(result):
+    return result.dim() == len(_launch.ABSENT)
+
+
+def _bundle(name, op):
+    """The bundle that is open under a name and has the op; of None the one that serves it."""
+    if name is None:
+        return default_bundle(op)
+    for bundle in _open_bundles.every():
+        if bundle.name == name and bundle.has(op):
+            return bundle
+    return _open_bundles.find(name)
+
+
+@torch.compiler.assume_constant_result
+def _constant(bundle, op, given, attributes, index):
+    """What torch.compile asks once, while it traces a call; it is part of the program: the bundle's name, both names of the operator, and how
+    many operands are left out at the end."""
+    name, overload, absent = _bound(bundle, op, given, attributes)
+    return (name, *overload.name().removeprefix(NAMESPACE + "::").split("."), absent)[index]
+
+
+def _bound(bundle, op, given, attributes):
+    """(name of the bundle, operator, operands left out) of a call with so many operands and attributes of these names. Kept until another
+    bundle is opened, closed or used, where that alone decides."""
+    global _calls
+    of, known = _calls
+    if of != _open_bundles.changes():
+        known = {}
+        _calls = _open_bundles.changes(), known
+    key = bundle, op, given, attributes
+    found = known.get(key)
+    if found is None:
+        serving = _bundle(bundle, op)
+        found = serving.name, _operator(serving.op(op), given, attributes), len(serving.op(op).operands) - given
+        if bundle is not None or _open_bundles.used() is serving:
+            known[key] = found
+    return found
+
+
+def _operator(description, given, attributes):
+    if given > len(description.operands):
+        raise Error("INVALID_ARGUMENT", "calling op %r: %d operands are given; it has %d: %s"
+                    % (description.name, given, len(description.operands), ", ".join(operand.name for operand in description.operands)))
+    names = [attribute.name for attribute in description.attributes]
+    for name in attributes:
+        if name not in names:
+            raise Error("INVALID_ARGUMENT", "calling op %r: it has no attribute %r; there are %s"
+                        % (description.name, name, ", ".join(names) or "none"))
+    return _made(description)
+
+
+def _made(description):
+    key = description.name, description.interface
+    made = _operators.get(key)
+    if made is None:
+        with _lock:
+            made = _operators.get(key)
+            if made is None:
+                made = _operators[key] = _define(description)
+    return made
+
+
+def register(bundle):
+    """Makes all ops of an open bundle operators of torch: what a process does that loads a program which another one exported."""
+    for op in bundle.ops:
+        _made(op)
+
+
+# ---- one operator ----
+
+def _spelled(name):
+    """As a name in a schema, which has some words of its own."""
+    return name + "_" if name in _WORDS else name
+
+
+def _default(attribute):
+    if attribute.default is None:
+        return ""
+    value = attribute.default
+    if attribute.type in ("enum", "dtype"):
+        return '="%s"' % value
+    if attribute.type in ("int[]", "float[]"):
+        return "=[%s]" % ", ".join(repr(float(one) if attribute.type == "float[]" else one) for one in value)
+    return "=%r" % (float(value) if attribute.type == "float" else value)
+
+
+def schema(description):
+    """The operator's name and its schema."""
+    name = "%s.i%s" % (description.name.replace(".", "_"), description.interface)
+    required = max([index + 1 for index, operand in enumerate(description.operands) if not operand.optional], default=0)
+    operands = ["Tensor%s %s%s" % ("?" if operand.optional else "", _spelled(operand.name), "=None" if index >= required else "")
+                for index, operand in enumerate(description.operands)]
+    attributes = ["%s %s%s" % (_TYPES[one.type], _spelled(one.name), _default(one)) for one in description.attributes]
+    results = ", ".join(["Tensor"] * len(description.results))
+    return name, "%s(%s) -> %s" % (name, ", ".join([*operands, "*", *attributes, 'str bundle=""']),
+                                   "(%s)" % results if len(description.results) > 1 else results)
+
+
+def _define(description):
+    name, text = schema(description)
+    try:
+        _library.define(text)
+    except RuntimeError as error:
+        raise Error("INTERNAL", "making op %r an operator of torch: %s" % (description.name, error)) from None
+    names = {attribute.name: _spelled(attribute.name) for attribute in description.attributes}
+    kernel = _Kernel(description, names)
+    for key in ("CPU", "CUDA"):
+        _library.impl(name, kernel, key)
+    qualified = "%s::%s" % (NAMESPACE, name)
+    torch.library.register_fake(qualified, kernel.fake, lib=_library)
+    torch.library.register_autograd(qualified, kernel.backward, setup_context=kernel.setup_context, lib=_library)
+    torch.library.register_vmap(qualified, functools.partial(_vmap, description.vmap, description.name, kernel), lib=_library)
+    base, overload = name.split(".")
+    kernel.overload = getattr(getattr(torch.ops.kbundle, base), overload)
+    return kernel.overload
+
+
+class _Kernel:
+    """What torch calls for one operator. Python's arguments are positional operands, without those at the end that are None, and by name
+    attributes that are not at their defaults."""
+
+    def __init__(self, description, names):
+        self._op, self._description, self._count = description.name, description, len(description.results)
+        self._names = {spelled: name for name, spelled in names.items()}
+        self._backward = None
+        self.overload = None
+
+    def __call__(self, *tensors, bundle="", **attributes):
+        results = _launch.run(self._op, bundle, self._all(tensors), self._plain(attributes))
+        return results[0] if self._count == 1 else tuple(results)
+
+    def fake(self, *tensors, bundle="", **attributes):
+        device = _launch.device_of(self._op, tensors, {*_launch.KINDS, "meta"})
+        shapes = [None if tensor is None else _Shape(tensor) for tensor in self._all(tensors)]
+        inferred = self._infer(bundle, shapes, self._plain(attributes), device.type)
+        results = [torch.empty(found["dims"], dtype=TORCH[found["dtype"]], device=device) if found["present"]
+                   else torch.empty(_launch.ABSENT, dtype=torch.uint8, device=device) for found in inferred["results"]]
+        return results[0] if self._count == 1 else tuple(results)
+
+    def _infer(self, bundle, shapes, attributes, kind):
+        """Of tensors that are nowhere (device "meta"): enough if CPU or CUDA can run the problem."""
+        if kind in _launch.KINDS:
+            return _launch.infer(self._op, bundle, shapes, attributes, _launch.KINDS[kind])[1]
+        try:
+            return _launch.infer(self._op, bundle, shapes, attributes, HOST)[1]
+        except Error as error:
+            if error.tag != "NOT_FOUND":
+                raise
+            return _launch.infer(self._op, bundle, shapes, attributes, CUDA)[1]
+
+    def _all(self, tensors):
+        return [*tensors, *[None] * (len(self._description.operands) - len(tensors))]
+
+    def _plain(self, attributes):
+        return [(self._names[name], value) for name, value in attributes.items()]
+
+    # ---- derivative ----
+
+    def setup_context(self, ctx, inputs, keyword_only_inputs, output):
+        results = output if self._count > 1 else (output,)
+        attributes = dict(keyword_only_inputs)
+        ctx.bundle = attributes.pop("bundle", "")
+        ctx.backward_op = self._resolve(ctx.bundle)
+        if ctx.backward_op is not None:
+            ctx.given = len(inputs)
+            _derivatives.save(ctx, ctx.backward_op, self._all(inputs), results, dict(self._plain(attributes)))
+
+    def backward(self, ctx, *cotangents):
+        if ctx.backward_op is None:
+            raise Error("UNIMPLEMENTED", "differentiating op %r: its family says of no op that computes its gradients; keep it out of what is "
+                        "differentiated (torch.no_grad, detach), or say it by kbundle.torch.register_derivative" % self._op)
+        names = [operand.name for operand in self._description.operands]
+        needs = frozenset(name for name, needed in zip(names, ctx.needs_input_grad) if needed)
+        gradients = _derivatives.gradients(ctx, ctx.backward_op, names, needs, cotangents,
+                                           lambda op, tensors, attributes: _call(ctx.bundle or None, op, tensors, attributes), is_absent)
+        return gradients[0] if ctx.given == 1 else tuple(gradients[:ctx.given])
+
+    def _resolve(self, bundle):
+        derivative = _derivatives.derivative_of(self._op)
+        if derivative is None:
+            return None
+        if self._backward is None or self._backward[0] is not derivative:
+            described = _launch.bundle_of(bundle, derivative.op).op(derivative.op)
+            self._backward = derivative, _derivatives.resolve(derivative, self._description, described)
+        return self._backward[1]
+
+
+class _Shape:
+    """A fake tensor whose sizes are numbers: a plan is made for known sizes, so that a traced program is of these."""
+
+    def __init__(self, tensor):
+        self.dtype, self.shape = tensor.dtype, tuple(int(size) for size in tensor.shape)
+
+
+def _vmap(rule, op, kernel, info, dims, *tensors, **attributes):
+    """A loop over the batch."""
+    if rule == "none":
+        raise Error("UNIMPLEMENTED", 'vmap of op %r: its manifest says vmap = "none"; call it once per element, or batch through its own '
+                    "dimensions" % op)
+    made = []
+    for index in range(info.batch_size):
+        one = [tensor if tensor is None or dim is None else tensor.select(dim, index) for tensor, dim in zip(tensors, dims)]
+        results = kernel.overload(*one, **attributes)
+        made.append(results if isinstance(results, tuple) else (results,))
+    results = tuple(torch.stack(column) for column in zip(*made))
+    return (results, (0,) * len(results)) if len(results) > 1 else (results[0], 0)

@@ -1,0 +1,102 @@
+"""Promise: a call of kbundle.torch is one node of a compiled or exported graph, with gradients, in every process that opens the bundle."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
+
+import kbundle.torch as kbt  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("kernels")
+
+
+def leaves(*shapes):
+    return [torch.randn(shape).requires_grad_() for shape in shapes]
+
+
+FUNCTIONS = {
+    "softmax": (lambda x: kbt.scaled_softmax(x * 2, 0.5), [(4, 33)]),
+    "masked": (lambda x: kbt.scaled_masked_softmax(x, x > 1), [(2, 3, 4, 7)]),
+    "norm": (lambda x, g, r: sum(kbt.rms_norm(x, g, residual=r)), [(4, 33), (33,), (4, 33)]),
+    "attention": (lambda q, k, v: kbt.scaled_dot_product_attention(q, k, v, is_causal=True), [(2, 4, 9, 16)] * 3),
+    "softcap": (lambda q, k, v: kbt.scaled_dot_product_attention(q, k, v, score_mod="softcap", cap=5.0), [(2, 4, 9, 16)] * 3),
+    "dropout": (lambda q, k, v: kbt.scaled_dot_product_attention(q, k, v, dropout_p=0.2), [(2, 4, 9, 16)] * 3),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed shapes", "dynamic shapes"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_graph_break_and_the_same_numbers(name, dynamic):
+    torch.compiler.reset()
+    function, shapes = FUNCTIONS[name]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for batch in (0, 1):  # the second shape is another problem
+        inputs = leaves(*[(shape[0] + batch, *shape[1:]) if len(shape) > 1 else shape for shape in shapes])
+        both = []
+        for one in (compiled, function):
+            torch.manual_seed(3)
+            y = one(*inputs)
+            both.append([y, *torch.autograd.grad((y ** 2).sum(), inputs)])
+        for found, wanted in zip(*both):
+            torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_the_operator_passes_torchs_own_checks(kernels):
+    kbt.register(kernels)
+    for packet, inputs, attributes in (("softmax_scaled_forward", leaves((3, 4)), {"scale": 2.0}),
+                                       ("norm_rmsnorm_forward", leaves((3, 8), (8,)), {}),
+                                       ("norm_layernorm_forward", [*leaves((3, 8), (8,)), None, *leaves((3, 8))], {}),
+                                       ("attention_sdpa_forward", leaves(*[(2, 5, 2, 8)] * 3), {"scale": 0.5, "with_stats": True})):
+        [overload] = getattr(torch.ops.kbundle, packet).overloads()
+        torch.library.opcheck(getattr(getattr(torch.ops.kbundle, packet), overload), tuple(inputs), attributes)
+
+
+def test_fake_and_meta_tensors_need_no_memory(kernels):
+    y = kbt.scaled_softmax(torch.empty(1 << 20, 1 << 20, device="meta"))
+    assert y.shape == (1 << 20, 1 << 20) and y.device.type == "meta"
+    with torch._subclasses.FakeTensorMode():
+        o = kbt.scaled_dot_product_attention(*[torch.empty(8, 64, 8192, 128, dtype=torch.bfloat16)] * 3)
+    assert o.shape == (8, 64, 8192, 128) and o.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("function, dims", [("scaled_softmax", 0), ("scaled_softmax", 1)])
+def test_vmap(function, dims):
+    x = torch.randn(3, 4, 5)
+    torch.testing.assert_close(torch.func.vmap(kbt.scaled_softmax, in_dims=dims, out_dims=dims)(x).movedim(dims, 0),
+                               torch.softmax(x.movedim(dims, 0), -1))
+
+
+LOAD = """
+import sys, torch, kbundle, kbundle.torch as kbt
+kbt.register(kbundle.open(sys.argv[1], sys.argv[2]))
+program = torch.export.load(sys.argv[3]).module()
+x = torch.linspace(-1, 1, 15).reshape(3, 5)
+torch.testing.assert_close(program(x), torch.softmax(x, -1))
+"""
+
+
+def test_an_exported_program_runs_in_another_process(kernels, tmp_path):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return kbt.scaled_softmax(x)
+    program = torch.export.export(Model(), (torch.ones(3, 5),))
+    assert [str(node.target) for node in program.graph.nodes if node.op == "call_function"] == [
+        "kbundle.softmax_scaled_forward.i" + kernels.op("softmax.scaled_forward").interface]
+    torch.export.save(program, tmp_path / "program.pt2")
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "ffi/python"), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run([sys.executable, "-c", LOAD, kernels.path, kernels.name, tmp_path / "program.pt2"], env=environment,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_checkpoint_computes_again_what_it_did_not_keep():
+    [x] = leaves((4, 33))
+    again = torch.utils.checkpoint.checkpoint(lambda x: kbt.scaled_softmax(x * 2) ** 2, x, use_reentrant=False)
+    [found] = torch.autograd.grad(again.sum(), [x])
+    [wanted] = torch.autograd.grad((torch.softmax(x * 2, -1) ** 2).sum(), [x])
+    torch.testing.assert_close(found, wanted)
