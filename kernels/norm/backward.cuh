@@ -69,7 +69,7 @@ __device__ __forceinline__ void RowSums(float (&means)[kLayer ? 2 : 1], HeldRow<
   for (int i = 0; i < N; ++i) {
     if (i >= count) continue;
     float weight[VEC], dy[VEC], x[VEC];
-    gamma.Load(weight, i * team.size());
+    gamma.template Load<false>(weight, i * team.size());
     held.dy[i].ToFloats(dy);
     held.x[i].ToFloats(x);
 #pragma unroll
@@ -98,7 +98,7 @@ __device__ __forceinline__ void WriteGradient(const BackwardCall<T>& call, int64
   for (int i = 0; i < N; ++i) {
     if (i >= count) continue;
     float weight[VEC], dy[VEC], x[VEC];
-    gamma.Load(weight, i * team.size());
+    gamma.template Load<false>(weight, i * team.size());
     held.dy[i].ToFloats(dy);
     held.x[i].ToFloats(x);
 #pragma unroll
@@ -202,7 +202,7 @@ __device__ __forceinline__ void BackwardLongRows(const BackwardCall<T>& call, Te
     const float mu = call.mu == nullptr ? 0.0f : call.mu[row], rsigma = call.rsigma[row];
     float means[2] = {0, 0}, weight[1];
     for (int column = team.rank(); column < call.H; column += team.size()) {
-      gamma.Load(weight, column);
+      gamma.template Load<false>(weight, column);
       const float g = __fmul_rn(kbundle::device::LoadOne<T>(call.dy, start + column), weight[0]);
       const float normal = (kbundle::device::LoadOne<T>(call.x, start + column) - mu) * rsigma;
       means[0] = __fmaf_rn(g, normal, means[0]);
@@ -212,7 +212,7 @@ __device__ __forceinline__ void BackwardLongRows(const BackwardCall<T>& call, Te
     means[0] /= static_cast<float>(call.H);
     means[1] = call.mu == nullptr ? 0.0f : means[1] / static_cast<float>(call.H);
     for (int column = team.rank(); column < call.H; column += team.size()) {
-      gamma.Load(weight, column);
+      gamma.template Load<false>(weight, column);
       const float dy = kbundle::device::LoadOne<T>(call.dy, start + column);
       const float g = __fmul_rn(dy, weight[0]) - means[1];
       const float normal = (kbundle::device::LoadOne<T>(call.x, start + column) - mu) * rsigma;

@@ -39,6 +39,7 @@ struct ForwardCall {
 };
 
 inline constexpr float kTiny = 0x1p-100f, kFromTiny = 0x1p100f, kFromHuge = 0x1p-96f;
+inline constexpr float kMostOffset = 4;
 
 // What a row is multiplied by so that its squares neither overflow nor vanish; `mean` is what they
 // give without.
@@ -49,15 +50,17 @@ __device__ __forceinline__ bool NeedsFactor(float mean) {
   return !(mean >= kTiny && mean < Infinity());
 }
 
-// y = (x * factor - shift - offset) * inverse * gamma + beta.
+// y = (d + mine - offset) * inverse * gamma + beta, with d = (x - first) * factor - mine.
 struct Moments {
   float factor = 1;   // a power of two
-  float first = 0;    // a mean that may be rounded, of x itself
-  float shift = 0;    // the same times factor
-  float offset = 0;   // what is missing to the mean
+  float first = 0;    // a number near the mean
+  float offset = 0;   // what is missing to the mean, times factor
+  float mine = 0;     // what this warp's sums were taken about, less `first`
   float inverse = 0;  // 1 / sigma of x * factor
 
-  __device__ __forceinline__ float Centered(float x) const { return __fmaf_rn(x, factor, -shift); }
+  __device__ __forceinline__ float Centered(float x) const {
+    return __fmaf_rn(x, factor, -first * factor);
+  }
   __device__ __forceinline__ float Rsigma() const { return inverse * factor; }
   __device__ __forceinline__ float Mu() const {
     const float mu = first + offset / factor;
@@ -65,75 +68,97 @@ struct Moments {
   }
 };
 
-// The sums of a row held as v[i][j], of which vectors i < count there are; all threads of a warp
-// must call it.
-template <bool kLayer, int VEC, int N, typename Team>
-__device__ __forceinline__ float MeanSquare(const float (&v)[N][VEC], int count, float inverse_h,
-                                            bool has_mean, Team& team, Moments& m) {
-  float sums[kLayer ? 2 : 1] = {};
+// v = v * factor - shift, for the vectors that there are.
+template <int VEC, int N>
+__device__ __forceinline__ void Move(float (&v)[N][VEC], int left, int size, float factor,
+                                     float shift) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    if (i >= count) continue;
+    if (i * size >= left) continue;
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) v[i][j] = __fmaf_rn(v[i][j], factor, -shift);
+  }
+}
+
+// The sums of squares and of elements of this thread.
+template <bool kLayer, int VEC, int N>
+__device__ __forceinline__ void SumOwn(const float (&v)[N][VEC], int left, int size,
+                                       float (&sums)[kLayer ? 2 : 1]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (i * size >= left) continue;
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
-      const float d = m.Centered(v[i][j]);
-      sums[0] = __fmaf_rn(d, d, sums[0]);
-      if constexpr (kLayer) sums[1] += d;
+      sums[0] = __fmaf_rn(v[i][j], v[i][j], sums[0]);
+      if constexpr (kLayer) sums[1] += v[i][j];
     }
   }
-  team.Sum(sums);
+}
+
+// The mean of the squares of a row, or its variance and m.offset, of what its sums are.
+template <bool kLayer>
+__device__ __forceinline__ float MeanSquare(const float (&sums)[kLayer ? 2 : 1], float inverse_h,
+                                            bool has_mean, Moments& m) {
   const float square = sums[0] * inverse_h;
   if (!has_mean) return square;
   m.offset = sums[kLayer ? 1 : 0] * inverse_h;
-  const float variance = square - m.offset * m.offset;  // the offset is tiny: nothing cancels
+  const float variance = square - m.offset * m.offset;
   return variance < 0.0f ? 0.0f : variance;
 }
 
-template <bool kLayer, int VEC, int N, typename Team>
-__device__ __forceinline__ Moments MomentsOf(const float (&v)[N][VEC], int count, int H,
-                                             float epsilon, bool has_mean, Team& team) {
-  Moments m;
-  const float inverse_h = 1.0f / static_cast<float>(H);
-  if (has_mean) {
-    float first[1] = {0};
+// The mean, but for its rounding.
+template <int VEC, int N, typename Team>
+__device__ __forceinline__ float MeanOf(const float (&v)[N][VEC], int left, float inverse_h,
+                                        Team& team) {
+  const int size = team.size();
+  float mean[1] = {0};
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      if (i >= count) continue;
+  for (int i = 0; i < N; ++i) {
+    if (i * size >= left) continue;
 #pragma unroll
-      for (int j = 0; j < VEC; ++j) first[0] = __fmaf_rn(v[i][j], inverse_h, first[0]);
-    }
-    team.Sum(first);
-    m.first = m.shift = first[0];
+    for (int j = 0; j < VEC; ++j) mean[0] = __fmaf_rn(v[i][j], inverse_h, mean[0]);
   }
-  float mean;
-#pragma unroll 1
-  for (bool again = false;; again = true) {
-    mean =
-        MeanSquare<kLayer>(v, count, inverse_h, has_mean, team, m) + epsilon * m.factor * m.factor;
-    if (again || !team.Any(NeedsFactor(mean))) break;
-    m.factor = FactorFor(mean);
-    m.shift = m.first * m.factor;
-  }
-  m.inverse = 1.0f / sqrtf(mean);
-  return m;
+  team.Sum(mean);
+  return mean[0];
 }
 
-// Row `row` of x, plus that of the residual, as floats; the sum is written as it is read.
-template <int VEC, int N, typename Team, typename T>
+// A number near the mean of some elements of this thread, if it has any.
+template <int VEC, int N>
+__device__ __forceinline__ float GuessOf(const float (&v)[N][VEC], int left, int size) {
+  float sum = 0;
+  if constexpr (VEC > 1) {
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) sum += v[0][j];
+    return sum * (1.0f / VEC);
+  } else {
+    constexpr int kSome = N < 4 ? N : 4;
+#pragma unroll
+    for (int i = 0; i < kSome; ++i) sum += i * size < left ? v[i][0] : v[0][0];
+    return sum * (1.0f / kSome);
+  }
+}
+
+// Row `row` of x, plus that of the residual, as floats; the sum is written as it is read, but not
+// when it is read again.
+template <bool kAgain, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void LoadRow(float (&v)[N][VEC], const ForwardCall<T>& call, int64 row,
-                                        int count, const Team& team) {
+                                        int left, const Team& team) {
+  unsigned rank = team.rank();
+  int size = team.size();
+  Forget(rank);  // addresses are not kept from one row to the next
+  Forget(size);
   Vector<T, VEC> raw[N], more[N];
-  const int64 first = row * call.H + team.rank() * VEC;
+  const int64 first = row * call.H + rank * VEC;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     raw[i].Clear();  // set what stays unused too: registers are assigned better
-    if (i < count) raw[i].template Load<true>(Advance(call.x, first), i * team.size());
+    if (i * size < left) raw[i].template Load<true>(Advance(call.x, first), i * size);
   }
   if (call.residual != nullptr) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       more[i].Clear();
-      if (i < count) more[i].template Load<true>(Advance(call.residual, first), i * team.size());
+      if (i * size < left) more[i].template Load<true>(Advance(call.residual, first), i * size);
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -142,13 +167,119 @@ __device__ __forceinline__ void LoadRow(float (&v)[N][VEC], const ForwardCall<T>
       more[i].ToFloats(r);
 #pragma unroll
       for (int j = 0; j < VEC; ++j) v[i][j] += r[j];
-      if (i >= count) continue;
+      if (kAgain || i * size >= left) continue;
       raw[i].FromFloats(v[i]);
-      raw[i].Store(Advance(call.sum, first), i * team.size());
+      raw[i].Store(Advance(call.sum, first), i * size);
     }
   } else {
 #pragma unroll
     for (int i = 0; i < N; ++i) raw[i].ToFloats(v[i]);
+  }
+}
+
+// A row whose mean is far from what was guessed, or whose squares overflow or vanish: read again,
+// its mean found first, and multiplied by a power of two where that is needed. v is d afterwards.
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ float MomentsAgain(Moments& m, float (&v)[N][VEC],
+                                              const ForwardCall<T>& call, int64 row, int left,
+                                              float inverse_h, bool has_mean, Team& team) {
+  LoadRow<true, VEC, N>(v, call, row, left, team);
+  m.mine = 0.0f;
+  m.first = has_mean ? MeanOf(v, left, inverse_h, team) : 0.0f;
+  float mean = 0;
+#pragma unroll 1
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (attempt != 0) LoadRow<true, VEC, N>(v, call, row, left, team);
+    Move(v, left, team.size(), m.factor, m.first * m.factor);
+    float sums[kLayer ? 2 : 1] = {};
+    SumOwn<kLayer>(v, left, team.size(), sums);
+    team.Sum(sums);
+    mean = MeanSquare<kLayer>(sums, inverse_h, has_mean, m) + call.epsilon * m.factor * m.factor;
+    if (attempt != 0 || !team.Any(NeedsFactor(mean))) break;
+    m.factor = FactorFor(mean);
+  }
+  return mean;
+}
+
+// How many elements a warp of a block has.
+template <int VEC, int N>
+struct WarpElements {
+  int vectors, size;  // of the row; threads
+
+  __device__ __forceinline__ int operator()(int warp) const {
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum += max(0, min(32, vectors - i * size - warp * 32));
+    return sum * VEC;
+  }
+};
+
+// Sums are taken about numbers from among the row's own: where the mean lies close to them, as it
+// nearly always does, one exchange of sums gives all.
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ Moments MomentsOf(float (&v)[N][VEC], const ForwardCall<T>& call,
+                                             int64 row, int left, Team& team) {
+  const float inverse_h = kbundle::device::Reciprocal(static_cast<float>(call.H));
+  const bool has_mean = call.template HasMean<kLayer>();
+  Moments m;
+  float sums[kLayer ? 2 : 1] = {};
+  if constexpr (kLayer) {
+    if (has_mean) {
+      const float guess = team.Guess(GuessOf(v, left, team.size()));
+      Move(v, left, team.size(), 1.0f, guess);
+      SumOwn<true>(v, left, team.size(), sums);
+      m.first = team.SumAbout(sums, guess, WarpElements<VEC, N>{call.H / VEC, team.size()});
+      m.mine = guess - m.first;
+    }
+  }
+  if (!has_mean) {
+    SumOwn<kLayer>(v, left, team.size(), sums);
+    team.Sum(sums);
+  }
+  float mean = MeanSquare<kLayer>(sums, inverse_h, has_mean, m) + call.epsilon;
+  // What cancels in the variance enlarges its rounding 1 + kMostOffset times at most.
+  const bool far = has_mean && !(m.offset * m.offset <= kMostOffset * mean);
+  if (team.Any(far || NeedsFactor(mean)))
+    mean = MomentsAgain<kLayer>(m, v, call, row, left, inverse_h, has_mean, team);
+  m.inverse = InverseRoot(mean);
+  return m;
+}
+
+// y of a row whose d is in v. Registers are short here: addresses are not kept from one row to the
+// next. kPlain: weights are of T and not centered, so that they stay packed until they are used.
+template <bool kLayer, bool kPlain, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void WriteRow(const ForwardCall<T>& call, int64 row,
+                                         const float (&v)[N][VEC], const Moments& m, int left,
+                                         const Team& team) {
+  unsigned rank = team.rank();
+  int size = team.size();
+  Forget(rank);
+  Forget(size);
+  const Weights<T> gamma(call.gamma, rank * VEC, call.wide, call.center);
+  const Weights<T> beta(call.beta, rank * VEC, call.wide, 0.0f);
+  const float less = kLayer ? (m.offset - m.mine) * m.inverse : 0.0f;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (i * size >= left) continue;
+    float g[VEC], b[VEC];
+    gamma.template Load<kPlain>(g, i * size);
+    if (kLayer && call.beta != nullptr) {
+      beta.template Load<kPlain>(b, i * size);
+    } else {
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) b[j] = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      if constexpr (kLayer) {
+        g[j] = __fmaf_rn(__fmaf_rn(v[i][j], m.inverse, -less), g[j], b[j]);
+      } else {
+        g[j] = v[i][j] * m.inverse * g[j];
+      }
+    }
+    Vector<T, VEC> out;
+    out.FromFloats(g);
+    out.Store(Advance(call.y, row * call.H + rank * VEC), i * size);
   }
 }
 
@@ -158,38 +289,22 @@ __device__ __forceinline__ void ForwardRows(const ForwardCall<T>& call, Team tea
                                             int blocks) {
   const int64 first = block / team.blocks(), step = blocks / team.blocks();
   const int vectors = call.H / VEC;
-  const Weights<T> gamma(call.gamma, team.rank() * VEC, call.wide, call.center);
-  const Weights<T> beta(call.beta, team.rank() * VEC, call.wide, 0.0f);
   for (int64 base = first * Team::kRows; base < call.rows; base += step * Team::kRows) {
     const int64 row = base + team.row();
-    // How many of its N vectors this thread has.
+    // Of the row's vectors from this thread's first on: it has those i for which i * size < left.
     const int left = row < call.rows ? vectors - team.rank() : 0;
-    const int count = left <= 0 ? 0 : (left + team.size() - 1) / team.size();
-    float v[N][VEC];
-    LoadRow<VEC, N>(v, call, row, count, team);
     const bool has_mean = call.template HasMean<kLayer>();
-    const Moments m = MomentsOf<kLayer, VEC, N>(v, count, call.H, call.epsilon, has_mean, team);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      if (i >= count) continue;
-      float g[VEC], b[VEC];
-      gamma.Load(g, i * team.size());
-#pragma unroll
-      for (int j = 0; j < VEC; ++j)
-        g[j] = (m.Centered(v[i][j]) - (kLayer ? m.offset : 0.0f)) * m.inverse * g[j];
-      if (kLayer && call.beta != nullptr) {
-        beta.Load(b, i * team.size());
-#pragma unroll
-        for (int j = 0; j < VEC; ++j) g[j] += b[j];
-      }
-      Vector<T, VEC> out;
-      out.FromFloats(g);
-      out.Store(Advance(call.y, row * call.H + team.rank() * VEC), i * team.size());
+    float v[N][VEC];
+    LoadRow<false, VEC, N>(v, call, row, left, team);
+    const Moments m = MomentsOf<kLayer>(v, call, row, left, team);
+    if (call.center == 0.0f && (Element<T>::kBytes == 4 || !call.wide)) {
+      WriteRow<kLayer, true>(call, row, v, m, left, team);
+    } else {
+      WriteRow<kLayer, false>(call, row, v, m, left, team);
     }
-    if (team.rank() == 0 && row < call.rows) {
-      call.rsigma[row] = m.Rsigma();
-      if (has_mean) call.mu[row] = m.Mu();
-    }
+    if (team.rank() != 0 || row >= call.rows) continue;
+    call.rsigma[row] = m.Rsigma();
+    if (has_mean) call.mu[row] = m.Mu();
   }
 }
 
@@ -238,7 +353,7 @@ __device__ __forceinline__ Moments LongMomentsOf(const LongRow<T>& row, Team& te
     for (int column = team.rank(); column < row.call.H; column += team.size())
       first[0] = __fmaf_rn(row.At(column), inverse_h, first[0]);
     team.Sum(first);
-    m.first = m.shift = first[0];
+    m.first = first[0];
   }
   const float epsilon = row.call.epsilon;
   float mean;
@@ -246,9 +361,8 @@ __device__ __forceinline__ Moments LongMomentsOf(const LongRow<T>& row, Team& te
     mean = LongMeanSquare(row, team, m) + epsilon * m.factor * m.factor;
     if (again || !NeedsFactor(mean)) break;  // the same in every thread of a block
     m.factor = FactorFor(mean);
-    m.shift = m.first * m.factor;
   }
-  m.inverse = 1.0f / sqrtf(mean);
+  m.inverse = InverseRoot(mean);
   return m;
 }
 
@@ -263,8 +377,8 @@ __device__ __forceinline__ void ForwardLongRows(const ForwardCall<T>& call, Team
     for (int column = team.rank(); column < call.H; column += team.size()) {
       const float x = row.At(column);
       float g[1], b[1] = {0.0f};
-      gamma.Load(g, column);
-      if (call.beta != nullptr) beta.Load(b, column);
+      gamma.template Load<false>(g, column);
+      if (call.beta != nullptr) beta.template Load<false>(b, column);
       const float centered = m.Centered(x) - m.offset;
       kbundle::device::StoreOne<T>(call.y, row.start + column, centered * m.inverse * g[0] + b[0]);
       if (call.residual != nullptr) kbundle::device::StoreOne<T>(call.sum, row.start + column, x);

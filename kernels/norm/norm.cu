@@ -4,19 +4,21 @@
 // rows are not aligned. A row has at most VEC * N elements for each thread of its team, or any
 // number in the *_long kernels. Rows are int64; every grid is clamped by the manifest and walked by
 // a loop.
-#include "backward.cuh"
+#include "backward_ring.cuh"
 #include "forward.cuh"
 
 namespace norms {
 
 // A forward pass waits for memory, then for its team, then for memory: other blocks fill the gaps,
-// so 1024 threads are to fit a multiprocessor, half of them where they would spill. A backward
+// so 1024 threads are to fit a multiprocessor, fewer of them where they would spill. A backward
 // pass fetches ahead, and takes the registers that it needs for that.
-template <int VEC, int N>
-inline constexpr int kResident = VEC == 1 || N <= 4 ? 1024 : 512;
+template <int VEC, int N, typename Team>
+inline constexpr int kResident = VEC == 8 && N == 4 && Team::kThreads == 256 ? 768
+                                 : VEC == 1 || N <= 4                        ? 1024
+                                                                             : 512;
 
 #define FORWARD_KERNEL \
-  __global__ void __launch_bounds__(Team::kThreads, kResident<VEC, N> / Team::kThreads)
+  __global__ void __launch_bounds__(Team::kThreads, kResident<VEC, N, Team> / Team::kThreads)
 #define NORM_KERNEL __global__ void __launch_bounds__(Team::kThreads, 1)
 
 template <typename T, bool kLayer, int VEC, int N, typename Team>
@@ -43,6 +45,18 @@ NORM_KERNEL backward(T* dx, float* partial, const T* dy, const T* x, const float
                      int H, int64 rows) {
   const BackwardCall<T> call{dx, partial, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
   BackwardRows<kLayer, VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, bool kLayer, int VEC, int N>
+__global__ void __launch_bounds__(512, 1)
+    backward_ring(T* dx, float* partial, const T* dy, const T* x, const float* mu,
+                  const float* rsigma, const void* gamma, const T* dsum, float center, bool wide,
+                  int H, int64 rows, int stages) {
+  extern __shared__ __align__(128) unsigned char slots[];
+  __shared__ ByteBarrier full[kMostStages];
+  const BackwardCall<T> call{dx, partial, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
+  BackwardRing<kLayer, VEC, N>(call, Block<512>(blockDim.x), slots, full, stages, blockIdx.x,
+                               gridDim.x);
 }
 
 template <typename T, typename Team>

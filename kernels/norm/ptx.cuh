@@ -26,4 +26,13 @@ using kbundle::device::StoreStream16;
 using kbundle::device::WaitForEarlierKernels;
 using kbundle::device::Words4;
 
+__device__ __forceinline__ void Forget(int& word) { asm volatile("" : "+r"(word)); }
+
+// 1 / sqrt(t), within 2 ulps.
+__device__ __forceinline__ float InverseRoot(float t) {
+  float r;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(t));
+  return r;
+}
+
 }  // namespace norms

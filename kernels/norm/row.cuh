@@ -56,6 +56,13 @@ struct Vector {
     }
   }
 
+  // The same of a row in shared memory.
+  __device__ __forceinline__ void LoadShared(const unsigned char* first, int index) {
+    static_assert(kBytes == 16, "rows in shared memory are whole vectors");
+    const uint4 v = reinterpret_cast<const uint4*>(first)[index];
+    word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
+  }
+
   __device__ __forceinline__ void Store(T* first, int index) const {
     T* p = Advance(first, int64{index} * VEC);
     if constexpr (kBytes == 16) {
@@ -97,12 +104,13 @@ struct Weights {
 
   __device__ __forceinline__ Weights(const void* all, int column, bool wide, float more)
       : values(static_cast<const char*>(all) + int64{column} * (wide ? 4 : Element<T>::kBytes)),
-        wide(wide),
+        wide(Element<T>::kBytes == 2 && wide),
         more(more) {}
 
-  template <int VEC>
+  // kPlain: they are known to be of T, and nothing is added.
+  template <bool kPlain, int VEC>
   __device__ __forceinline__ void Load(float (&f)[VEC], int index) const {
-    if (Element<T>::kBytes == 4 || !wide) {
+    if (kPlain || !wide) {
       Vector<T, VEC> raw;
       raw.template Load<false>(static_cast<const T*>(values), index);
       raw.ToFloats(f);
@@ -117,8 +125,10 @@ struct Weights {
         for (int j = 0; j < 4; ++j) f[i + j] = __uint_as_float(v.word[j]);
       }
     }
+    if constexpr (!kPlain) {
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) f[i] += more;
+      for (int i = 0; i < VEC; ++i) f[i] += more;
+    }
   }
 };
 

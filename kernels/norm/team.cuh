@@ -40,6 +40,15 @@ class Warp {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) v[i] = LaneSum<LANES>(v[i]);
   }
+  // See Block.
+  __device__ __forceinline__ float Guess(float v) const {
+    return __shfl_sync(kAllLanes, v, static_cast<int>(threadIdx.x) % 32 / LANES * LANES);
+  }
+  template <typename Count>
+  __device__ __forceinline__ float SumAbout(float (&v)[2], float guess, const Count&) {
+    Sum(v);
+    return guess;
+  }
   // Whether it is so of a team that must go on together with this one.
   __device__ __forceinline__ bool Any(bool v) const {
     return LANES == 32 ? v : __any_sync(kAllLanes, v);
@@ -60,6 +69,37 @@ class Block {
   __device__ __forceinline__ int row() const { return 0; }
   __device__ __forceinline__ bool Any(bool v) const { return v; }
 
+  // What the sums of a thread are taken about: the same number for all of a warp, so that no warp
+  // waits for another before it has summed.
+  __device__ __forceinline__ float Guess(float v) const { return __shfl_sync(kAllLanes, v, 0); }
+
+  // v = {squares of d, d} of this thread, d = x - guess; becomes that of all threads, about the
+  // number that is returned. `count` says how many elements a warp has.
+  template <typename Count>
+  __device__ __forceinline__ float SumAbout(float (&v)[2], float guess, const Count& count) {
+    __shared__ float slots[2][3 * kWarps];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, from = lane % kSlots;
+    half_ ^= 1;
+    v[0] = LaneSum<32>(v[0]);
+    v[1] = LaneSum<32>(v[1]);
+    if (lane == 0) {
+      slots[half_][warp] = v[0];
+      slots[half_][kWarps + warp] = v[1];
+      slots[half_][2 * kWarps + warp] = guess;
+    }
+    const float elements = static_cast<float>(count(from));
+    __syncthreads();
+    const float common = slots[half_][2 * kWarps];
+    const bool there = from < threads_ / 32;
+    const float squares = there ? slots[half_][from] : 0.0f;
+    const float sum = there ? slots[half_][kWarps + from] : 0.0f;
+    const float more = there ? slots[half_][2 * kWarps + from] - common : 0.0f;
+    const float moved = __fmaf_rn(elements, more, sum);
+    v[0] = LaneSum<kSlots>(__fmaf_rn(more, sum + moved, squares));
+    v[1] = LaneSum<kSlots>(moved);
+    return common;
+  }
+
   template <int kCount>
   __device__ __forceinline__ void Sum(float (&v)[kCount]) {
     static_assert(kCount <= 2, "slots are for two");
@@ -74,7 +114,8 @@ class Block {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      v[i] = LaneSum<32>(lane < threads_ / 32 ? slots[half_][i * kWarps + lane] : 0.0f);
+      v[i] = LaneSum<kSlots>(
+          lane % kSlots < threads_ / 32 ? slots[half_][i * kWarps + lane % kSlots] : 0.0f);
   }
 
  protected:
@@ -82,6 +123,7 @@ class Block {
 
  private:
   static constexpr int kWarps = MOST / 32;
+  static constexpr int kSlots = kWarps <= 8 ? 8 : kWarps <= 16 ? 16 : 32;
   static_assert(MOST % 32 == 0 && kWarps <= 32, "a lane for each warp");
 
   int half_ = 0;
@@ -98,6 +140,22 @@ class Cluster : public Block<MOST> {
   __device__ __forceinline__ int size() const { return ctas_ * this->threads_; }
   __device__ __forceinline__ int blocks() const { return ctas_; }
   __device__ __forceinline__ int rank() const { return cta_ * this->threads_ + threadIdx.x; }
+
+  // One number for the whole cluster. Between two calls lies a Sum.
+  __device__ __forceinline__ float Guess(float v) const {
+    __shared__ float2 first;
+    __shared__ float mine;
+    if (threadIdx.x == 0) mine = v;
+    __syncthreads();
+    if (cta_ == 0 && threadIdx.x < ctas_) StoreRemote(&first, threadIdx.x, mine, 0.0f);
+    ClusterBarrier();
+    return first.x;
+  }
+  template <typename Count>
+  __device__ __forceinline__ float SumAbout(float (&v)[2], float guess, const Count&) {
+    Sum(v);
+    return guess;
+  }
 
   template <int kCount>
   __device__ __forceinline__ void Sum(float (&v)[kCount]) {

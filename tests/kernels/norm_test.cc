@@ -7,7 +7,7 @@
 
 #include "kernels/simt/machine.h"
 //
-#include "norm/backward.cuh"
+#include "norm/backward_ring.cuh"
 #include "norm/forward.cuh"
 
 struct __half {
@@ -351,6 +351,43 @@ TEST(NormKernels, BackwardInEveryTeam) {
   CheckBackward<true, 8, 2, Warp<32>, Bf16>({17, 512, true, true, true, 1.0f}, 4);
   CheckBackward<false, 4, 2, Block<512>, float>({9, 512, false, true, true, 1.0f}, 40);
   CheckBackward<true, 1, 8, Block<512>, F16>({3, 513, true, true}, 2);
+}
+
+template <bool kLayer, int VEC, int N, typename T>
+void CheckRing(const Shape& shape, int parts, int stages) {
+  for (const simt::Copies copies : {simt::Copies::kLate, simt::Copies::kEarly}) {
+    Problem<kLayer, T> problem(shape, true);
+    problem.FillMoments();
+    const BackwardCall<T> call = problem.Backward(parts);
+    const int threads = ThreadsFor<Block<512>>(shape.H, VEC * N);
+    const size_t bytes = static_cast<size_t>(shape.H) * Element<T>::kBytes;
+    simt::Block block(threads, stages * 3 * bytes, stages, copies);
+    for (const T* tensor : {call.dy, call.x, call.dsum})
+      if (tensor != nullptr) block.Allow(tensor, bytes * shape.rows);
+    ByteBarrier full[kMostStages];
+    for (int part = 0; part < parts; ++part) {
+      block.Run({static_cast<unsigned>(part), 0, 0}, [&] {
+        BackwardRing<kLayer, VEC, N>(call, Block<512>(threads), block.shared(), full, stages,
+                                     part, parts);
+      });
+    }
+    const float* partial = problem.partial.data();
+    problem.CheckBackward(
+        Summed(partial, parts, shape.H),
+        kLayer ? Summed(partial + parts * shape.H, parts, shape.H) : std::vector<float>());
+  }
+}
+
+// Promise: rows through a ring are the same, however many slots it has, for fewer rows than slots,
+// and whenever the rows arrive.
+TEST(NormKernels, BackwardThroughARing) {
+  for (const int stages : {2, 3, 5}) {
+    CheckRing<true, 8, 2, Bf16>({11, 1536}, 2, stages);
+    CheckRing<false, 8, 2, F16>({3, 520}, 2, stages);
+    CheckRing<true, 4, 4, float>({9, 1000, false, true, true, 1.0f}, 2, stages);
+    CheckRing<true, 8, 4, Bf16>({9, 1032, true}, 1, stages);
+    CheckRing<false, 8, 4, Bf16>({9, 2048, true, true}, 2, stages);
+  }
 }
 
 // Promise: the same of rows of any length, whose sums over rows are a kernel of their own.

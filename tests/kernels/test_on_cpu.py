@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KERNELS = ROOT / "kernels"
 HEADERS = {"attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh",
-           "norm": "backward.cuh forward.cuh row.cuh team.cuh",
+           "norm": "backward.cuh backward_ring.cuh forward.cuh ring.cuh row.cuh team.cuh",
            "quantize": "activation.cuh blocks.cuh fp8.cuh mx.cuh state.cuh stream.cuh transpose.cuh vector.cuh"}
 # One modifier, number 1, which tells every index apart.
 SCORE_MODS = {"attention": "s + slope[h] * q + gain * k * (b + 1) / 64"}

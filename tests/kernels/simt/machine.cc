@@ -52,6 +52,13 @@ void Block::Allow(const void* begin, size_t bytes) {
   allowed_.emplace_back(from, from + bytes);
 }
 
+bool Block::MayRead(const void* begin, size_t bytes) const {
+  const char* from = static_cast<const char*>(begin);
+  return std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& range) {
+    return from >= range.first && from + bytes <= range.second;
+  });
+}
+
 bool Block::Run(Index block, const std::function<void()>& kernel) {
   now_ = this;
   block_index = block;

@@ -51,6 +51,10 @@ class Block {
 
   // Tensors that copies may read.
   void Allow(const void* begin, size_t bytes);
+  bool MayRead(const void* begin, size_t bytes) const;
+  Copies copies() const { return copies_; }
+  // Lets other threads go on.
+  void Pause() { Yield(); }
   // Runs one block to its end; false where a copy read outside.
   bool Run(Index block, const std::function<void()>& kernel);
 
@@ -127,6 +131,10 @@ inline void __syncthreads() { simt::Block::Now().Meet(true); }
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return simt::Block::Now().Exchange(value)[simt::Lane() ^ mask];
+}
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return simt::Block::Now().Exchange(value)[lane];
 }
 template <typename T>
 T __shfl_up_sync(unsigned, T value, int by) {

@@ -37,6 +37,8 @@ inline void Store4(void* p, unsigned word) { std::memcpy(p, &word, sizeof(word))
 inline void Store2(void* p, unsigned word) { std::memcpy(p, &word, 2); }
 
 inline void Forget(unsigned&) {}
+inline void Forget(int&) {}
+inline float InverseRoot(float t) { return 1.0f / std::sqrt(t); }
 inline unsigned ClusterRank() { return 0; }
 inline unsigned ClusterSize() { return 1; }
 inline void ClusterBarrier() { __syncthreads(); }
