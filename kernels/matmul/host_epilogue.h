@@ -1,9 +1,11 @@
 // What happens to a tile of sums on its way to d: scale, c, bias, activation or its gradient.
 #pragma once
 
-#include "host_tile.h"
+#include "kbundle/host_tile.h"
 
 namespace matmul {
+
+using namespace kbundle::host;
 
 enum Kind { kNone, kRelu, kGelu, kDrelu, kDgelu };  // as matmul.toml orders them
 

@@ -6,8 +6,8 @@
 // epilogue, in f32, row by row. Every number comes out the same however the work is divided.
 #include "host_epilogue.h"
 #include "host_rows.h"
-#include "host_tile.h"
 #include "kbundle/host_kernel.h"
+#include "kbundle/host_tile.h"
 
 namespace matmul {
 

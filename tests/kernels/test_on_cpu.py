@@ -17,7 +17,8 @@ from cli.command import Command
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KERNELS = ROOT / "kernels"
-HEADERS = {"attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh",
+HEADERS = {"grouped": "groups.cuh product.cuh tile.cuh",
+           "attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh",
            "norm": "backward.cuh backward_ring.cuh forward.cuh ring.cuh row.cuh team.cuh",
            "quantize": "activation.cuh blocks.cuh fp8.cuh mx.cuh state.cuh stream.cuh transpose.cuh vector.cuh"}
 # One modifier, number 1, which tells every index apart.

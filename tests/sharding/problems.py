@@ -60,6 +60,17 @@ def permutation():
         yield "permutation.sort_chunks_by_map", [x, order, random(tokens)], dict(is_forward=forward)
 
 
+def grouped():
+    sizes = np.array([3, 0, 5], np.int32)
+    x, dy, bias = random(9, 10), random(9, 6), random(3, 6)
+    for trans_w in (False, True):
+        w = random(3, *((6, 10) if trans_w else (10, 6)))
+        for added in (None, bias):
+            yield "grouped.matmul", [x, w, sizes, added], dict(out_dtype="f32", trans_w=trans_w)
+    yield "grouped.weight_gradient", [x, dy, sizes], dict(out_dtype="f32")
+    yield "grouped.sum_rows", [dy, sizes], {}
+
+
 def norm():
     x, dy, dsum, gamma, beta = random(4, 6, 16), random(4, 6, 16, seed=1), random(4, 6, 16, seed=2), random(16), random(16, seed=1)
     for residual in (None, dsum):
@@ -121,4 +132,4 @@ def quantize():
     yield "quantize.update_scale", [np.abs(random(4, 7)), np.abs(random(4)), np.abs(random(4, seed=1))], dict(format="e4m3")
 
 
-FAMILIES = [softmax, matmul, norm, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]
+FAMILIES = [softmax, matmul, grouped, norm, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]

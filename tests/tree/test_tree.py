@@ -27,7 +27,9 @@ OWN_NAME = re.compile(r"(?:struct|class|enum class|enum|union) (\w+)"
                       r"|(?!using |namespace |static_assert)(?:\[\[noreturn\]\] )?[A-Za-z][^=(]*?\b(\w+)(?:\[\w*\])* ?[={;(]")
 # By design: functions of these names, conveniences over call() with gradients; and the planner's nodes, whose names are
 # cuDNN's own, which some ops share.
-NAMES_OPS_BY_DESIGN = ("ffi/python/kbundle/jax/", "builder/provider/cudnn/planner/")
+# infer.py and template.py say "grouped" of what stands in brackets: another word there would compile every kernel of CuTe DSL again.
+NAMES_OPS_BY_DESIGN = ("ffi/python/kbundle/jax/", "builder/provider/cudnn/planner/", "builder/provider/cute/infer.py",
+                       "builder/provider/cute/template.py")
 
 
 def tree():

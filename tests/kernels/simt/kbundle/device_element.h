@@ -29,6 +29,8 @@ struct Element<float> {
   static constexpr int kBytes = 4;
   static float Widen(unsigned word) { return __uint_as_float(word); }
   static unsigned Narrow(float f) { return __float_as_uint(f); }
+  static float FromBits(Bits bits) { return Widen(bits); }
+  static Bits ToBits(float f) { return Narrow(f); }
 };
 
 template <>
@@ -42,6 +44,8 @@ struct Element<__half> {
     return std::bit_cast<unsigned short>(static_cast<_Float16>(f));
   }
   static unsigned Pack(float low, float high) { return Narrow(low) | Narrow(high) << 16; }
+  static float FromBits(Bits bits) { return Widen(bits); }
+  static Bits ToBits(float f) { return static_cast<Bits>(Narrow(f)); }
 };
 
 template <>
@@ -54,6 +58,8 @@ struct Element<__nv_bfloat16> {
     return f == f ? (word + 0x7fffu + ((word >> 16) & 1u)) >> 16 : 0x7fffu;
   }
   static unsigned Pack(float low, float high) { return Narrow(low) | Narrow(high) << 16; }
+  static float FromBits(Bits bits) { return Widen(bits); }
+  static Bits ToBits(float f) { return static_cast<Bits>(Narrow(f)); }
 };
 
 template <typename T>

@@ -1,4 +1,4 @@
-// What matmul adds to kbundle/host_vector.h: tiles of a product.
+// Tiles of matrix products of floats, on vectors of host_vector.h. For host kernels.
 //
 // A register tile is kRows x kColumns sums. Packed operands are cut into slivers: kRows rows of
 // op(a), or kColumns columns of op(b), as f32[K][kRows] and f32[K][kColumns]; what is missing at
@@ -8,9 +8,7 @@
 #include "kbundle/host_fp8.h"
 #include "kbundle/host_vector.h"
 
-namespace matmul {
-
-using namespace kbundle::host;
+namespace kbundle::host {
 
 constexpr int kRows = KB_ISA_LEVEL >= 4 ? 12 : 6;  // as many sums as there are registers, nearly
 constexpr int kVectors = 2;
@@ -18,7 +16,7 @@ constexpr int kColumns = kVectors * kLanes;
 constexpr int kDepth = 256;    // of K at a time: a sliver of b then stays in L1
 constexpr int kTileRows = 96;  // of d, in one piece of work: kRows and kColumns divide these,
 constexpr int kTileColumns = 64;
-constexpr int kUnitRows = 12;  // and these, the sizes that matmul.toml knows, of any level
+constexpr int kUnitRows = 12;  // and these, the sizes that manifests know, of any level
 constexpr int kUnitColumns = 32;
 
 // One sliver of W lines: rows of op(a) or columns of op(b), of which `count` exist. Line i starts
@@ -83,4 +81,4 @@ inline void AddSomeRows(float* sums, int64_t pitch, const float* a, const float*
   AddProduct<kRows>(sums, pitch, a, b, depth);
 }
 
-}  // namespace matmul
+}  // namespace kbundle::host
