@@ -8,6 +8,9 @@
 #include <set>
 #include <utility>
 
+#include "builder/report/page.h"
+#include "builder/support/files.h"
+#include "builder/support/new_file.h"
 #include "kbundle/bundle.h"
 #include "kbundle/describe.h"
 
@@ -166,9 +169,27 @@ void PrintHead(const Terminal& terminal, const OrderedJson& bundle) {
 
 }  // namespace
 
+int InspectCommand::Draw(const Bundle& bundle, const Terminal& terminal) const {
+  if (json || !op.empty()) {
+    return terminal.Usage("inspect", "--html draws all of a bundle; leave out --json and --op");
+  }
+  const Result<std::string> page = BundlePage(bundle);
+  if (!page.ok()) return terminal.Fail(page.status());
+  if (html == "-") {
+    terminal.Out(*page);
+    return kExitOk;
+  }
+  Status written = force ? Status() : CheckOutput(html, kBundlePageBegins, "page of a bundle");
+  if (written.ok()) written = PublishFile(html, *page, Durability::kCrashOnly);
+  if (!written.ok()) return terminal.Fail(written);
+  terminal.Line(html + ": " + Grouped(page->size()) + " bytes; open it in a browser");
+  return kExitOk;
+}
+
 int InspectCommand::Run(const Terminal& terminal) const {
   const auto opened = Bundle::Open(file);
   if (!opened.ok()) return terminal.Fail(opened.status());
+  if (!html.empty()) return Draw(**opened, terminal);
   const auto text = DescribeJson(**opened, op, true);
   if (!text.ok()) return terminal.Fail(text.status());
   if (json) {

@@ -5,15 +5,21 @@
 #include <string>
 
 #include "builder/cli/terminal.h"
+#include "kbundle/bundle.h"
 
 namespace kbundle::builder {
 
 struct InspectCommand {
   std::string file;
-  std::string op;  // empty: an overview of all; else every variant of this one
+  std::string op;      // empty: an overview of all; else every variant of this one
+  std::string html;    // a file to draw it into, "-" standard output; empty: none
+  bool force = false;  // replace a file that is no such page
   bool json = false;
 
   int Run(const Terminal& terminal) const;
+
+ private:
+  int Draw(const Bundle& bundle, const Terminal& terminal) const;
 };
 
 }  // namespace kbundle::builder

@@ -1,4 +1,4 @@
-// The command line of kbundle. Only here and in build_flags.cc are flags bound (CLI11 costs seconds
+// The command line of kbundle. Only here and in flags.cc are flags bound (CLI11 costs seconds
 // to compile): each verb is a struct of options with a Run function, in <verb>.h.
 #include <unistd.h>
 
@@ -11,12 +11,12 @@
 
 #include "builder/cli/algorithms.h"
 #include "builder/cli/build.h"
-#include "builder/cli/build_flags.h"
 #include "builder/cli/cache.h"
 #include "builder/cli/compile_unit.h"
 #include "builder/cli/doctor.h"
 #include "builder/cli/explain.h"
 #include "builder/cli/extract.h"
+#include "builder/cli/flags.h"
 #include "builder/cli/inspect.h"
 #include "builder/cli/new.h"
 #include "builder/cli/profile.h"
@@ -31,6 +31,7 @@
 #include "builder/tune/worker.h"
 #include "builder/usage/completion.h"
 #include "builder/usage/environment_text.h"
+#include "builder/usage/error_text.h"
 #include "builder/usage/manual.h"
 #include "builder/usage/misspelled.h"
 
@@ -80,6 +81,7 @@ struct Verbs {
   CacheCommand cache;
   NewCommand starter;
   std::string shell;  // of `completion`
+  ErrorQuestion error;
   InspectCommand inspect;
   VerifyCommand verify;
   ExplainCommand explain;
@@ -91,57 +93,6 @@ struct Verbs {
   TestCommand test;
   TuneCommand tune;
 };
-
-void AddReaders(CLI::App& app, Verbs& verbs) {
-  CLI::App& inspect = AddVerb(app, "inspect", "Show what is inside a bundle",
-                              "kbundle inspect kernels.kb --op mylib.normalize");
-  inspect.add_option("FILE", verbs.inspect.file, "The bundle")->required();
-  inspect.add_option("--op", verbs.inspect.op, "Every variant of this op");
-  inspect.add_flag("--json", verbs.inspect.json, "As JSON");
-
-  CLI::App& verify = AddVerb(app, "verify", "Check every byte, and what a target would miss",
-                             "kbundle verify kernels.kb --target sm_90a");
-  verify.add_option("FILE", verbs.verify.file, "The bundle")->required();
-  verify.add_option("-t,--target", verbs.verify.target,
-                    "Say which op and listed problem has no exact variant there; host: this CPU");
-  verify.add_option("--problems", verbs.verify.problems,
-                    "Check the problems of this file, as record_problems saves them, instead");
-  verify.add_flag("--strict", verbs.verify.strict,
-                  "Also refuse variants that conformance never ran");
-  verify.add_flag("--json", verbs.verify.json, "As JSON");
-
-  CLI::App& explain =
-      AddVerb(app, "explain", "Say which variant a problem gets, and why not the others",
-              "kbundle explain kernels.kb mylib.normalize --operand x=bf16[2048,512] "
-              "gamma=bf16[512] --attr scale=0.125 --target sm_90a");
-  ExplainCommand& command = verbs.explain;
-  explain.add_option("FILE", command.file, "The bundle")->required();
-  explain.add_option("OP", command.op, "family.op")->required();
-  explain.add_option("--operand", command.operands,
-                     "NAME=DTYPE[DIM,...] of each operand; behind it {STRIDE,...} in elements");
-  explain.add_option("--attr", command.attributes, "NAME=VALUE of each attribute that is given");
-  explain.add_option("-t,--target", command.target, "Where it would run [this machine's CPU]");
-  explain.add_option("--sm-count", command.sm_count, "Multiprocessors of the GPU [132, an H200's]")
-      ->check(CLI::Range(1, 65536));
-  explain
-      .add_option("--align", command.alignment, "Bytes that every address is a multiple of [16]")
-      ->check(CLI::IsMember({1, 2, 4, 8, 16}));
-  explain.add_flag("--strict", command.strict, "As a strict process would choose");
-  explain.add_flag("--json", command.json, "As JSON");
-
-  CLI::App& extract = AddVerb(app, "extract", "Write a variant's code object to a file",
-                              "kbundle extract kernels.kb 'mylib.normalize/warp_row"
-                              "[T=bf16,VEC=8]@sm_90a' -o warp_row.cubin");
-  extract.add_option("FILE", verbs.extract.file, "The bundle")->required();
-  extract.add_option("VARIANT", verbs.extract.variant, "Id as `inspect` prints it")->required();
-  extract.add_option("-o,--output", verbs.extract.output, "File to write; - is standard output")
-      ->required();
-  extract.add_flag("--force", verbs.extract.force, "Replace an output that is no code object");
-  extract
-      .add_option("--step", verbs.extract.step,
-                  "Which step's, where steps have different code objects")
-      ->check(CLI::Range(1, 64));
-}
 
 void AddNew(CLI::App& app, NewCommand& command) {
   CLI::App& verb = AddVerb(app, "new", "Write a library to start from: op, kernels, tests, wheel",
@@ -264,17 +215,6 @@ void AddTest(CLI::App& app, TestCommand& command) {
   verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
-void AddTexts(CLI::App& app, std::string* shell) {
-  AddVerb(app, "schema", "Print the keys of manifests as a JSON Schema, for editors",
-          "kbundle schema > manifest.schema.json");
-  AddVerb(app, "completion", "Print what a shell needs to complete verbs and options",
-          "eval \"$(kbundle completion bash)\"")
-      .add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  AddVerb(app, "man", "Print the manual page of the command", "kbundle man | man -l -");
-}
-
 void AddSpecialize(CLI::App& app, SpecializeCommand& command) {
   CLI::App& verb = AddVerb(app, "specialize", "List, tune, build and verify for a model's problems",
                            "kbundle specialize model.jsonl --target sm_90a -o model.kb");
@@ -295,6 +235,20 @@ void AddSpecialize(CLI::App& app, SpecializeCommand& command) {
   verb.add_option("--cache", options.cache_dir, "Folder of compiled objects, as for build");
 }
 
+int ExplainError(const ErrorQuestion& question, const Terminal& terminal) {
+  const ErrorTextForm form = question.json       ? ErrorTextForm::kJson
+                             : question.markdown ? ErrorTextForm::kMarkdown
+                                                 : ErrorTextForm::kPlain;
+  StatusCode code = StatusCode::kOk;
+  if (!question.tag.empty()) {
+    const Result<StatusCode> found = ErrorTagOf(question.tag);
+    if (!found.ok()) return terminal.Fail(found.status());
+    code = *found;
+  }
+  terminal.Out(ErrorText(code, form));
+  return kExitOk;
+}
+
 int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) {
   const std::string verb = app.get_subcommands().front()->get_name();
   CatchSignals(verb == "build" || verb == "tune" || verb == "test" || verb == "specialize");
@@ -311,6 +265,7 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   if (verb == "algorithms") return verbs.algorithms.Run(terminal);
   if (verb == "profile") return verbs.profile.Run(terminal);
   if (verb == "new") return verbs.starter.Run(terminal);
+  if (verb == "explain-error") return ExplainError(verbs.error, terminal);
   if (verb == "schema") {
     terminal.Out(ManifestSchema());
     return kExitOk;
@@ -355,12 +310,12 @@ int Main(int argc, char** argv) {
   Verbs verbs;
   AddBuildVerbs(app, &verbs.build, &verbs.compile_unit, &verbs.cache);
   AddNew(app, verbs.starter);
-  AddReaders(app, verbs);
+  AddReaderVerbs(app, &verbs.inspect, &verbs.verify, &verbs.explain, &verbs.extract);
   AddMachine(app, verbs);
   AddAlgorithms(app, verbs.algorithms);
   AddTune(app, verbs.tune);
   AddTest(app, verbs.test);
-  AddTexts(app, &verbs.shell);
+  AddTextVerbs(app, &verbs.shell, &verbs.error);
   AddSpecialize(app, verbs.specialize);
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto said = [&](const char* word) {

@@ -20,7 +20,8 @@ ALL = [one for page in pages.NAMES for one in pages.said(page)]
 FORMS = (("new NAME", "new mylib"), ("MODEL.jsonl [PATH...]", "leaky.jsonl leaky"), ("PATH...", "leaky"), ("OUT.kb", "out.kb"),
          ("FILE VARIANT -o X", "leaky.kb 'leaky.relu/simd@x86-64-v3' -o code"),
          ("FILE OP --operand x=bf16[4,2048] --target T", "kernels.kb softmax.scaled_forward --operand x=bf16[4,2048] --target sm_90a"),
-         ("profile -o FILE", "profile -o gpu.json"), ("FILE", "leaky.kb"), ("P.jsonl", "leaky.jsonl"), ("--target T", "--target host"))
+         ("profile -o FILE", "profile -o gpu.json"),
+         ("explain-error TAG", "explain-error NOT_FOUND"), ("FILE", "leaky.kb"), ("P.jsonl", "leaky.jsonl"), ("--target T", "--target host"))
 
 
 def of(kind, everything=ALL):

@@ -23,6 +23,7 @@ BUILDER = {
     "provider": "model",
     "expression": "support model",
     "problem": "support model expression",
+    "report": "problem",
     "store": "support model",
     "manifest": "support score model provider expression",
     "compile": "support score source model provider problem tools store",

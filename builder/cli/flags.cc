@@ -1,7 +1,7 @@
 // A unit compiled elsewhere must be the unit of the build, so what decides units is declared once
 // and added to each verb that makes them; names between commas are split here, where an empty one
 // is seen.
-#include "builder/cli/build_flags.h"
+#include "builder/cli/flags.h"
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -168,6 +168,78 @@ void AddBuildVerbs(CLI::App& app, BuildCommand* build, CompileUnitCommand* compi
   AddBuild(app, build);
   AddCompileUnit(app, compile_unit);
   AddCache(app, cache);
+}
+
+void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyCommand* verify_command,
+                    ExplainCommand* explain_command, ExtractCommand* extract_command) {
+  CLI::App& inspect = AddVerb(app, "inspect", "Show what is inside a bundle",
+                              "kbundle inspect kernels.kb --op mylib.normalize");
+  inspect.add_option("FILE", inspect_command->file, "The bundle")->required();
+  inspect.add_option("--op", inspect_command->op, "Every variant of this op");
+  inspect.add_option("--html", inspect_command->html,
+                     "Draw it instead, as one file for browsers; - is standard output");
+  inspect.add_flag("--force", inspect_command->force, "Replace an output that is no such page");
+  inspect.add_flag("--json", inspect_command->json, "As JSON");
+
+  CLI::App& verify = AddVerb(app, "verify", "Check every byte, and what a target would miss",
+                             "kbundle verify kernels.kb --target sm_90a");
+  verify.add_option("FILE", verify_command->file, "The bundle")->required();
+  verify.add_option("-t,--target", verify_command->target,
+                    "Say which op and listed problem has no exact variant there; host: this CPU");
+  verify.add_option("--problems", verify_command->problems,
+                    "Check the problems of this file, as record_problems saves them, instead");
+  verify.add_flag("--strict", verify_command->strict,
+                  "Also refuse variants that conformance never ran");
+  verify.add_flag("--json", verify_command->json, "As JSON");
+
+  CLI::App& explain =
+      AddVerb(app, "explain", "Say which variant a problem gets, and why not the others",
+              "kbundle explain kernels.kb mylib.normalize --operand x=bf16[2048,512] "
+              "gamma=bf16[512] --attr scale=0.125 --target sm_90a");
+  ExplainCommand& command = *explain_command;
+  explain.add_option("FILE", command.file, "The bundle")->required();
+  explain.add_option("OP", command.op, "family.op")->required();
+  explain.add_option("--operand", command.operands,
+                     "NAME=DTYPE[DIM,...] of each operand; behind it {STRIDE,...} in elements");
+  explain.add_option("--attr", command.attributes, "NAME=VALUE of each attribute that is given");
+  explain.add_option("-t,--target", command.target, "Where it would run [this machine's CPU]");
+  explain.add_option("--sm-count", command.sm_count, "Multiprocessors of the GPU [132, an H200's]")
+      ->check(CLI::Range(1, 65536));
+  explain
+      .add_option("--align", command.alignment, "Bytes that every address is a multiple of [16]")
+      ->check(CLI::IsMember({1, 2, 4, 8, 16}));
+  explain.add_flag("--strict", command.strict, "As a strict process would choose");
+  explain.add_flag("--json", command.json, "As JSON");
+
+  CLI::App& extract = AddVerb(app, "extract", "Write a variant's code object to a file",
+                              "kbundle extract kernels.kb 'mylib.normalize/warp_row"
+                              "[T=bf16,VEC=8]@sm_90a' -o warp_row.cubin");
+  extract.add_option("FILE", extract_command->file, "The bundle")->required();
+  extract.add_option("VARIANT", extract_command->variant, "Id as `inspect` prints it")->required();
+  extract.add_option("-o,--output", extract_command->output, "File to write; - is standard output")
+      ->required();
+  extract.add_flag("--force", extract_command->force, "Replace an output that is no code object");
+  extract
+      .add_option("--step", extract_command->step,
+                  "Which step's, where steps have different code objects")
+      ->check(CLI::Range(1, 64));
+}
+
+void AddTextVerbs(CLI::App& app, std::string* shell, ErrorQuestion* error) {
+  AddVerb(app, "schema", "Print the keys of manifests as a JSON Schema, for editors",
+          "kbundle schema > manifest.schema.json");
+  AddVerb(app, "completion", "Print what a shell needs to complete verbs and options",
+          "eval \"$(kbundle completion bash)\"")
+      .add_option("SHELL", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  CLI::App& explain =
+      AddVerb(app, "explain-error", "Say what an error tag means, and what cures it",
+              "kbundle explain-error FAILED_PRECONDITION");
+  explain.add_option("TAG", error->tag, "Tag, code, or a message that holds one [all of them]");
+  explain.add_flag("--markdown", error->markdown, "As Markdown");
+  explain.add_flag("--json", error->json, "As JSON");
+  AddVerb(app, "man", "Print the manual page of the command", "kbundle man | man -l -");
 }
 
 }  // namespace kbundle::builder

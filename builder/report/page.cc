@@ -1,0 +1,114 @@
+// The page is a program of its own (page.html, which is a part of the command) with the bundle as
+// JSON inside. What a problem gets is asked of the loader's own Explain, for every listed problem
+// and every target of the bundle, so that the page says what a process there would say. In the JSON
+// "<" is written as an escape: no text of a bundle can end the element that holds it.
+#include "builder/report/page.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "builder/problem/listed.h"
+#include "bundle_page.h"
+#include "kbundle/describe.h"
+#include "kbundle/target.h"
+
+namespace kbundle::builder {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPlace = "@BUNDLE@";
+
+// What of a variant is drawn: its code objects by number, each once.
+Json Variant(const Json& described) {
+  Json blobs = Json::array();
+  uint64_t spill = 0;
+  for (const Json& kernel : described["kernels"]) {
+    const auto blob = kernel["blob"].get<int64_t>();
+    if (blob >= 0 && std::find(blobs.begin(), blobs.end(), Json(blob)) == blobs.end()) {
+      blobs.push_back(blob);
+    }
+    if (kernel.contains("spill_bytes")) {
+      spill = std::max(spill, kernel["spill_bytes"].get<uint64_t>());
+    }
+  }
+  return {{"id", described["id"]},
+          {"target", described["target"]},
+          {"template", described["template"]},
+          {"provider", described["provider"]},
+          {"registers", described["registers"]},
+          {"spill", spill},
+          {"blobs", blobs},
+          {"ran_on", described["ran_on"]}};
+}
+
+// What each listed problem gets on each target that the op has code for.
+Result<Json> Choices(const Bundle& bundle, uint32_t op, const Json& described) {
+  std::vector<std::string> targets;
+  for (const Json& variant : described["variants"]) {
+    const auto target = variant["target"].get<std::string>();
+    if (std::find(targets.begin(), targets.end(), target) == targets.end()) {
+      targets.push_back(target);
+    }
+  }
+  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(bundle, op));
+  Json out = Json::array();
+  for (const std::string& target : targets) {
+    const Result<Device> device = DeviceFromTargetName(target);
+    if (!device.ok()) continue;  // "portable": what runs there has no name yet
+    for (size_t i = 0; i < problems.size(); ++i) {
+      const Json said = Json::parse(ExplainJson(bundle, problems[i], *device));
+      Json one = {{"problem", i}, {"target", target}, {"chosen", said["chosen"]}};
+      one["choice"] = said["choice"];
+      if (said.contains("error")) one["error"] = said["error"];
+      if (!said["tuned"].is_null()) one["tuned"] = said["tuned"];
+      out.push_back(std::move(one));
+    }
+  }
+  return out;
+}
+
+Result<Json> Op(const Bundle& bundle, uint32_t number, const Json& described) {
+  Json out = {{"name", described["name"]},
+              {"summary", described["summary"]},
+              {"interface", described["interface"]},
+              {"types", described["types"]},
+              {"operands", described["operands"]},
+              {"results", described["results"]},
+              {"attributes", described["attributes"]}};
+  out["variants"] = Json::array();
+  for (const Json& variant : described["variants"]) out["variants"].push_back(Variant(variant));
+  out["problems"] = Json::array();
+  for (const Json& problem : described["problems"]) out["problems"].push_back(problem["text"]);
+  KB_ASSIGN_OR_RETURN(out["choices"], Choices(bundle, number, described));
+  return out;
+}
+
+}  // namespace
+
+Result<std::string> BundlePage(const Bundle& bundle) {
+  KB_ASSIGN_OR_RETURN(const std::string text, DescribeJson(bundle, "", true));
+  const Json described = Json::parse(text);
+  Json data;
+  for (const char* key : {"name", "content_id", "file_bytes", "provenance", "targets", "devices"}) {
+    data[key] = described[key];
+  }
+  data["blobs"] = Json::array();
+  for (const Json& blob : described["blobs"]) {
+    data["blobs"].push_back({{"format", blob["format"]},
+                             {"stored", blob["stored_bytes"]},
+                             {"raw", blob["bytes"]},
+                             {"base", blob["base"]}});
+  }
+  data["ops"] = Json::array();
+  for (uint32_t i = 0; i < described["ops"].size(); ++i) {
+    KB_ASSIGN_OR_RETURN(Json op, Op(bundle, i, described["ops"][i]));
+    data["ops"].push_back(std::move(op));
+  }
+  std::string safe;
+  for (const char c : data.dump()) c == '<' ? safe += "\\u003c" : safe += c;
+  std::string page = kBundlePage;
+  return page.replace(page.find(kPlace), kPlace.size(), safe);
+}
+
+}  // namespace kbundle::builder
