@@ -38,7 +38,7 @@ def problem_of(size, depth, heads, layout, mask, lengths, bias, dropout):
     return problem, attributes
 
 
-def both_ops(reference, name, problem, attributes, seed, change=lambda made: None):
+def both_ops(reference, name, problem, attributes, seed, change=lambda made: None, deterministic=True):
     """The forward and the backward case of one problem; `change` edits the forward op's operands."""
     made = reference.make_inputs("sdpa_forward", problem | attributes, seed)
     change(made)
@@ -48,7 +48,7 @@ def both_ops(reference, name, problem, attributes, seed, change=lambda made: Non
     rng = np.random.default_rng(seed + 1)
     dout = rng.standard_normal(o.shape)
     yield (name, "sdpa_backward", made | {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats},
-           attributes | {"bias_gradient": "bias" in problem, "deterministic": True})
+           attributes | {"bias_gradient": "bias" in problem, "deterministic": deterministic})
 
 
 def cases(reference):
@@ -60,6 +60,7 @@ def cases(reference):
         problem, attributes = problem_of(size, depth, heads, *rest)
         name = f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {rest}"
         yield from both_ops(reference, name, problem, attributes, int(number))
+    yield from whole_columns(reference)
     yield from modified_cases(reference)
     yield from corner_cases(reference)
     yield from packed_cases(reference)
@@ -67,6 +68,18 @@ def cases(reference):
     yield from ragged.cases(reference)
     yield from few_queries(reference)
     yield from paged.cases(reference)
+
+
+def whole_columns(reference):
+    """Rows as models have them, gradients in any order: what variants for tensor cores take."""
+    every = itertools.product([(64, 64), (96, 96), (128, 128), (192, 128), (256, 256)], MASKS, HEADS)
+    for number, (depth, mask, heads) in enumerate(every):
+        size = [(130, 130), (64, 64), (33, 257), (257, 257)][number % 4]
+        if size[0] < size[1] and mask[0] == "causal":
+            size = (65, 65)
+        problem, attributes = problem_of(size, depth, heads, ["bshd", "bhsd"][number % 2], mask, (), None, 0.0)
+        yield from both_ops(reference, f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {mask}, in any order", problem, attributes, number,
+                            deterministic=False)
 
 
 def few_queries(reference):

@@ -38,9 +38,20 @@ class Point:
     grouped: bool
     block: int
 
+    @property
+    def head_v(self):
+        return 128 if self.head == 192 else self.head
+
+    @property
+    def backward(self):
+        return "fa4" if not self.grouped else "fa4_wide" if self.head == 192 else "fa4_grouped"
+
+    def columns(self, name):
+        return self.head_v if name in ("v", "o", "dout", "dv") else self.head
+
     @classmethod
     def drawn(cls, chance):
-        head = chance.choice([64, 96, 128, 256])
+        head = chance.choice([64, 96, 128, 192, 256])
         blocks = [128 if head > 96 else 192] + [64] * (head <= 128)
         return cls(chance.choice(["bf16", "f16"]), head, chance.randint(0, 2), chance.random() < 0.5, chance.choice(blocks))
 
@@ -50,14 +61,16 @@ POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("atten
 
 def only(point, text):
     """A manifest whose variants of CuTe DSL are this point's."""
-    text = text.replace(EVERY, f"HEAD = [{point.head}], HEADV = [{point.head}], MASK = [{point.mask}]")
+    text = text.replace(EVERY, f"HEAD = [{point.head}], HEADV = [{point.head_v}], MASK = [{point.mask}]")
     # Which block a problem takes is the manifest's choice by its size: here all take the point's.
     text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
     text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 ? {point.block} : 0)"', text)
-    text = re.sub(r'keep      = \["HEADV == .*(192 \?|HEAD != 192).*', f'keep      = ["T == {point.dtype}"]', text)
+    text = re.sub(r'keep      = \["HEADV == .*192 \?.*', f'keep      = ["T == {point.dtype}"]', text)
     if 'name      = "fa4_grouped"' in text:
-        unused = '"fa4"' if point.grouped else '"fa4_grouped"'
-        text = text.replace(f"name      = {unused}", f"name      = {unused}\nabstract  = true")
+        for unused in {"fa4", "fa4_grouped", "fa4_wide"} - {point.backward}:
+            text = text.replace(f'name      = "{unused}"', f'name      = "{unused}"\nabstract  = true')
+        text = text.replace("HEADV = [128], MASK = [0, 1, 2] }\nkeep      = []",
+                            f'HEADV = [128], MASK = [{point.mask}] }}\nkeep      = ["T == {point.dtype}"]')
     return text
 
 
@@ -80,6 +93,8 @@ def recording(command, tmp_path_factory):
     for way in ("forward", "backward"):
         extends = f'extends   = "sdpa_{way}.fa4"\n'
         edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
+    ragged = attention / "ragged.toml"
+    ragged.write_text(ragged.read_text().replace('name      = "fa4"', 'name      = "fa4"\nabstract  = true'))
     done = run("build", attention, "-o", folder / "fa4.kb", "--target", "sm_90a", "--provider", "cute", timeout=600)
     assert done.code == 0, done.err
     return folder
@@ -89,9 +104,9 @@ class Drawn:
     """A random problem that variant fa4 takes, and where its tensors lie: all of them multiples of 16 and of no more."""
 
     def __init__(self, chance, point, least):
-        head, mask = point.head, point.mask
+        mask = point.mask
         size = lambda most: chance.choice([1, 2, 63, 64, 65, 127, 128, 129, 1000, 4096, chance.randint(1, most)])
-        self.batch, self.head, self.mask, self.point = chance.randint(1, 40), head, mask, point
+        self.batch, self.mask, self.point = chance.randint(1, 40), mask, point
         self.keys_heads = chance.randint(1, 20)
         self.heads = self.keys_heads * (chance.randint(2, 8) if point.grouped else 1)
         self.queries = max(least, size(30000))
@@ -106,15 +121,17 @@ class Drawn:
         mask = "none" if self.mask == 0 else "causal_bottom_right" if self.bottom else "causal"
         return {"scale": self.scale, "layout": self.layout, "mask": mask, "window": self.window}
 
-    def dims(self, tokens, heads):
-        return [self.batch, tokens, heads, self.head] if self.layout == "bshd" else [self.batch, heads, tokens, self.head]
+    def dims(self, name, tokens, heads):
+        columns = self.point.columns(name)
+        return [self.batch, tokens, heads, columns] if self.layout == "bshd" else [self.batch, heads, tokens, columns]
 
-    def seen(self, address, tokens, heads):
+    def seen(self, name, address, tokens, heads):
         """As the kernel sees it: sequences before heads."""
-        strides = compact(self.dims(tokens, heads))
+        strides = compact(self.dims(name, tokens, heads))
         if self.layout == "bhsd":
             strides[1], strides[2] = strides[2], strides[1]
-        return {"address": address, "elsewhere": address, "shape": [self.batch, tokens, heads, self.head], "strides": strides}
+        shape = [self.batch, tokens, heads, self.point.columns(name)]
+        return {"address": address, "elsewhere": address, "shape": shape, "strides": strides}
 
     def plain(self, address, shape):
         return {"address": address, "elsewhere": address, "shape": shape, "strides": compact(shape)}
@@ -125,11 +142,11 @@ def forward_of(drawn, with_stats):
     q, k, v, o = (drawn.address() for _ in range(4))
     stats = drawn.address() if with_stats else 0
     queries, keys = (drawn.queries, drawn.heads), (drawn.keys, drawn.keys_heads)
-    shapes = [drawn.dims(*queries), drawn.dims(*keys), drawn.dims(*keys)]
+    shapes = [drawn.dims("q", *queries), drawn.dims("k", *keys), drawn.dims("v", *keys)]
     asked = {"op": FORWARD, "operands": [[drawn.point.dtype, one] for one in shapes] + [None] * 6,
              "attributes": drawn.attributes | {"with_stats": with_stats},
              "addresses": [q, k, v, *[None] * 6], "results": [o, stats or None], "workspace": None}
-    given = [drawn.seen(q, *queries), drawn.seen(k, *keys), drawn.seen(v, *keys), drawn.seen(o, *queries),
+    given = [drawn.seen("q", q, *queries), drawn.seen("k", k, *keys), drawn.seen("v", v, *keys), drawn.seen("o", o, *queries),
              drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries if with_stats else 0]), drawn.scale, drawn.window]
     return asked, {"forward": given}
 
@@ -138,19 +155,22 @@ def backward_of(drawn):
     q, k, v, o, dout, stats, dq, dk, dv, workspace = (drawn.address() for _ in range(10))
     workspace = workspace // ALIGNMENT * ALIGNMENT
     queries, keys = (drawn.queries, drawn.heads), (drawn.keys, drawn.keys_heads)
-    whole, kept = drawn.dims(*queries), drawn.dims(*keys)
+    shapes = [drawn.dims(name, *(keys if name in "kv" else queries)) for name in ("q", "k", "v", "o", "dout")]
     asked = {"op": BACKWARD, "attributes": drawn.attributes, "workspace": workspace, "addresses": [q, k, v, o, dout, stats, *[None] * 6],
-             "operands": [*[[drawn.point.dtype, shape] for shape in (whole, kept, kept, whole, whole)],
+             "operands": [*[[drawn.point.dtype, shape] for shape in shapes],
                           ["f32", [drawn.batch, drawn.heads, drawn.queries]], *[None] * 6], "results": [dq, dk, dv, None]}
-    tile = 128 if drawn.head == 64 else 80 if drawn.head == 128 and drawn.mask == 0 else 64
-    padded, keys_padded = (-(-size // block) * block for size, block in ((drawn.queries, tile), (drawn.keys, 48 if drawn.head == 256 else 128)))
-    rows, sums = [drawn.batch, drawn.heads, padded], [drawn.batch, drawn.heads, padded * drawn.head]
-    of_keys, at, regions = [drawn.batch, drawn.keys_heads, keys_padded * drawn.head], workspace, []
-    for shape in (rows, rows, sums, of_keys, of_keys):
+    head, head_v = drawn.point.head, drawn.point.head_v
+    tile = 128 if head == 64 else 80 if head == 128 and drawn.mask == 0 else 64
+    key_tile = {192: 96, 256: 48}.get(head, 128)
+    padded, keys_padded = (-(-size // block) * block for size, block in ((drawn.queries, tile), (drawn.keys, key_tile)))
+    rows, sums = [drawn.batch, drawn.heads, padded], [drawn.batch, drawn.heads, padded * head]
+    of_dk, of_dv = ([drawn.batch, drawn.keys_heads, keys_padded * columns] for columns in (head, head_v))
+    at, regions = workspace, []
+    for shape in (rows, rows, sums, of_dk, of_dv):
         regions.append(drawn.plain(at, shape))
         at += -(-4 * shape[0] * shape[1] * shape[2] // ALIGNMENT) * ALIGNMENT
     products, stats2, dq_sum, dk_sum, dv_sum = regions
-    seen = {name: drawn.seen(address, *size) for name, address, size in
+    seen = {name: drawn.seen(name, address, *size) for name, address, size in
             (("q", q, queries), ("o", o, queries), ("dout", dout, queries), ("dq", dq, queries), ("k", k, keys), ("v", v, keys), ("dk", dk, keys),
              ("dv", dv, keys))}
     given = {"prepare": [seen["o"], seen["dout"], products, drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries]), stats2, dq_sum],
@@ -171,7 +191,7 @@ def declared(name, point):
         return {"type": "f32" if name == "scale" else "i32"}
     if name.endswith("_sum") or name in ("stats", "stats2", "products"):
         return {"name": name, "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]}
-    return {"name": name, "dtype": point.dtype, "shape": [None, None, None, point.head], "strides": [None, None, None, 1]}
+    return {"name": name, "dtype": point.dtype, "shape": [None, None, None, point.columns(name)], "strides": [None, None, None, 1]}
 
 
 def arguments(step, point):
@@ -183,7 +203,7 @@ def launched(folder, pairs, source, point):
     """(by the loader, by FlashAttention-4's host code): of each problem its launches."""
     blocks = {"BLOCK": point.block} if source == "fa4.py" else {}
     requests = [{"folder": str(folder), "source": source, "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
-                 "tunables": {"HEAD": point.head, "HEADV": point.head, "MASK": point.mask} | blocks, "arguments": arguments(step, point),
+                 "tunables": {"HEAD": point.head, "HEADV": point.head_v, "MASK": point.mask} | blocks, "arguments": arguments(step, point),
                  "problems": [{"sm_count": 132, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT / "tests")}
     dsl = {"CUTE_DSL_ARCH": "sm_90a", "CUTE_DSL_NO_CACHE": "1", "CUTE_DSL_DUMP_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
@@ -228,4 +248,4 @@ def test_the_loader_launches_backward_as_its_own_host_code(recording):
     folder, point, chance = recording / "backward", POINTS["backward.toml"], random.Random(f"{SEED} backward")
     folder.mkdir()
     pairs = [backward_of(Drawn(chance, point, 1)) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, "fa4_backward.py", point))
+    compare(*launched(folder, pairs, "fa4_wide.py" if point.backward == "fa4_wide" else "fa4_backward.py", point))
