@@ -15,16 +15,17 @@ from kbundle import Error, _spec, default_bundle
 from kbundle._bundle import CUDA, HOST
 from kbundle_kernels.attention_arguments import (DTYPES, LAYOUTS, both, check_arrays, dropout_state, lengths_of, one_bias, scale_of,
                                                   score_modifier, sight)
+from kbundle_kernels.attention_sinks import gradient_of_sinks, sinks_of, with_sinks
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import placed
+from kbundle.jax._primitive import placed, same_axes
 
 __all__ = ["dot_product_attention", "packed_dot_product_attention"]
 
 _FORWARD, _BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 _PACKED = "attention.sdpa_packed_forward", "attention.sdpa_packed_backward"
 
-# Operands after query, key and value, by their names in the op; None where absent.
-_Extra = collections.namedtuple("_Extra", "bias q_lengths kv_lengths dropout_state score_tensor0 score_tensor1")
+# Operands after query, key and value, by their names in the op, and sinks, which no op takes; None where absent.
+_Extra = collections.namedtuple("_Extra", "bias q_lengths kv_lengths dropout_state score_tensor0 score_tensor1 sinks", defaults=(None,))
 
 # ops: forward and backward; arrays: query, key and value, or what holds them; attributes of the forward op as a sorted tuple.
 _Problem = collections.namedtuple("_Problem", "ops arrays extra attributes deterministic")
@@ -33,11 +34,11 @@ _Problem = collections.namedtuple("_Problem", "ops arrays extra attributes deter
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
                           key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False,
                           layout="BTNH", dropout_rate=0.0, dropout_seed=None, dropout_generator=None, score_mod=None,
-                          deterministic=False, fallback=None, **score_values):
+                          deterministic=False, fallback=None, sinks=None, **score_values):
     """softmax(scale * query key^T + bias) value: jax.nn.dot_product_attention, with its names, layout and meaning.
 
     query[B, T, N, H], key[B, S, K, H], value[B, S, K, V] or the same without B; K divides N. bias broadcasts to
-    [B, N, T, S] and is rounded to query's dtype. Gradients flow to query, key, value and bias.
+    [B, N, T, S] and is rounded to query's dtype. Gradients flow to query, key, value, bias and sinks.
 
     is_causal           also "bottom_right": the last query sees the last key (of the sequence lengths, where given)
     mask                boolean, broadcasts to [B, N, T, S]; it is added to the scores, as a bias is, and as large
@@ -53,6 +54,8 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     score_mod           the name of a score modifier of the family's manifest, such as "softcap" or "alibi"; its scalars
                         (Python numbers) and tensors (f32 arrays) follow by name: score_mod="softcap", cap=30.0. They
                         are no matter of gradients: asking for one is an error
+    sinks               floats [N], or one number: a score of each head that belongs to no key, and takes its share of
+                        every softmax. 0.0 is the softmax with an offset of one, exp(s) / (1 + sum(exp(s)))
     deterministic       gradients of the same inputs are the same bits
     implementation      "xla", "cudnn": jax.nn's own
     fallback            "jax": what no kernel takes is computed by jax.nn, instead of an error
@@ -68,13 +71,13 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     given = dict(scale=scale, is_causal=is_causal, query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
                  local_window_size=local_window_size, return_residual=return_residual)
     own = dict(layout=layout != "BTNH", dropout_rate=bool(dropout_rate), score_mod=score_mod is not None,
-               is_causal=is_causal not in (True, False))
+               is_causal=is_causal not in (True, False), sinks=sinks is not None)
     plain = functools.partial(_by_jax, query, key, value, bias, mask, implementation, own, given)
     if implementation not in (None, "kbundle"):
         return plain()
     try:
         problem = _problem(query, key, value, bias, mask, layout=layout, dropout_rate=dropout_rate, dropout_seed=dropout_seed,
-                           score_mod=score_mod, score_values=score_values, deterministic=deterministic, **given)
+                           score_mod=score_mod, score_values=score_values, deterministic=deterministic, sinks=sinks, **given)
     except NotImplementedError as error:
         if fallback == "jax":
             return plain()
@@ -85,7 +88,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
 def packed_dot_product_attention(qkv, bias=None, mask=None, *, kv_heads=None, scale=None, is_causal=False, seq_lengths=None,
                                  local_window_size=None, return_residual=False, dropout_rate=0.0, dropout_seed=None,
-                                 dropout_generator=None, score_mod=None, deterministic=False, **score_values):
+                                 dropout_generator=None, score_mod=None, deterministic=False, sinks=None, **score_values):
     """dot_product_attention of queries, keys and values that lie in one array, which no kernel copies, nor its gradient.
 
     qkv[B, T, 3, N, H]; or with kv_heads=K qkv[B, T, N + 2 * K, H]: of a token first N heads of queries, then K of keys,
@@ -111,7 +114,8 @@ def packed_dot_product_attention(qkv, bias=None, mask=None, *, kv_heads=None, sc
         raise Error("UNIMPLEMENTED", "packed_dot_product_attention: %s" % error) from None
     modifier, tensors = score_modifier(where, score_mod, score_values)
     extra = _Extra(one_bias(where, bias, mask, (batch, width - 2 * kv_heads, tokens, tokens), qkv.dtype), None,
-                   lengths_of(where, "seq_lengths", seq_lengths, batch), dropout_state(where, dropout_rate, dropout_seed), *tensors)
+                   lengths_of(where, "seq_lengths", seq_lengths, batch), dropout_state(where, dropout_rate, dropout_seed), *tensors,
+                   sinks_of(where, sinks, width - 2 * kv_heads))
     attributes = dict(scale=scale_of(where, scale, depth), kv_heads=kv_heads, mask=mask_kind, window=window,
                       dropout=dropout_rate, **modifier)
     problem = _Problem(_PACKED, [qkv], extra, tuple(sorted(attributes.items())), deterministic)
@@ -137,7 +141,7 @@ def _by_jax(query, key, value, bias, mask, implementation, own, given):
 
 
 def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size,
-             return_residual, layout, dropout_rate, dropout_seed, score_mod, score_values, deterministic):
+             return_residual, layout, dropout_rate, dropout_seed, score_mod, score_values, deterministic, sinks):
     """A _Problem."""
     where = "dot_product_attention"
     heads_last = layout == "BTNH"
@@ -152,7 +156,7 @@ def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengt
     lengths = both([lengths_of(where, "query_seq_lengths", query_seq_lengths, batch),
                     lengths_of(where, "key_value_seq_lengths", key_value_seq_lengths, batch)], (queries, keys), batch)
     extra = _Extra(one_bias(where, bias, mask, (batch, heads, queries, keys), query.dtype), *lengths,
-                   dropout_state(where, dropout_rate, dropout_seed), *tensors)
+                   dropout_state(where, dropout_rate, dropout_seed), *tensors, sinks_of(where, sinks, heads))
     attributes = dict(scale=scale_of(where, scale, query.shape[-1]), layout=LAYOUTS[layout],
                       mask=mask_kind, window=window, dropout=dropout_rate, **modifier)
     return _Problem((_FORWARD, _BACKWARD), arrays, extra, tuple(sorted(attributes.items())), deterministic)
@@ -230,9 +234,11 @@ def _run(problem, return_residual, unbatched):
 
 def _placed(problem):
     """Arrays and extra, where the forward op wants them: the gradient of one that was elsewhere goes back there."""
-    arrays = tuple(problem.arrays)
-    operands = placed(None, problem.ops[0], *_operands(problem.ops, arrays, problem.extra), **dict(problem.attributes))
-    return jax.tree.unflatten(jax.tree.structure((arrays, problem.extra)), [x for x in operands if x is not None])
+    leaves, structure = jax.tree.flatten((tuple(problem.arrays), problem.extra))
+    arrays, extra = jax.tree.unflatten(structure, same_axes(leaves))
+    operands = placed(None, problem.ops[0], *_operands(problem.ops, arrays, extra), **dict(problem.attributes))
+    operands = [x for x in operands if x is not None] + [extra.sinks] * (extra.sinks is not None)
+    return jax.tree.unflatten(structure, operands)
 
 
 def _call(op, operands, attributes, **more):
@@ -242,13 +248,23 @@ def _call(op, operands, attributes, **more):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def _attention(ops, attributes, deterministic, with_stats, arrays, extra):
     # Always with stats, which cost next to nothing: a problem is then the same with and without gradients.
-    out, stats = _call(ops[0], _operands(ops, arrays, extra), attributes, with_stats=True)
+    out, stats = _forward(ops, attributes, arrays, extra)
     return out, stats if with_stats else None
+
+
+def _forward(ops, attributes, arrays, extra):
+    out, stats = _call(ops[0], _operands(ops, arrays, extra), attributes, with_stats=True)
+    return (out, stats) if extra.sinks is None else with_sinks(out, stats, extra.sinks, _turned(attributes))
+
+
+def _turned(attributes):
+    """Whether heads come behind tokens, which in statistics are before them."""
+    return dict(attributes).get("layout") != "bhsd"
 
 
 def _extra_operands(ops, extra):
     """Those that the ops have: queries and keys of packed ones have the same lengths."""
-    return tuple(x for name, x in extra._asdict().items() if ops != _PACKED or name != "q_lengths")
+    return tuple(x for name, x in extra._asdict().items() if name != "sinks" and (ops != _PACKED or name != "q_lengths"))
 
 
 def _operands(ops, arrays, extra):
@@ -267,7 +283,7 @@ def _attention_forward(ops, attributes, deterministic, with_stats, arrays, extra
     if tensors:
         raise Error("UNIMPLEMENTED", "differentiating dot_product_attention: the gradient of a tensor of score_mod=%r is not "
                     "computed; keep it out of what is differentiated (jax.lax.stop_gradient)" % dict(attributes)["score_mod"])
-    out, stats = _call(ops[0], _operands(ops, arrays, extra), attributes, with_stats=True)
+    out, stats = _forward(ops, attributes, arrays, extra)
     return (out, stats if with_stats else None), (arrays, out, stats, extra, wanted)
 
 
@@ -278,7 +294,8 @@ def _attention_backward(ops, attributes, deterministic, with_stats, saved, cotan
         return None, None
     *gradients, dbias = _call(ops[1], _operands(ops, (*arrays, out, dout, stats), extra), attributes,
                               deterministic=deterministic, bias_gradient="bias" in wanted)
-    return tuple(gradients), _Extra(dbias, *(None for _ in extra[1:]))
+    of_sinks = gradient_of_sinks(out, dout, stats, extra.sinks, _turned(attributes)) if "sinks" in wanted else None
+    return tuple(gradients), _Extra(dbias, *[None] * (len(extra) - 2), of_sinks)
 
 
 _attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from kbundle import Error
 from kbundle_kernels.attention import _call
 from kbundle_kernels.attention_arguments import DTYPES, lengths_of, scale_of, score_modifier, sight
+from kbundle_kernels.attention_sinks import sinks_of, with_sinks
 from kbundle.jax import _arguments
 from kbundle.jax._primitive import same_axes
 
@@ -22,7 +23,7 @@ _POOLS = {"KPSH": "hpsd", "PSKH": "pshd"}
 
 def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, attn_logits_soft_cap=None, scale=1.0, is_causal="bottom_right",
                     local_window_size=None, k_scale=None, v_scale=None, layout="KPSH", return_residual=False, score_mod=None,
-                    **score_values):
+                    sinks=None, **score_values):
     """softmax(scale * q keys^T) values, the keys and values of a sequence being in pages that page_indices[sequence] names, in order.
 
     Names, order and meaning are those of jax.experimental.pallas.ops.tpu.paged_attention: q[B, N, H], or with T queries
@@ -38,6 +39,7 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, attn_logits_s
                         float8_e4m3fn, or of q's dtype
     layout              "PSKH": k_pages[P, S, K, H], v_pages[P, S, K, V]
     return_residual     also the log-sum-exp of the scores, float32[B, N] or float32[B, T, N]
+    sinks               floats [N] or one number, as of dot_product_attention
     score_mod           as of dot_product_attention; `k` counts keys from the beginning of their sequence
 
     A page index that is none makes the keys of that page unseen. A query that sees no key gives 0.
@@ -68,7 +70,10 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, attn_logits_s
     leaves, tree = jax.tree.flatten(operands)
     operands = jax.tree.unflatten(tree, same_axes(leaves))
     attributes = dict(scale=scale, layout=_POOLS[layout], mask=mask, window=window, **modifier)
-    out, *stats = _paged_attention(tuple(sorted(attributes.items())), return_residual, *operands)
+    sinks = sinks_of(where, sinks, q.shape[2])
+    out, *stats = _paged_attention(tuple(sorted(attributes.items())), return_residual or sinks is not None, *operands)
+    if sinks is not None:
+        out, *stats = with_sinks(out, *stats, sinks, turned=True)
     stats = [jnp.swapaxes(x, 1, 2) for x in stats]
     results = [x[:, 0] if one else x for x in (out, *stats)]
     return tuple(results) if return_residual else results[0]

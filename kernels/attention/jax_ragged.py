@@ -13,20 +13,21 @@ from jax.custom_derivatives import SymbolicZero
 
 from kbundle import Error
 from kbundle_kernels.attention_arguments import DTYPES, scale_of, score_modifier, sight
+from kbundle_kernels.attention_sinks import gradient_of_sinks, sinks_of, with_sinks
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import placed
+from kbundle.jax._primitive import placed, same_axes
 
 __all__ = ["ragged_dot_product_attention"]
 
 _FORWARD, _BACKWARD = "attention.sdpa_ragged_forward", "attention.sdpa_ragged_backward"
 
-# Operands after the tensors, by their names in the op; None where absent.
-_Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets score_tensor0 score_tensor1")
+# Operands after the tensors, by their names in the op, and sinks, which no op takes; None where absent.
+_Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets score_tensor0 score_tensor1 sinks", defaults=(None,))
 
 
 def ragged_dot_product_attention(query, key, value, query_offsets, key_value_offsets, *, max_query_length, max_key_value_length,
                                  scale=None, is_causal=False, local_window_size=None, return_residual=False, score_mod=None,
-                                 deterministic=False, **score_values):
+                                 deterministic=False, sinks=None, **score_values):
     """dot_product_attention of B sequences, each on keys of its own, without padding between them.
 
     query[T, N, H], key[S, K, H], value[S, K, V]; K divides N. Sequence b has the rows offsets[b] .. offsets[b + 1] - 1 of
@@ -39,6 +40,7 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     local_window_size   left, or (left, right); without is_causal right must be 0, which makes it causal
     return_residual     also the log-sum-exp of the scores, float32[T, N]; no gradient flows through it
     score_mod           as of dot_product_attention; `q` and `k` count from the beginning of their sequence, `b` sequences
+    sinks               floats [N] or one number, as of dot_product_attention, with gradients
     deterministic       gradients of the same inputs are the same bits
     """
     where = "ragged_dot_product_attention"
@@ -53,7 +55,8 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     except NotImplementedError as error:
         raise Error("UNIMPLEMENTED", "ragged_dot_product_attention: %s" % error) from None
     modifier, tensors = score_modifier(where, score_mod, score_values)
-    extra = _Extra(_offsets("query_offsets", query_offsets), _offsets("key_value_offsets", key_value_offsets), *tensors)
+    extra = _Extra(_offsets("query_offsets", query_offsets), _offsets("key_value_offsets", key_value_offsets), *tensors,
+                   sinks_of(where, sinks, arrays[0].shape[1]))
     if extra.q_offsets.shape != extra.kv_offsets.shape:
         raise ValueError("ragged_dot_product_attention: query_offsets are of %d sequences, key_value_offsets of %d"
                          % (len(extra.q_offsets) - 1, len(extra.kv_offsets) - 1))
@@ -86,9 +89,11 @@ def _offsets(name, offsets):
 
 def _placed(arrays, extra, attributes):
     """Query, key, value and extra, where the forward op wants them: the gradient of one that was elsewhere goes back there."""
-    operands = placed(None, _FORWARD, *_given([*arrays, *extra]), **attributes)
-    query, key, value, *rest = operands + (None,) * (3 + len(extra) - len(operands))
-    return query, key, value, _Extra(*rest)
+    leaves, structure = jax.tree.flatten((arrays, extra))
+    arrays, extra = jax.tree.unflatten(structure, same_axes(leaves))
+    operands = placed(None, _FORWARD, *_given([*arrays, *extra[:-1]]), **attributes)
+    query, key, value, *rest = operands + (None,) * (2 + len(extra) - len(operands))
+    return query, key, value, _Extra(*rest, extra.sinks)
 
 
 def _given(operands):
@@ -104,7 +109,12 @@ def _call(op, operands, attributes, **more):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attention(attributes, deterministic, query, key, value, extra):
-    return _call(_FORWARD, [query, key, value, *extra], attributes, with_stats=True)
+    return _forward(attributes, [query, key, value], extra)
+
+
+def _forward(attributes, arrays, extra):
+    out, stats = _call(_FORWARD, [*arrays, *extra[:-1]], attributes, with_stats=True)
+    return (out, stats) if extra.sinks is None else with_sinks(out, stats, extra.sinks, turned=False)
 
 
 def _attention_forward(attributes, deterministic, query, key, value, extra):
@@ -113,7 +123,7 @@ def _attention_forward(attributes, deterministic, query, key, value, extra):
                     "not computed; keep it out of what is differentiated (jax.lax.stop_gradient)" % dict(attributes)["score_mod"])
     arrays = [x.value for x in (query, key, value)]
     extra = _Extra(*(None if x is None else x.value for x in extra))
-    out, stats = _call(_FORWARD, [*arrays, *extra], attributes, with_stats=True)
+    out, stats = _forward(attributes, arrays, extra)
     return (out, stats), (*arrays, out, stats, extra)
 
 
@@ -121,8 +131,11 @@ def _attention_backward(attributes, deterministic, saved, cotangents):
     query, key, value, out, stats, extra = saved
     if isinstance(cotangents[0], SymbolicZero):
         return None, None, None, None
-    gradients = _call(_BACKWARD, [query, key, value, out, cotangents[0], stats, *extra], attributes, deterministic=deterministic)
-    return (*gradients, None)
+    gradients = _call(_BACKWARD, [query, key, value, out, cotangents[0], stats, *extra[:-1]], attributes, deterministic=deterministic)
+    if extra.sinks is None:
+        return (*gradients, None)
+    of_sinks = gradient_of_sinks(out, cotangents[0], stats, extra.sinks, turned=False)
+    return (*gradients, _Extra(*[None] * (len(extra) - 1), of_sinks))
 
 
 _attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)
