@@ -39,7 +39,7 @@ CLASSES = (
     # Too long for a test, or another build: presets, targets, tests and filters that it names must exist.
     ("names", r"cmake --preset |build/release/tests/\w+ --gtest_filter=|\.venv/bin/python -m pytest "),
     # A script with its own self-explanation: must be there, and say what it does with --help or --list.
-    ("script", r"scripts/(gpu_check|fresh|fuzz|soak|lean_check|wheel)\b|scripts/setup --(torch|warp|wheel)$"),
+    ("script", r"scripts/(gpu_check|fresh|fuzz|soak|lean_check|wheel|docs)\b|scripts/setup --(docs|torch|warp|wheel)$"),
     # Takes minutes of a quiet machine: must be there and compile.
     ("program", r"\.venv/bin/python scripts/\w+\.py$"),
     # Fetches packages: they must be those that this environment has.

@@ -1,0 +1,116 @@
+"""Promise: the pages of docs/ run as they stand, in order, in a folder of their own with a bundle of the kernels; troubleshooting is the
+command's own table; every page is reached from the first one; and where the generator is installed, a site is made of them without a warning."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
+NEEDS = re.compile(r"<!-- needs: (\w+) -->")
+LANGUAGES = {"python", "sh", "text", "toml", "cpp", "c"}
+each_page = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+
+
+def blocks(page):
+    return FENCE.findall(page.read_text())
+
+
+@pytest.fixture
+def desk(command, tmp_path):
+    """The environment of a folder with the bundle, where a page's commands find kbundle, Python and the library."""
+    bundle = ROOT / "build/kernels.kb"
+    assert bundle.exists(), "run `build/release/kbundle build kernels -o build/kernels.kb`"
+    (tmp_path / "kernels.kb").symlink_to(bundle)
+    path = [str(pathlib.Path(command).parent), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+    python = [str(tmp_path), str(ROOT / "ffi/python"), os.environ.get("PYTHONPATH", "")]
+    return dict(os.environ, PATH=os.pathsep.join(path), PYTHONPATH=os.pathsep.join(python), JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="",
+                KBUNDLE_PYTHON=sys.executable, KBUNDLE_LIBRARY=os.path.realpath(os.environ["KBUNDLE_LIBRARY"]),
+                KBUNDLE_INCLUDE=str(ROOT / "ffi/c/include"))
+
+
+def run(words, folder, environment, text):
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, f"{text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@each_page
+def test_a_page_runs_as_it_stands(page, desk, tmp_path):
+    for package in NEEDS.findall(page.read_text()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{page.name}: no {package} here: scripts/setup --{package} installs it")
+    for _, name, text in blocks(page):
+        if name:
+            (tmp_path / name).write_text(text)
+    for language, name, text in blocks(page):
+        if language == "sh" and not text.startswith("# needs a GPU"):
+            run(["bash", "-euc", text], tmp_path, desk, text)
+    program = "\n".join(text for language, name, text in blocks(page) if language == "python" and not name)
+    if program:
+        run([sys.executable, "-c", program], tmp_path, desk, program)
+
+
+@each_page
+def test_what_is_not_run_is_at_least_understood(page, command):
+    assert 2 * len(blocks(page)) == page.read_text().count("```"), "a fence that FENCE does not see"
+    for language, name, text in blocks(page):
+        assert language in LANGUAGES, f"say in tests/docs how a block of {language!r} is held"
+        assert language not in ("c", "cpp", "toml") or name or "[project.entry-points" in text
+        if language != "sh" or not text.startswith("# needs a GPU"):
+            continue
+        for line in text.splitlines()[1:]:
+            words = line.split("#")[0].split()
+            assert words[0] == "kbundle"
+            said = subprocess.run([command, words[1], "--help"], capture_output=True, text=True).stdout
+            for option in (word for word in words if word.startswith("-")):
+                assert option in said, f"{line}: {words[1]} has no {option}"
+
+
+def test_every_page_is_reached_from_the_first():
+    seen, waiting = set(), ["index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in seen:
+            seen.add(page)
+            waiting += re.findall(r"\]\(([\w-]+\.md)(?:#[\w-]*)?\)", (ROOT / "docs" / page).read_text())
+    assert seen == {page.name for page in PAGES}
+
+
+def test_troubleshooting_is_the_commands_own_table(command):
+    text = (ROOT / "docs/troubleshooting.md").read_text()
+    said = subprocess.run([command, "explain-error", "--markdown"], capture_output=True, text=True, check=True).stdout
+    assert text.split("kbundle explain-error --markdown -->\n\n")[1] == said, "the page ends otherwise than the command says"
+
+
+def test_figures_of_the_comparison_are_in_the_results():
+    results = (ROOT / "tests/gpu/results/nvidia_h200.md").read_text()
+    page = (ROOT / "docs/comparison.md").read_text()
+    [softcap] = re.findall(r"softcap, us: .*: \[(.*)\]", results)
+    flex_forward, flex_backward, forward, backward = [round(float(number)) for number in softcap.split(", ")[:4]]
+    assert f"| {forward} / {backward} us | `flex_attention`: {flex_forward} / {flex_backward} |" in page
+    speeds = dict(re.findall(r"^\| softmax\.(scaled\w*) bf16 \[4, 16, 2048, 2048\] \| ([\d.]+)", results, re.M))
+    wanted = tuple(float(speeds[f"scaled{kind}_forward"]) for kind in ("", "_masked", "_causal"))
+    assert "%.2f / %.2f / %.2f TB/s" % wanted in page
+    steps = [float(one) for one in re.findall(r": step by JAX's \| ([\d.]+)", results)]
+    assert f"{min(steps):.2f} to {max(steps):.2f} of its time" in page
+
+
+def test_the_site_is_made_without_a_warning(tmp_path):
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        pytest.skip("no mkdocs-material here: scripts/setup --docs installs it")
+    site = tmp_path / "site"
+    done = subprocess.run([sys.executable, ROOT / "scripts/docs", "--into", site], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in PAGES:
+        assert (site / "docs" / page.stem / "index.html").exists() or page.stem == "index"
+    reference = (site / "docs/reference/index.html").read_text()
+    for name in ("dot_product_attention", "kb_plan_make", "kbundle.open", "scaled_softmax", "register_derivative"):
+        assert name in reference, name
+    loads = re.findall(r"<(?:script|link rel=\"stylesheet\"|img)[^>]+(?:src|href)=\"(https?:[^\"]*)\"", (site / "index.html").read_text())
+    assert not loads, "the site asks for something outside itself"
