@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
+import kbundle  # noqa: E402
 import kbundle.torch as kbt  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,6 +45,52 @@ def test_no_graph_break_and_the_same_numbers(name, dynamic):
             both.append([y, *torch.autograd.grad((y ** 2).sum(), inputs)])
         for found, wanted in zip(*both):
             torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+SIZES = {
+    "softmax": (lambda x: kbt.scaled_softmax(x * 2), lambda n: [(n, 33)]),
+    "rows and columns": (lambda x: kbt.scaled_softmax(x), lambda n: [(2, n, 3 * n)]),
+    "norm": (lambda x, g, r: sum(kbt.rms_norm(x, g, residual=r)), lambda n: [(n, 33), (33,), (n, 33)]),
+    "attention": (lambda q, k, v: kbt.scaled_dot_product_attention(q, k, v, is_causal=True), lambda n: [(2, 4, n, 16)] * 3),
+    "attention, statistics": (lambda q, k, v: kbt.call(None, "attention.sdpa_forward", q, k, v, scale=0.25, with_stats=True)[1],
+                              lambda n: [(2, n, 4, 16), (2, n + 3, 4, 16), (2, n + 3, 4, 16)]),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_dynamic_shapes_are_compiled_once_and_not_for_each(name):
+    torch.compiler.reset()
+    function, shapes = SIZES[name]
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return lambda *arguments: graph(*arguments)
+    compiled = torch.compile(function, fullgraph=True, backend=backend, dynamic=True)
+    for n in range(3, 25, 2):
+        inputs = [torch.randn(shape) for shape in shapes(n)]
+        torch.testing.assert_close(compiled(*inputs), function(*inputs))
+    assert len(graphs) <= 2, "one of sizes that are equal by chance may go before"
+
+
+def test_the_shapes_of_results_are_computed_as_the_bundle_computes_them(kernels):
+    from kbundle.torch import _symbolic
+    checked = 0
+    for op in kernels.ops:
+        for problem in op.problems:
+            given = problem.attributes
+            shapes = [tuple(operand["dims"]) if operand["present"] else None for operand in problem.operands]
+            operands = tuple(("%s" % operand["dtype"], tuple(operand["dims"])) if operand["present"] else None for operand in problem.operands)
+            try:
+                inferred = kernels.infer(op.name, operands, kernels.normal_attributes(op.name, given), 1)
+            except kbundle.Error:
+                continue  # no kernel for CPUs
+            known = _symbolic.bind(op, shapes, given)
+            for result, found in zip(op.results, inferred["results"], strict=True):
+                if found["present"]:
+                    assert _symbolic.dims(result.shape, known) == found["dims"], (op.name, problem.text, result.shape)
+                    checked += 1
+    assert checked > 100
 
 
 def test_the_operator_passes_torchs_own_checks(kernels):

@@ -5,6 +5,7 @@ Each has a kernel for CPU and CUDA, a rule for fake tensors (kb_infer), a loop a
 a derivative. Its results are all tensors; one that a call does not have is of shape ABSENT, and `call` gives None for it.
 """
 
+import contextlib
 import functools
 import keyword
 import threading
@@ -15,13 +16,16 @@ from kbundle import _open_bundles
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._errors import Error
-from kbundle.torch import _derivatives, _launch
+from kbundle.torch import _derivatives, _launch, _symbolic
 from kbundle.torch._dtypes import NAMES, TORCH
 
 NAMESPACE = "kbundle"
 _TYPES = {"float": "float", "int": "int", "bool": "bool", "enum": "str", "dtype": "str", "int[]": "int[]", "float[]": "float[]"}
 
 _WORDS = frozenset(keyword.kwlist) | {"self", "bundle", "out", "Tensor"}
+
+# A guard that torch.library itself uses; without it calls are slower, and no less right.
+_below_autograd = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)
 
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _lock = threading.Lock()
@@ -57,7 +61,13 @@ def _call(bundle, op, tensors, attributes):
         overload = getattr(getattr(torch.ops.kbundle, packet), interface)
     else:
         bundle, overload, absent = _bound(bundle, op, len(tensors), tuple(attributes))
-    made = overload(*tensors, *([None] * absent), bundle=bundle, **spelled)
+        if not (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)):
+            with _below_autograd():  # torch's own rule for gradients is in Python, and costs half of what the call does
+                return _results(overload(*tensors, *([None] * absent), bundle=bundle, **spelled))
+    return _results(overload(*tensors, *([None] * absent), bundle=bundle, **spelled))
+
+
+def _results(made):
     return made if isinstance(made, (tuple, list)) else (made,)
 
 
@@ -195,11 +205,36 @@ class _Kernel:
 
     def fake(self, *tensors, bundle="", **attributes):
         device = _launch.device_of(self._op, tensors, {*_launch.KINDS, "meta"})
-        shapes = [None if tensor is None else _Shape(tensor) for tensor in self._all(tensors)]
-        inferred = self._infer(bundle, shapes, self._plain(attributes), device.type)
-        results = [torch.empty(found["dims"], dtype=TORCH[found["dtype"]], device=device) if found["present"]
-                   else torch.empty(_launch.ABSENT, dtype=torch.uint8, device=device) for found in inferred["results"]]
+        tensors, attributes = self._all(tensors), self._plain(attributes)
+        shapes = self._symbolic(bundle, tensors, attributes, device.type)
+        if shapes is None:
+            inferred = self._infer(bundle, [None if tensor is None else _Shape(tensor) for tensor in tensors], attributes, device.type)
+            shapes = [found["dims"] for found in inferred["results"]]
+        else:
+            inferred, shapes = shapes
+        results = [torch.empty(dims, dtype=TORCH[found["dtype"]], device=device) if found["present"]
+                   else torch.empty(_launch.ABSENT, dtype=torch.uint8, device=device)
+                   for found, dims in zip(inferred["results"], shapes, strict=True)]
         return results[0] if self._count == 1 else tuple(results)
+
+    def _symbolic(self, bundle, tensors, attributes, kind):
+        """(what kb_infer says of an example of the sizes, shapes of the results in the symbols), or None where nothing is a symbol, or the
+        shapes cannot be said in them."""
+        if not any(isinstance(size, torch.SymInt) for tensor in tensors if tensor is not None for size in tensor.shape):
+            return None
+        try:
+            known = _symbolic.bind(self._description, [None if tensor is None else tensor.shape for tensor in tensors], dict(attributes))
+            example = [None if tensor is None else _Shape(tensor, _hint) for tensor in tensors]
+            inferred = self._infer(bundle, example, attributes, kind)
+            shapes = [_symbolic.dims(result.shape, known) if found["present"] else [] for result, found in
+                      zip(self._description.results, inferred["results"])]
+            right = all(not found["present"] or [_hint(dim) for dim in dims] == found["dims"]
+                        for found, dims in zip(inferred["results"], shapes))
+        except Exception as error:  # no example of a size that only the data tell, or a text that cannot be read
+            if isinstance(error, Error):
+                raise
+            return None
+        return (inferred, shapes) if right else None
 
     def _infer(self, bundle, shapes, attributes, kind):
         """Of tensors that are nowhere (device "meta"): enough if CPU or CUDA can run the problem."""
@@ -249,11 +284,21 @@ class _Kernel:
         return self._backward[1]
 
 
-class _Shape:
-    """A fake tensor whose sizes are numbers: a plan is made for known sizes, so that a traced program is of these."""
+def _hint(size):
+    """An example of a size: what it was in the call that is traced. Asking for it makes the program of no size."""
+    if isinstance(size, int):
+        return size
+    found = size.node.hint
+    if found is None:
+        raise ValueError("%s is known to the data alone" % size)
+    return int(found)
 
-    def __init__(self, tensor):
-        self.dtype, self.shape = tensor.dtype, tuple(int(size) for size in tensor.shape)
+
+class _Shape:
+    """A fake tensor whose sizes are numbers. number: how a size becomes one; by int() the traced program is of this size alone."""
+
+    def __init__(self, tensor, number=int):
+        self.dtype, self.shape = tensor.dtype, tuple(number(size) for size in tensor.shape)
 
 
 def _vmap(rule, op, kernel, info, dims, *tensors, **attributes):
