@@ -39,13 +39,13 @@ def problem_of(batch, depth, heads, mask):
     return shapes, attributes, {"q_offsets": q_offsets, "kv_offsets": kv_offsets}
 
 
-def both_ops(reference, name, shapes, attributes, offsets, seed):
+def both_ops(reference, name, shapes, attributes, offsets, seed, deterministic=True):
     made = reference.make_inputs("sdpa_ragged_forward", shapes | attributes, seed) | offsets
     yield name, "sdpa_ragged_forward", made, attributes | {"with_stats": True}
     o, stats = reference.sdpa_ragged_forward(**made, **attributes, with_stats=True)
     dout = np.random.default_rng(seed + 1).standard_normal(o.shape)
     given = {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats}
-    yield name, "sdpa_ragged_backward", made | given, attributes | {"deterministic": True}
+    yield name, "sdpa_ragged_backward", made | given, attributes | {"deterministic": deterministic}
 
 
 def cases(reference):
@@ -60,8 +60,22 @@ def cases(reference):
         mask, depth, heads = (options[rng.integers(len(options))] for options in (MASKS, DEPTHS, HEADS))
         yield from both_ops(reference, f"ragged, random {number}: {batch}, d {depth}, heads {heads}, {mask}",
                             *problem_of(batch, depth, heads, mask), number)
+    yield from whole_columns(reference)
     yield from modified_cases(reference)
     yield from odd_offsets(reference)
+
+
+def whole_columns(reference):
+    """Rows of 64 and 128 columns, gradients in any order: what variants for tensor cores take."""
+    for number, (batch, mask) in enumerate(itertools.product(BATCHES, MASKS)):
+        depth, heads = ((64, 64), (128, 128))[number % 2], HEADS[number % len(HEADS)]
+        yield from both_ops(reference, f"ragged {batch}, d {depth}, heads {heads}, {mask}, in any order",
+                            *problem_of(batch, depth, heads, mask), number, deterministic=False)
+    for number, (length, mask) in enumerate([(1050, ("none", -1)), (2100, ("causal", -1)), (1250, ("causal", 1100))]):
+        batch = ([length + 40, length - 40], [length + 40, length - 40], 0, 3)  # long enough for large blocks
+        for depth in ((64, 64), (128, 128)):
+            yield from both_ops(reference, f"ragged {batch}, d {depth}, {mask}, in any order", *problem_of(batch, depth, (2, 1 + number % 2), mask),
+                                number, deterministic=False)
 
 
 def modified_cases(reference):
@@ -75,9 +89,8 @@ def modified_cases(reference):
 
 def odd_offsets(reference):
     """Offsets outside the tensor, and such that decrease: what they leave of the sequences is computed."""
-    shapes, attributes, _ = problem_of(([40, 40, 40], [50, 50, 50], 0, 0), (16, 16), (4, 2), ("causal", -1))
-    for number, (queries, keys) in enumerate([((-9, 30, 70, 2**31 - 1), (-2**31, 50, 100, 151)),
-                                              ((130, 131, 140, 150), (0, 50, 100, 150)),
-                                              ((0, 40, 20, 20), (60, 100, 10, 5))]):
+    odd = [((-9, 30, 70, 2**31 - 1), (-2**31, 50, 100, 151)), ((130, 131, 140, 150), (0, 50, 100, 150)), ((0, 40, 20, 20), (60, 100, 10, 5))]
+    for number, ((queries, keys), depth) in enumerate(itertools.product(odd, (16, 64))):
+        shapes, attributes, _ = problem_of(([40, 40, 40], [50, 50, 50], 0, 0), (depth, depth), (4, 2), ("causal", -1))
         offsets = {"q_offsets": np.array(queries), "kv_offsets": np.array(keys)}
-        yield from both_ops(reference, f"offsets {queries} on {keys}", shapes, attributes, offsets, number)
+        yield from both_ops(reference, f"{'d 64, ' * (depth == 64)}offsets {queries} on {keys}", shapes, attributes, offsets, number, depth == 16)
