@@ -196,3 +196,21 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_th
     done = kbundle("build", attention, "--target", "sm_90a", "--only",
                    "attention.sdpa_forward/fa4[T=bf16,HEAD=64,HEADV=64,MASK=0,BLOCK=192]@sm_90a")
     assert done.code != 0 and "need flash-attn-4==3.9, and this Python has " in done.err and "pip install --no-deps" in done.err
+
+
+@WITH_CUTE
+def test_host_code_may_size_a_grid_by_the_multiprocessors_and_nothing_else(kbundle, library, tmp_path):
+    edit(library / "cut.toml", ('"y"] }]', '"y", "sm_count"] }]'))
+    edit(library / "total.py", ("y: cute.Tensor, threads: cutlass.Constexpr, stream",
+                                "y: cute.Tensor, most: cutlass.Int32, threads: cutlass.Constexpr, stream"),
+         ("grid=[cute.size(partial), 1, 1]", "grid=[cutlass.min(most, cutlass.Int32(cute.size(partial))), 1, 1]"),
+         ("total(x, partial, y, *,", "total(x, partial, y, most, *,"), ("(x, partial, y, THREADS)", "(x, partial, y, most, THREADS)"))
+    done = build(kbundle, library, tmp_path / "cut.kb")
+    assert done.code == 0, done.err
+    few, many = (launch(kbundle, tmp_path / "cut.kb", "cut.total", "--operand", f"x=f32[{size}]")[0]["grid"] for size in (1000, 1000001))
+    assert few == [8, 1, 1] and 1 <= many[0] <= 132 and many[1:] == [1, 1]
+    edit(library / "total.py", ("last_kernel(partial: cute.Tensor, y: cute.Tensor,",
+                                "last_kernel(partial: cute.Tensor, most: cutlass.Int32, y: cute.Tensor,"),
+         ("        y[0] = total\n", "        y[0] = total * most\n"), ("last_kernel(partial, y, threads)", "last_kernel(partial, most, y, threads)"))
+    done = build(kbundle, library, tmp_path / "cut.kb")
+    assert done.code != 0 and "follow no known expression" in done.err, done.err

@@ -1,6 +1,7 @@
 // A tensor stands in `args` by its name, as the op declares it, or as a table that says how the
 // kernel is to see it, and whether it may be null: { tensor = "q", shape = [..], strides = [..], at
-// = .. }, all in elements.
+// = .. }, all in elements. "sm_count" is there for host code that sizes a grid by it; what of it
+// reaches a parameter of the kernel follows no expression, since only a grid's have it.
 #include "builder/provider/cute/manifest.h"
 
 #include "builder/expression/shape.h"
@@ -13,6 +14,7 @@ namespace {
 using Kind = Node::Kind;
 
 constexpr size_t kMaxViewRank = 8;
+constexpr std::string_view kMultiprocessors = "sm_count";
 
 class CuteReader {
  public:
@@ -57,6 +59,11 @@ class CuteReader {
     const int before = context_.diagnostics.count();
     if (item.Is(Kind::kTable)) {
       ReadView(item, &argument);
+    } else if (item.Is(Kind::kString) && item.text == kMultiprocessors) {
+      argument.arg.kind = ArgKind::kInteger;
+      argument.arg.ctype = DType::kI32;
+      argument.arg.program.text = item.text;
+      argument.arg.program.code = {{Opcode::kSmCount}};
     } else if (std::optional<Arg> arg = ReadArgument(context_, item, table_.step)) {
       argument.arg = std::move(*arg);
       if (IsPointer(argument.arg)) {

@@ -89,6 +89,7 @@ Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const 
     CuteProblem problem;
     KB_ASSIGN_OR_RETURN(problem.drawn, drawers[i % kDrawers].Next());
     problem.sm_count = kSmCounts[random() % std::size(kSmCounts)];
+    problem.drawn.bindings.sm_count = problem.sm_count;
     for (const CuteTensor& tensor : tensors) {
       const auto unit =
           static_cast<uint64_t>(tensor.kind == ArgKind::kRegion
