@@ -1,5 +1,10 @@
 """Promise: a call of kbundle.torch that cannot be is an error that names the op and the argument, found and allowed."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
@@ -7,6 +12,7 @@ torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch i
 import kbundle  # noqa: E402
 import kbundle.torch as kbt  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 X = torch.ones(4, 8)
 
 
@@ -59,14 +65,27 @@ def test_a_derivative_whose_names_do_not_fit_says_which(probe):
     assert y is None
 
 
+def test_gradients_of_gradients_and_torch_func_grad_say_what_they_cannot(kernels):
+    x = torch.ones(4, 8, requires_grad=True)
+    [gradient] = torch.autograd.grad((kbt.scaled_softmax(x) ** 2).sum(), x, create_graph=True)
+    with pytest.raises(kbundle.Error, match="differentiating op 'softmax.scaled_backward'"):
+        gradient.sum().backward()
+    with pytest.raises(kbundle.Error, match="under torch.func.grad.*use torch.autograd.grad"):
+        torch.func.grad(lambda x: kbt.scaled_softmax(x).sum())(X)
+
+
 def test_a_tensor_of_a_score_modifier_has_no_gradient(kernels):
     q = torch.ones(1, 2, 3, 8)
     with pytest.raises(kbundle.Error, match="is not computed; detach it"):
         kbt.scaled_dot_product_attention(q, q, q, score_mod="alibi", slope=torch.ones(2, requires_grad=True))
 
 
-def test_kbundle_itself_imports_no_torch():
-    import subprocess
-    import sys
-    done = subprocess.run([sys.executable, "-c", "import sys, kbundle; assert 'torch' not in sys.modules"], capture_output=True, text=True)
+def test_kbundle_itself_imports_no_torch_and_kbundle_torch_says_what_it_lacks():
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "ffi/python"), os.environ.get("PYTHONPATH", "")]))
+
+    def run(program):
+        return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    done = run("import sys, kbundle; assert 'torch' not in sys.modules")
     assert done.returncode == 0, done.stderr
+    done = run("import sys; sys.modules['torch'] = None\nimport kbundle.torch")
+    assert done.returncode == 1 and "kbundle.torch needs PyTorch" in done.stderr

@@ -11,6 +11,14 @@ op computes them (Derivative). Functions that installed packages bring along are
 A process that loads a program which another exported imports this module, opens the bundle and calls register(bundle) first.
 """
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("kbundle.torch needs PyTorch, which this Python does not have: pip install torch, or kbundle[torch]",
+                              name="torch") from None
+
 from kbundle import _wrappers
 from kbundle._discovery import default_bundle
 from kbundle._open_bundles import use

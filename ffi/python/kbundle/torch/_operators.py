@@ -64,7 +64,13 @@ def _call(bundle, op, tensors, attributes):
         if not (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)):
             with _below_autograd():  # torch's own rule for gradients is in Python, and costs half of what the call does
                 return _results(overload(*tensors, *([None] * absent), bundle=bundle, **spelled))
-    return _results(overload(*tensors, *([None] * absent), bundle=bundle, **spelled))
+    try:
+        return _results(overload(*tensors, *([None] * absent), bundle=bundle, **spelled))
+    except RuntimeError as error:
+        if "functorch transforms" not in str(error):
+            raise
+        raise Error("UNIMPLEMENTED", "calling op %r under torch.func.grad, vjp or jacrev: torch has no such rule for operators that packages "
+                    "bring along; use torch.autograd.grad" % op) from None
 
 
 def _results(made):
