@@ -16,6 +16,7 @@
 #include "builder/pack/bases.h"
 #include "builder/pack/frames.h"
 #include "builder/pack/index_writer.h"
+#include "builder/pack/shared_tables.h"
 #include "builder/support/schedule.h"
 #include "kbundle/key.h"
 
@@ -248,10 +249,7 @@ class Packer {
                                 fb::Sha256(flatbuffers::span<const uint8_t, 32>(blob.sha256)),
                                 blob.base, StoredFormat(blob.object->format));
     }
-    flatbuffers::FlatBufferBuilder builder;
-    builder.Finish(fb::Index::Pack(builder, &index_), kIndexIdentifier);
-    return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()),
-                       builder.GetSize());
+    return IndexBytes(index_);
   }
 
   Header MakeHeader(const std::string& index, uint64_t file_size) const {
