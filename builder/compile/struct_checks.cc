@@ -84,14 +84,15 @@ constexpr char kPrelude[] = R"cpp(
   struct Kind<double> {
     static constexpr int value = 4;
   };
+  // 0: of void, and of what is but declared, as __half is by kernels that need no more of it
+  template <typename T, int bytes = sizeof(T)>
+  constexpr int SizeOf(int) {
+    return bytes;
+  }
   template <typename T>
-  struct Size {
-    static constexpr int value = sizeof(T);
-  };
-  template <>
-  struct Size<void> {
-    static constexpr int value = 0;
-  };
+  constexpr int SizeOf(...) {
+    return 0;
+  }
   template <typename T>
   struct Pointer {
     static constexpr bool is = false, constant = false;
@@ -100,12 +101,12 @@ constexpr char kPrelude[] = R"cpp(
   template <typename T>
   struct Pointer<T*> {
     static constexpr bool is = true, constant = false;
-    static constexpr int bytes = Size<T>::value, kind = Kind<T>::value;
+    static constexpr int bytes = SizeOf<T>(0), kind = Kind<T>::value;
   };
   template <typename T>
   struct Pointer<const T*> {
     static constexpr bool is = true, constant = true;
-    static constexpr int bytes = Size<T>::value, kind = Kind<T>::value;
+    static constexpr int bytes = SizeOf<T>(0), kind = Kind<T>::value;
   };
   template <typename T>
   constexpr bool PointsAt(int bytes, int kind) {
@@ -237,9 +238,9 @@ Failure FailureAt(std::string_view line) {
 }  // namespace
 
 std::vector<StructCheck> StructChecks(const Op& op, const Template& variant,
-                                      const Template::Point& point) {
+                                      const Template::Point& point, std::span<const Step> steps) {
   std::vector<StructCheck> all;
-  for (const Step& step : variant.steps) {
+  for (const Step& step : steps) {
     for (const Arg& arg : step.args) {
       if (arg.kind != ArgKind::kStruct) continue;
       for (StructCheck& check : Checks(op, variant, point).Of(step.structs[arg.index], arg.where)) {

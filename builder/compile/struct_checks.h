@@ -6,6 +6,7 @@
 #ifndef KBUNDLE_BUILDER_COMPILE_STRUCT_CHECKS_H_
 #define KBUNDLE_BUILDER_COMPILE_STRUCT_CHECKS_H_
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,9 +22,9 @@ struct StructCheck {
   bool operator==(const StructCheck& other) const { return line == other.line; }
 };
 
-// Of all structs of the variant's steps, at this point; without repetitions.
+// Of all structs of these steps of the variant, at this point; without repetitions.
 std::vector<StructCheck> StructChecks(const Op& op, const Template& variant,
-                                      const Template::Point& point);
+                                      const Template::Point& point, std::span<const Step> steps);
 
 // The tree with the checks behind its first file.
 SourceTree WithStructChecks(const SourceTree& tree, const std::vector<StructCheck>& checks);

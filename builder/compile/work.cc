@@ -192,7 +192,7 @@ void UnitSet::AddForAllSteps(Unit unit, bool collects, VariantUse* use) {
   for (const std::string& kernel : use->kernels) {
     if (!kernel.empty()) AddOnce(kernel, &kernels);
   }
-  unit.struct_checks = StructChecks(op(*use), variant(*use), point(*use));
+  unit.struct_checks = StructChecks(op(*use), variant(*use), point(*use), variant(*use).steps);
   const uint32_t number = Add(std::move(unit), kernels, collects);
   for (const std::string& kernel : use->kernels) {
     use->units.push_back(kernel.empty() ? kNoUnit : number);

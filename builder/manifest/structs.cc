@@ -127,7 +127,7 @@ std::optional<Arg> ReadStruct(const Context& context, const Node& node, Step& st
   if (type != nullptr) CheckPlaceholders(context, *type);
   if (fields == nullptr || type == nullptr) return std::nullopt;
   if (!context.variant->provider->TakesStructs()) {
-    context.diagnostics.Error(node.where, "only cuda and host kernels take structs",
+    context.diagnostics.Error(node.where, "only kernels in C++ take structs",
                               "pass each field by itself");
   }
   StructArg made;

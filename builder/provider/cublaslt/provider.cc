@@ -82,6 +82,7 @@ class CublasLt : public Provider {
     ReadTypePoints(table);
   }
   void ReadKernelStep(StepTable& table) const override { ReadGpuLaunch(table); }
+  bool TakesStructs() const override { return true; }
   std::string_view OwnStepKey() const override { return "product"; }
   std::string_view ListingVerb() const override { return "algorithms"; }
   void ReadOwnStep(StepTable& table) const override { ReadProduct(table); }
@@ -110,7 +111,7 @@ class CublasLt : public Provider {
       const std::string& kernel = use->kernels[i];
       if (kernel.empty()) continue;
       if (variant.steps[i].kind == StepKind::kKernel) {
-        use->units[i] = AddKernelBeside(kernel, *use, units);
+        use->units[i] = AddKernelBeside(i, *use, units);
         continue;
       }
       if (units->point(*use).asks) continue;

@@ -2,6 +2,7 @@
 #ifndef KBUNDLE_BUILDER_PROVIDER_CUDA_KERNELS_H_
 #define KBUNDLE_BUILDER_PROVIDER_CUDA_KERNELS_H_
 
+#include <cstddef>
 #include <string>
 
 #include "builder/compile/work.h"
@@ -12,8 +13,8 @@ namespace kbundle::builder {
 std::string CudaKernelName(const Op& op, const Template& variant, const Template::Point& point,
                            const std::string& kernel);
 
-// The unit of one kernel beside a library's steps, which all points of the variant share.
-uint32_t AddKernelBeside(const std::string& kernel, const VariantUse& use, UnitSet* units);
+// The unit of the kernel of a step beside a library's steps, which all points of the variant share.
+uint32_t AddKernelBeside(size_t step, const VariantUse& use, UnitSet* units);
 
 }  // namespace kbundle::builder
 

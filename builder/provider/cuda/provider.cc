@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <span>
+
 #include "builder/manifest/tables.h"
 #include "builder/model/kernel_name.h"
 #include "builder/provider/cuda/compilers.h"
@@ -92,12 +94,15 @@ std::string CudaKernelName(const Op& op, const Template& variant, const Template
   return FillIn(kernel, types, op, variant, point);
 }
 
-uint32_t AddKernelBeside(const std::string& kernel, const VariantUse& use, UnitSet* units) {
+uint32_t AddKernelBeside(size_t step, const VariantUse& use, UnitSet* units) {
+  const std::string& kernel = use.kernels[step];
   Unit unit = units->New(use);
   unit.compiler = "nvrtc";
   unit.source = units->variant(use).source;
   unit.label = fmt::format("{}/{} {}@{}", units->op(use).name, units->variant(use).name, kernel,
                            unit.target.ToString());
+  unit.struct_checks = StructChecks(units->op(use), units->variant(use), units->point(use),
+                                    std::span(&units->variant(use).steps[step], 1));
   return units->Add(std::move(unit), {kernel});
 }
 

@@ -70,6 +70,7 @@ class Cudnn : public Provider {
   void ReadVariantKeys(VariantTable& table) const override { ReadPlanKeys(table); }
   void ReadPoints(VariantTable& /*table*/) const override {}  // they follow from problems
   void ReadKernelStep(StepTable& table) const override { ReadGpuLaunch(table); }
+  bool TakesStructs() const override { return true; }
   std::string_view OwnStepKey() const override { return "graph"; }
   void ReadOwnStep(StepTable& table) const override { ReadGraph(table); }
   void FinishVariant(VariantTable& table) const override { TieToProblems(table.op, table.variant); }
@@ -90,7 +91,7 @@ class Cudnn : public Provider {
       const std::string& kernel = use->kernels[i];
       if (kernel.empty()) continue;
       if (variant.steps[i].kind == StepKind::kKernel) {
-        use->units[i] = AddKernelBeside(kernel, *use, units);
+        use->units[i] = AddKernelBeside(i, *use, units);
         continue;
       }
       Unit unit = units->New(*use);

@@ -256,5 +256,29 @@ TEST_F(ManifestGraph, AKernelBesideTheGraphIsOneUnitForAllProblemsOfItsTypes) {
   EXPECT_EQ(sources, (std::vector<std::string>{"side.cu", "", "side.cu", ""}));
 }
 
+// And it alone is what the compiler holds against the fields of its struct.
+TEST_F(ManifestGraph, AKernelBesideTheGraphTakesAStruct) {
+  std::string text = Replaced(kGraphs, "let      =", "source = \"side.cu\"\nlet      =");
+  text =
+      Replaced(text, "steps    = [{",
+               "steps    = [{ kernel = \"side<{T}>\", grid = [1], block = [32], args = [{ struct = "
+               "\"Side<{T}>\", fields = [\"o\"] }] }, {");
+  WriteText(folder_ / "side.cu",
+            "template <typename T> struct Side { T* o; };\n"
+            "template <typename T> __global__ void side(Side<T>) {}\n");
+  Family family;
+  family.name = "demo";
+  family.ops = {Read(text)};
+  const std::vector<Family> families = {family};
+  const Result<Work> work = PlanWork(families, {Target::Parse("sm_90a").value()});
+  ASSERT_TRUE(work.ok()) << work.status().ToString();
+  for (const Unit& unit : work->units) {
+    std::string checks;
+    for (const StructCheck& check : unit.struct_checks) checks += check.line;
+    const bool beside = unit.source == "side.cu";
+    EXPECT_EQ(checks.find("Side<__") != std::string::npos, beside) << unit.label << checks;
+  }
+}
+
 }  // namespace
 }  // namespace kbundle::builder
