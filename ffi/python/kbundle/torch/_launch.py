@@ -4,6 +4,7 @@ Plans are kept until the policy changes or a bundle is opened or closed, since b
 """
 
 import ctypes
+import math
 import threading
 
 import torch
@@ -23,6 +24,9 @@ _ALIGNMENT = 256  # of workspaces; tensors without elements get an address so al
 _NOWHERE = ctypes.create_string_buffer(2 * _ALIGNMENT)
 _PLACE = -(-ctypes.addressof(_NOWHERE) // _ALIGNMENT) * _ALIGNMENT
 
+# Threads are made for a call, for 50 us; a problem whose tensors are smaller than this is done before that.
+_FEW_BYTES = 32 << 10
+
 _plans = (None, {})
 _thread = threading.local()
 
@@ -37,6 +41,8 @@ class Plan:
         self.results = [(tuple(found["dims"]), TORCH[found["dtype"]], result.alias) if found["present"] else None
                         for result, found in zip(bundle.op(op).results, inferred["results"])]
         self._release = library().kb_plan_release
+        tensors = [(one[1], TORCH[one[0]]) for one in operands if one] + [one[:2] for one in self.results if one]
+        self.is_small = sum(math.prod(shape) * dtype.itemsize for shape, dtype in tensors) < _FEW_BYTES
         self.workspace = 0
         if not inferred["empty"]:
             out = ctypes.c_void_p()
@@ -144,7 +150,8 @@ def _launch(op, bundle, tensors, attributes, device):
     inputs = _addresses(tensors)
     outputs = _addresses(None if described is None else result for result, described in zip(results, plan.results))
     if plan.kind == HOST:
-        error = library().kb_plan_launch_threads(plan, min(torch.get_num_threads(), 1024), inputs, outputs, workspace)
+        threads = 1 if plan.is_small else min(torch.get_num_threads(), 1024)
+        error = library().kb_plan_launch_threads(plan, threads, inputs, outputs, workspace)
     else:
         error = library().kb_plan_launch_cuda(plan, torch._C._cuda_getCurrentRawStream(device.index), inputs, outputs, workspace)
     check(error)
