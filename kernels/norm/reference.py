@@ -3,7 +3,11 @@
 epsilon counts as its float32 value, as the kernels receive it.
 """
 
+import ml_dtypes
 import numpy as np
+
+FP8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+MOST = {"e4m3": np.float32(448), "e5m2": np.float32(57344)}
 
 # Of these every row is by itself; dgamma and dbeta are sums over all rows.
 INDEPENDENT_AXIS = {"rmsnorm_forward": -2, "layernorm_forward": -2}
@@ -38,6 +42,46 @@ def layernorm_forward(x, gamma, beta=None, residual=None, *, epsilon=1e-6, zero_
     return y, mu, rsigma, None if residual is None else x
 
 
+def _codes(y, scale, out_dtype, transposed, power_of_two, amax_epsilon):
+    """q, q_t, amax, scale_inv, group_scale_inv of y, which counts as float32: what is done to it is done in float32."""
+    with np.errstate(all="ignore"):
+        y, most = y.astype(np.float32), MOST[out_dtype]
+        narrow = lambda scaled: np.clip(scaled, -most, most).astype(FP8[out_dtype]).astype(np.float64)
+        if scale is not None:
+            by = np.asarray(scale, np.float32)
+            q = narrow(y * by[0])
+            amax = np.max(np.abs(y), initial=np.float32(0)).reshape(1).astype(np.float64)
+            return q, q.reshape(-1, y.shape[-1]).T if transposed else None, amax, (np.float32(1) / by).astype(np.float64), None
+        groups = -(-y.shape[-1] // 128)
+        padded = np.zeros((*y.shape[:-1], groups * 128), np.float32)
+        padded[..., :y.shape[-1]] = y
+        blocks = padded.reshape(*y.shape[:-1], groups, 128)
+        amax = np.max(np.abs(blocks), axis=-1)
+        amax = np.where(np.isnan(amax), amax, np.maximum(amax, np.float32(max(amax_epsilon, 0))))
+        inverse = amax / most
+        if power_of_two:
+            mantissa, exponent = np.frexp(inverse.astype(np.float64))
+            inverse = np.ldexp(1.0, exponent - (mantissa == 0.5)).astype(np.float32)
+        inverse = np.where((amax > 0) & np.isfinite(amax), np.maximum(inverse, np.float32(2.0 ** -126)), np.float32(1))
+        inverse = inverse.astype(np.float32)
+        q = narrow(blocks * (np.float32(1) / inverse)[..., None]).reshape(padded.shape)[..., :y.shape[-1]]
+    return q, None, None, None, inverse.astype(np.float64)
+
+
+def rmsnorm_quantize(x, gamma, residual=None, scale=None, *, out_dtype, epsilon=1e-6, zero_centered_gamma=False, transposed=False,
+                     power_of_two=False, amax_epsilon=0.0):
+    """The codes of y with their scales; then as rmsnorm_forward."""
+    y, *more = rmsnorm_forward(x, gamma, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
+    return *_codes(y, scale, out_dtype, transposed, power_of_two, amax_epsilon), *more
+
+
+def layernorm_quantize(x, gamma, beta=None, residual=None, scale=None, *, out_dtype, epsilon=1e-6, zero_centered_gamma=False,
+                       transposed=False, power_of_two=False, amax_epsilon=0.0):
+    """The codes of y with their scales; then as layernorm_forward."""
+    y, *more = layernorm_forward(x, gamma, beta, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
+    return *_codes(y, scale, out_dtype, transposed, power_of_two, amax_epsilon), *more
+
+
 def rmsnorm_backward(dy, x, rsigma, gamma, dsum=None, *, zero_centered_gamma=False):
     """dx (with dsum), dgamma."""
     with np.errstate(all="ignore"):
@@ -64,8 +108,8 @@ def make_inputs(op, problem, seed):
     rng = np.random.default_rng(seed)
     dims = problem["x"]
     x = 2 * rng.standard_normal(dims) + 3 * rng.standard_normal(dims[:-1])[..., None]
-    if op.endswith("forward"):
-        return {"x": x}
+    if op.endswith(("forward", "quantize")):
+        return {"x": x, "scale": rng.uniform(0.1, 40, 1)}
     columns = np.arange(dims[-1])
     sign = np.where(columns % 2 == 0, 1.0, -1.0)
     gamma = 0.25 + rng.random(dims[-1])

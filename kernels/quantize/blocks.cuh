@@ -8,31 +8,6 @@ namespace quantize {
 
 inline constexpr int kGroup = 128;  // elements of a row that share a scale; rows of a tile, too
 
-// How a block's scale follows from its amax.
-struct BlockScale {
-  float epsilon;      // amax counts as this much at least
-  bool power_of_two;  // scale_inv is rounded up to one
-
-  // What codes, of which the largest is `highest`, are multiplied by again: 1 where amax is 0 or
-  // not finite. Never below 2^-126, so that its reciprocal is finite.
-  __device__ __forceinline__ float Inverse(unsigned most, float highest) const {
-    most = max(most, __float_as_uint(fmaxf(epsilon, 0.0f)));
-    if (most == 0 || most >= kInfinity) return 1.0f;
-    unsigned bits = __float_as_uint(__uint_as_float(most) / highest);
-    if (power_of_two) bits = (bits + 0x7fffffu) & kInfinity;
-    return fmaxf(__uint_as_float(bits), 1.0f / kHighestScale);
-  }
-};
-
-// The largest of groups of kLanes lanes beside one another, for all of them.
-template <int kLanes>
-__device__ __forceinline__ unsigned LargestOfLanes(unsigned most) {
-#pragma unroll
-  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2)
-    most = max(most, __shfl_xor_sync(kAllLanes, most, lanes));
-  return most;
-}
-
 // Where scales of rows go: scale (row, group) is at row * row_step + group * group_step.
 struct GroupScales {
   float* scale_inv;

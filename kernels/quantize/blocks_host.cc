@@ -1,9 +1,11 @@
 // Host kernels of the quantize ops with a scale for each block: one source for x86-64-v2, v3 and
 // v4. A block is read twice, the second time out of L1.
-#include "host_codes.h"
+#include "kbundle/host_codes.h"
 #include "kbundle/host_kernel.h"
 
 namespace quantize {
+
+using namespace kbundle::host;
 
 constexpr int64_t kGroup = 128, kMx = 32;
 
@@ -14,18 +16,6 @@ inline void LargestOfRow(Largest* largest, const typename E::Memory* x, int64_t 
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) largest->Add(E::Widen(LoadAny<typename E::Raw>(x + i)));
   if (i < count) largest->Add(Load<E>(x + i, count - i));
-}
-
-// blocks.cuh says how a block's scale follows from its amax.
-template <typename Q>
-inline float BlockInverse(uint32_t most, float epsilon, bool power_of_two) {
-  const uint32_t least = epsilon > 0 ? __builtin_bit_cast(uint32_t, epsilon) : 0;
-  most = most > least ? most : least;
-  if (most == 0 || most >= kInfinityBits) return 1.0f;
-  uint32_t bits = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, most) / kMost<Q>);
-  if (power_of_two) bits = (bits + 0x7fffffu) & kInfinityBits;
-  const float inverse = __builtin_bit_cast(float, bits);
-  return inverse > 0x1p-126f ? inverse : 0x1p-126f;
 }
 
 template <typename E, typename Q>

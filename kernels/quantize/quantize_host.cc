@@ -2,11 +2,13 @@
 //
 // A part of a tensor that is also transposed is 64 rows of 256 columns: its codes are made row by
 // row, wait in L1, and leave it 16 x 16 bytes at a time, a cache line of each row of the result.
-#include "host_codes.h"
+#include "kbundle/host_codes.h"
 #include "kbundle/host_kernel.h"
 #include "kbundle/score_math.h"
 
 namespace quantize {
+
+using namespace kbundle::host;
 
 constexpr int64_t kRows = 64, kColumns = 256;  // of a part
 

@@ -1,13 +1,19 @@
 // VEC elements that travel together, as floats; scales; and the largest magnitude of a tensor.
 #pragma once
 
-#include "fp8.cuh"
+#include "kbundle/device_fp8.h"
 #include "memory.cuh"
 
 namespace quantize {
 
+using kbundle::device::BlockScale;
+using kbundle::device::Element;
+using kbundle::device::Fp8;
 using kbundle::device::int64;
 using kbundle::device::kAllLanes;
+using kbundle::device::Largest;
+using kbundle::device::LargestOfLanes;
+using kbundle::device::OfType;
 
 inline constexpr int kThreads = 256;  // of every block
 inline constexpr unsigned kInfinity = 0x7f800000u;
@@ -108,14 +114,6 @@ __device__ __forceinline__ float ScaleOfAmax(float amax, float most) {
 template <typename Q>
 __device__ __forceinline__ float ScaleOf(const float* scale, const float* amax) {
   return scale ? *scale : ScaleOfAmax(*amax, Fp8<Q>::kMost);
-}
-
-// Magnitudes are compared as bits, so that NaN counts as the largest and no order matters.
-template <int VEC>
-__device__ __forceinline__ unsigned Largest(unsigned most, const float (&f)[VEC]) {
-#pragma unroll
-  for (int i = 0; i < VEC; ++i) most = max(most, __float_as_uint(f[i]) & 0x7fffffffu);
-  return most;
 }
 
 // The largest of a block, for all of its threads, which call it once.

@@ -69,11 +69,31 @@ def cases(reference):
         yield "without epsilon", op, {"x": x, "gamma": np.ones(512)}, {"epsilon": 0.0}
 
 
+def quantized(reference):
+    """Rows of every length by one scale and by scales of groups, and strange rows by one scale: what cancels is not enlarged then."""
+    for op in ("rmsnorm_quantize", "layernorm_quantize"):
+        for length in (1, 7, 8, 127, 128, 136, 1000, 1024, 4104, 8192, 10001, 16384, 20000):
+            rng = np.random.default_rng(length)
+            for rows in (0, 1, 16, 33) if length < 2000 else (3,):
+                given = {"x": 3 + rng.standard_normal((rows, length)), "gamma": 0.25 + rng.random(length)}
+                if length % 2 == 0:
+                    given |= {"residual": rng.standard_normal((rows, length))}
+                    given |= {"beta": rng.standard_normal(length)} if op.startswith("layer") else {}
+                yield f"{rows} x {length}, one scale", op, given | {"scale": np.array([20.0])}, {"transposed": True}
+                if length > 4:  # of so few elements a layer norm leaves only what rounding does
+                    yield f"{rows} x {length}, groups", op, given, {"zero_centered_gamma": length % 2 == 1, "amax_epsilon": 1e-3}
+        for length in (64, 1024, 4096):
+            rng = np.random.default_rng(length)
+            given = {"x": np.stack([row(rng, length, kind) for kind in SPECIAL]), "gamma": rng.standard_normal(length)}
+            for scale in (1.0, 300.0, 1e-3):
+                yield f"{length}, special rows", op, given | {"scale": np.array([scale])}, {"epsilon": 0.1}
+
+
 class Cases(family.Cases):
     """Each variant of the family on each case that it is legal for."""
 
     def __init__(self, bundle_path, device, roots):
-        super().__init__("norm", cases, bundle_path, device, roots)
+        super().__init__("norm", lambda reference: [*cases(reference), *quantized(reference)], bundle_path, device, roots)
 
     def prepare(self, *case):
         with np.errstate(over="ignore"):  # what is huge is infinite in f16

@@ -18,7 +18,7 @@ def cases():
     return norm.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
 
 
-@pytest.mark.parametrize("op", ["rmsnorm_forward", "layernorm_forward", "rmsnorm_backward", "layernorm_backward"])
+@pytest.mark.parametrize("op", [kind + what for kind in ("rmsnorm_", "layernorm_") for what in ("forward", "backward", "quantize")])
 def test_every_variant_gives_what_is_defined(cases, op):
     outcomes = [cases.run(o, variant) for o, variant in cases.variants() if o["name"] == "norm." + op]
     assert outcomes

@@ -367,8 +367,8 @@ void CheckRing(const Shape& shape, int parts, int stages) {
     ByteBarrier full[kMostStages];
     for (int part = 0; part < parts; ++part) {
       block.Run({static_cast<unsigned>(part), 0, 0}, [&] {
-        BackwardRing<kLayer, VEC, N>(call, Block<512>(threads), block.shared(), full, stages,
-                                     part, parts);
+        BackwardRing<kLayer, VEC, N>(call, Block<512>(threads), block.shared(), full, stages, part,
+                                     parts);
       });
     }
     const float* partial = problem.partial.data();

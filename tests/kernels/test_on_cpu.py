@@ -19,8 +19,8 @@ ROOT = HERE.parents[1]
 KERNELS = ROOT / "kernels"
 HEADERS = {"grouped": "groups.cuh product.cuh tile.cuh",
            "attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh score.cuh tile.cuh",
-           "norm": "backward.cuh backward_ring.cuh forward.cuh ring.cuh row.cuh team.cuh",
-           "quantize": "activation.cuh blocks.cuh fp8.cuh mx.cuh state.cuh stream.cuh transpose.cuh vector.cuh"}
+           "norm": "backward.cuh backward_ring.cuh forward.cuh quantized.cuh ring.cuh row.cuh team.cuh transpose.cuh",
+           "quantize": "activation.cuh blocks.cuh mx.cuh state.cuh stream.cuh transpose.cuh vector.cuh"}
 # One modifier, number 1, which tells every index apart.
 SCORE_MODS = {"attention": "s + slope[h] * q + gain * k * (b + 1) / 64"}
 TESTS = sorted(HERE.glob("*_test.cc"))

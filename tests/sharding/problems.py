@@ -79,6 +79,8 @@ def norm():
         mu, rsigma = x.mean(-1), 1 / x.std(-1)
         yield "norm.rmsnorm_backward", [dy, x, rsigma, gamma, residual], dict(zero_centered_gamma=True)
         yield "norm.layernorm_backward", [dy, x, mu, rsigma, gamma, residual], {}
+        yield "norm.rmsnorm_quantize", [x, gamma, residual, None], dict(out_dtype="e4m3")
+        yield "norm.layernorm_quantize", [x, gamma, beta, residual, None], dict(out_dtype="e5m2", power_of_two=True)
 
 
 def attention():

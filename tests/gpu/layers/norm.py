@@ -24,7 +24,7 @@ from unlisted import chain, drawn
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "build/kernels.kb"
 SHAPE = (16384, 8192)
-FORWARD_TBPS, BACKWARD_TBPS = 3.9, 3.7
+TBPS = {"forward": 3.9, "backward": 3.7, "quantize": 3.7, "quantize, transposed": 3.2}
 LAUNCHES, REPEATS = 8, 9
 CASES_PER_VARIANT, CASES_SECONDS = 6, 30
 COUNT, SECONDS, MOST_ELEMENTS = 12, 50, 1 << 27
@@ -58,16 +58,23 @@ def device_times(report, cuda):
     ones = lambda dtype, *dims: devices.Buffer(cuda, dtype, dims).put(np.ones(dims))
     weight, moments = [ones("bf16", SHAPE[1]) for _ in range(4)], [ones("f32", SHAPE[0]) for _ in range(2)]
     x, dy, more, result, total = wide
+    scale, amax, scale_inv = (ones("f32", 1) for _ in range(3))
+    of_groups, e4m3 = ones("f32", SHAPE[0], SHAPE[1] // 128), {"out_dtype": "e4m3"}
     problems = [
-        ("", "rmsnorm_forward", [x, weight[0], None], [result, moments[0], None], 2),
-        (" with a residual", "rmsnorm_forward", [x, weight[0], more], [result, moments[0], total], 4),
-        ("", "layernorm_forward", [x, weight[0], weight[1], None], [result, *moments, None], 2),
-        ("", "rmsnorm_backward", [dy, x, moments[0], weight[0], None], [result, weight[1]], 3),
-        ("", "layernorm_backward", [dy, x, *moments, weight[0], None], [result, *weight[1:3]], 3),
-        (" with dsum", "layernorm_backward", [dy, x, *moments, weight[0], more], [result, *weight[1:3]], 4)]
+        ("", "rmsnorm_forward", [x, weight[0], None], [result, moments[0], None], 2, {}),
+        (" with a residual", "rmsnorm_forward", [x, weight[0], more], [result, moments[0], total], 4, {}),
+        ("", "layernorm_forward", [x, weight[0], weight[1], None], [result, *moments, None], 2, {}),
+        ("", "rmsnorm_backward", [dy, x, moments[0], weight[0], None], [result, weight[1]], 3, {}),
+        ("", "layernorm_backward", [dy, x, *moments, weight[0], None], [result, *weight[1:3]], 3, {}),
+        (" with dsum", "layernorm_backward", [dy, x, *moments, weight[0], more], [result, *weight[1:3]], 4, {}),
+        ("", "rmsnorm_quantize", [x, weight[0], None, scale], [result, None, amax, scale_inv, None, moments[0], None], 1.5, e4m3),
+        (", groups", "rmsnorm_quantize", [x, weight[0], None, None], [result, None, None, None, of_groups, moments[0], None], 1.5, e4m3),
+        (", transposed", "rmsnorm_quantize", [x, weight[0], None, scale], [result, total, amax, scale_inv, None, moments[0], None], 2,
+         e4m3 | {"transposed": True}),
+        ("", "layernorm_quantize", [x, *weight[:2], None, scale], [result, None, amax, scale_inv, None, *moments, None], 1.5, e4m3)]
     names = {t: n for n, t in devices.NUMPY.items()}
-    for more_of_it, op, operands, results, moved in problems:
-        problem = capi.Problem("norm." + op, [b and (names[b.dtype], b.dims) for b in operands], {})
+    for more_of_it, op, operands, results, moved, how in problems:
+        problem = capi.Problem("norm." + op, [b and (names[b.dtype], b.dims) for b in operands], how)
         tbps = {}
         for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
             bundle.clear_policy()
@@ -82,10 +89,10 @@ def device_times(report, cuda):
         bundle.clear_policy()
         chosen = capi.Plan(bundle, problem, cuda.kind).variant
         rows[-len(tbps) + list(tbps).index(chosen)][-1] = "chosen"
-        report.bar(f"{op}{more_of_it} bf16 {list(SHAPE)}", tbps[chosen], BACKWARD_TBPS if op.endswith("backward") else FORWARD_TBPS,
-                   "TB/s", at_least=True)
+        least = next(v for n, v in reversed(TBPS.items()) if (op + more_of_it).split("norm_")[1].startswith(n))
+        report.bar(f"{op}{more_of_it} bf16 {list(SHAPE)}", tbps[chosen], least, "TB/s", at_least=True)
     report.table("Launches in a captured graph", ["op", "variant", "us", "TB/s", ""], rows)
-    for buffer in [*wide, *weight, *moments]:
+    for buffer in [*wide, *weight, *moments, scale, amax, scale_inv, of_groups]:
         buffer.free()
 
 

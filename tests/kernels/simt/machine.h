@@ -24,6 +24,9 @@
 struct float2 {
   float x, y;
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -148,6 +151,9 @@ inline bool __any_sync(unsigned, bool value) {
   return any;
 }
 
+inline void atomicMax(unsigned* to, unsigned value) {
+  if (*to < value) *to = value;
+}
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }

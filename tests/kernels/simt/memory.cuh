@@ -6,18 +6,11 @@
 #define __global__ inline
 #define __launch_bounds__(...)
 
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
-
 #include "kbundle/device_word.h"
 
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
   const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
   return static_cast<unsigned>(both << (shift & 31) >> 32);
-}
-inline void atomicMax(unsigned* to, unsigned value) {
-  if (*to < value) *to = value;
 }
 
 namespace quantize {

@@ -1,12 +1,11 @@
-// What the host kernels of quantization share: rows of floats to FP8 codes and back, largest
+// What host kernels that make FP8 codes share: rows of floats to FP8 codes and back, largest
 // magnitudes, scales, and bytes that are transposed.
 #pragma once
 
 #include "kbundle/host_fp8.h"
 
-namespace quantize {
-
-using namespace kbundle::host;
+namespace kbundle {
+namespace host {
 
 constexpr uint32_t kInfinityBits = 0x7f800000u;
 constexpr float kHighestScale = 0x1p126f;  // its reciprocal is a normal number
@@ -53,6 +52,20 @@ inline float ScaleOfAmax(float amax, float most) {
 template <typename Q>
 inline float ScaleOf(const float* scale, const float* amax) {
   return scale ? *scale : ScaleOfAmax(*amax, kMost<Q>);
+}
+
+// What the codes of a block are multiplied by again, whose largest magnitude has the bits `most`:
+// amax / kMost, where it counts as epsilon at least, rounded up to a power of two if so wanted; 1
+// where amax is 0 or not finite, and never below 2^-126, so that its reciprocal is finite.
+template <typename Q>
+inline float BlockInverse(uint32_t most, float epsilon, bool power_of_two) {
+  const uint32_t least = epsilon > 0 ? __builtin_bit_cast(uint32_t, epsilon) : 0;
+  most = most > least ? most : least;
+  if (most == 0 || most >= kInfinityBits) return 1.0f;
+  uint32_t bits = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, most) / kMost<Q>);
+  if (power_of_two) bits = (bits + 0x7fffffu) & kInfinityBits;
+  const float inverse = __builtin_bit_cast(float, bits);
+  return inverse > 0x1p-126f ? inverse : 0x1p-126f;
 }
 
 // q[i] = code(x[i] * scale), and the floats are shown to see(i, floats); past `count` they are 0.
@@ -112,4 +125,5 @@ inline void TransposeBytes(uint8_t* to, int64_t to_pitch, const uint8_t* from, i
       to[c * to_pitch + r] = from[r * from_pitch + c];
 }
 
-}  // namespace quantize
+}  // namespace host
+}  // namespace kbundle

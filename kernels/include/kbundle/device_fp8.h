@@ -1,4 +1,5 @@
-// FP8 numbers as codes of one byte: e4m3 and e5m2 from floats, and back.
+// FP8 numbers as codes of one byte: e4m3 and e5m2 from floats, and back; and the scales of blocks
+// of them. For CUDA kernels.
 //
 // GPUs from compute capability 8.9 on have instructions for both; elsewhere the same bits come from
 // integer arithmetic. What rounds, rounds to nearest even, subnormal numbers too; what is larger
@@ -10,9 +11,8 @@
 struct __nv_fp8_e4m3;
 struct __nv_fp8_e5m2;
 
-namespace quantize {
-
-using kbundle::device::Element;
+namespace kbundle {
+namespace device {
 
 // The bits of the magnitude of a float, rounded to kMantissa bits behind the first and exponents
 // from kLeast on, below that to multiples of the smallest subnormal. The result has the exponent
@@ -109,4 +109,39 @@ __device__ __forceinline__ void OfType(bool e5m2, const F& f) {
   }
 }
 
-}  // namespace quantize
+// Magnitudes are compared as bits, so that NaN counts as the largest and no order matters.
+template <int kCount>
+__device__ __forceinline__ unsigned Largest(unsigned most, const float (&f)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) most = max(most, __float_as_uint(f[i]) & 0x7fffffffu);
+  return most;
+}
+
+// The largest of groups of kLanes lanes beside one another, for all of them.
+template <int kLanes>
+__device__ __forceinline__ unsigned LargestOfLanes(unsigned most) {
+#pragma unroll
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2)
+    most = max(most, __shfl_xor_sync(kAllLanes, most, lanes));
+  return most;
+}
+
+// How a block's scale follows from its amax.
+struct BlockScale {
+  float epsilon;      // amax counts as this much at least
+  bool power_of_two;  // scale_inv is rounded up to one
+
+  // What codes, of which the largest is `highest`, are multiplied by again: 1 where amax is 0 or
+  // not finite. Never below 2^-126, so that its reciprocal is finite.
+  __device__ __forceinline__ float Inverse(unsigned most, float highest) const {
+    constexpr unsigned kInfinite = 0x7f800000u;
+    most = max(most, __float_as_uint(fmaxf(epsilon, 0.0f)));
+    if (most == 0 || most >= kInfinite) return 1.0f;
+    unsigned bits = __float_as_uint(__uint_as_float(most) / highest);
+    if (power_of_two) bits = (bits + 0x7fffffu) & kInfinite;
+    return fmaxf(__uint_as_float(bits), 0x1p-126f);
+  }
+};
+
+}  // namespace device
+}  // namespace kbundle

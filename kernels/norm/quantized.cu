@@ -1,0 +1,41 @@
+// Kernels of norms whose y goes to FP8. The manifest says where each is legal.
+#include "quantized.cuh"
+#include "transpose.cuh"
+
+namespace norms {
+
+#define QUANTIZED_PARAMETERS                                                              \
+  float *mu, float *rsigma, T *sum, const T *x, const T *residual, const void *gamma,     \
+      const void *beta, float epsilon, float center, bool wide, int H, int64 rows,        \
+      unsigned char *q, float *amax, float *scale_inv, float *groups, const float *scale, \
+      float amax_epsilon, bool power_of_two, bool e5m2
+#define QUANTIZED_CALL                                                          \
+  const ForwardCall<T> call{nullptr, mu,      rsigma, sum,  x, residual, gamma, \
+                            beta,    epsilon, center, wide, H, rows};           \
+  const Codes to { q, amax, scale_inv, groups, scale, {amax_epsilon, power_of_two}, e5m2 }
+
+// As many blocks on a multiprocessor as norm.cu has of its forward kernels.
+template <typename T, int VEC, int N, typename Team>
+__global__ void __launch_bounds__(Team::kThreads, (VEC == 8 ? 768 : 512) / Team::kThreads)
+    quantized(QUANTIZED_PARAMETERS) {
+  QUANTIZED_CALL;
+  QuantizedRows<VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(512, 1) quantized_long(QUANTIZED_PARAMETERS) {
+  QUANTIZED_CALL;
+  QuantizedLongRows(call, to, Block<512>(512), blockIdx.x, gridDim.x);
+}
+
+// q_t[H, rows] of q[rows, H].
+__global__ void __launch_bounds__(kTileThreads)
+    transpose_codes(unsigned char* q_t, const unsigned char* q, int64 rows, int64 H,
+                    bool straight) {
+  __shared__ ByteTile tile;
+  const int64 across = (H + kTile - 1) / kTile, tiles = (rows + kTile - 1) / kTile * across;
+  for (int64 at = blockIdx.x; at < tiles; at += gridDim.x)
+    TransposeTile(tile, q_t, q, rows, H, at / across * kTile, at % across * kTile, straight);
+}
+
+}  // namespace norms
