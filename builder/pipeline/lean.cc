@@ -59,7 +59,7 @@ struct Workspace {
 
 // What decides whether one variant may stand for another.
 struct Traits {
-  bool library = false;                 // it may not load, which shows only when a plan is made
+  bool library = false;  // steps call one: it may not load, which shows only when a plan is made
   std::vector<Term> conditions;         // all must hold
   std::map<std::string, Term> by_text;  // the same
   Workspace workspace;
@@ -70,7 +70,7 @@ struct Traits {
 // nullopt: too long to be written out.
 std::optional<Traits> TraitsOf(const Template& variant, const Template::Point& point) {
   Traits traits;
-  traits.library = !variant.provider->OwnStepKey().empty();
+  traits.library = variant.provider->own_step_number() != 0;
   for (const Program& rule : variant.when) {
     std::optional<Term> term = TermOf(rule.code, variant, point);
     if (!term) return std::nullopt;

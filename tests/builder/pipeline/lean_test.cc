@@ -189,5 +189,18 @@ TEST_F(LeanTest, ChoosesAsTheWholeBundle) {
       IndexOf(*lean_).variants()->size());
 }
 
+// Execution plans that nothing falls back on, behind kernels that take their problems.
+TEST_F(LeanTest, LeavesOutPlansBehindKernels) {
+  const auto plans = [](const Bundle& bundle) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < IndexOf(bundle).variants()->size(); ++i) {
+      count += bundle.VariantId(i).starts_with("attention.sdpa_forward/cudnn");
+    }
+    return count;
+  };
+  EXPECT_LT(2 * plans(*lean_), plans(*whole_));
+  EXPECT_GT(plans(*lean_), 0u);  // of biases, dropout and modifiers
+}
+
 }  // namespace
 }  // namespace kbundle::builder
