@@ -200,8 +200,23 @@ class Writer {
   std::unordered_map<std::string, flatbuffers::uoffset_t> known_;
 };
 
+// A reader counts a table as often as it is referred to, and allows so many for each byte.
+bool TakenByReaders(const std::string& bytes) {
+  flatbuffers::Verifier::Options options;
+  options.max_tables = static_cast<flatbuffers::uoffset_t>(bytes.size() / 8 + 16);
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
+                                 options);
+  return fb::VerifyIndexBuffer(verifier);
+}
+
 }  // namespace
 
-std::string IndexBytes(const fb::IndexT& index) { return Writer().Write(index); }
+std::string IndexBytes(const fb::IndexT& index) {
+  std::string shared = Writer().Write(index);
+  if (TakenByReaders(shared)) return shared;
+  flatbuffers::FlatBufferBuilder plain;
+  plain.Finish(fb::Index::Pack(plain, &index), kIndexIdentifier);
+  return {reinterpret_cast<const char*>(plain.GetBufferPointer()), plain.GetSize()};
+}
 
 }  // namespace kbundle::builder

@@ -9,7 +9,7 @@
 namespace kbundle::builder {
 
 // What fb::Index::Pack would write, with one table where several rules, arguments, structs or parts
-// of problems say the same.
+// of problems say the same; or just that, where readers would count more tables than they take.
 std::string IndexBytes(const fb::IndexT& index);
 
 }  // namespace kbundle::builder

@@ -156,7 +156,10 @@ Status CheckKernel(const ProgramScope& scope, const fb::Step& step) {
   }
   KB_RETURN_IF_ERROR(CheckCount(Count(step.structs()), kMaxArgs, "structs"));
   for (uint32_t i = 0; i < Count(step.structs()); ++i) {
-    KB_VERIFY(CheckStruct(scope, *step.structs()->Get(i)), "struct {}", i);
+    const fb::Struct* row = step.structs()->Get(i);
+    if (scope.seen->contains(row)) continue;
+    KB_VERIFY(CheckStruct(scope, *row), "struct {}", i);
+    scope.seen->insert(row);
   }
   return CheckArgs(scope, step);
 }

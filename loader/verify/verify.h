@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <unordered_set>
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/format.h"
@@ -41,6 +42,8 @@ struct ProgramScope {
   uint32_t lets = 0;                  // how many lets come before it
   uint32_t lets_with_sm_count = 0;    // bit per let
   bool sm_count = false;              // may it depend on the device's size
+  // Structs of this template that were found good: its steps have many in common.
+  std::unordered_set<const fb::Struct*>* seen = nullptr;
 };
 // OK when absent (null or count 0) unless `required`. Sets *uses_sm_count when not null.
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,

@@ -62,6 +62,8 @@ Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Templa
   KB_RETURN_IF_ERROR(CheckLets(&scope));
   KB_RETURN_IF_ERROR(CheckRules(scope, row.when(), "when"));
   KB_RETURN_IF_ERROR(CheckRegions(scope));
+  std::unordered_set<const fb::Struct*> seen;
+  scope.seen = &seen;
   KB_RETURN_IF_ERROR(CheckCount(Count(row.steps()), kMaxSteps, "steps"));
   if (Count(row.steps()) == 0) return DataLoss("a variant without steps");
   for (uint32_t i = 0; i < Count(row.steps()); ++i) {

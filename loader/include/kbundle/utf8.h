@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -31,6 +33,14 @@ inline size_t Utf8Length(std::string_view text) {
 inline size_t NotUtf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
+    uint64_t eight = 0;
+    if (text.size() - at >= sizeof eight) {
+      std::memcpy(&eight, text.data() + at, sizeof eight);
+      if ((eight & 0x8080808080808080u) == 0) {  // ASCII, as most text is
+        at += sizeof eight;
+        continue;
+      }
+    }
     const size_t length = Utf8Length(text.substr(at));
     if (length == 0) break;
     at += length;

@@ -88,6 +88,17 @@ TEST(SharedTables, StandOnce) {
   EXPECT_NE(field(0, 19), field(4, 19));
 }
 
+// Readers allow so many tables for each byte, counted as often as they are referred to (FORMAT.md 3).
+TEST(SharedTables, AreNoMoreThanReadersTake) {
+  const fb::IndexT index = IndexOf(3000);
+  const std::string bytes = IndexBytes(index);
+  flatbuffers::Verifier::Options options;
+  options.max_tables = static_cast<flatbuffers::uoffset_t>(bytes.size() / 8 + 16);
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
+                                 options);
+  EXPECT_TRUE(verifier.VerifyBuffer<fb::Index>("KBI1"));
+}
+
 TEST(SharedTables, AreTheSameBytesAgain) {
   EXPECT_EQ(IndexBytes(IndexOf(4)), IndexBytes(IndexOf(4)));
 }
