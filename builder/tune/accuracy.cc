@@ -138,10 +138,11 @@ class FloatJudge {
     if (std::isfinite(wanted) && std::isfinite(found)) {
       const double error = std::abs(found - wanted);
       if (error == 0) return;
+      const double ulps = std::max(ulps_, relative_ > 0 ? 1.0 : 0.0);
       double allowed = row_allows;
-      if (ulps_ > 0)
+      if (ulps > 0)
         allowed =
-            std::max(allowed, ulps_ * (wide_ ? WideSpacing(wanted) : Spacing(wanted, limits_)));
+            std::max(allowed, ulps * (wide_ ? WideSpacing(wanted) : Spacing(wanted, limits_)));
       ratio = allowed > 0 ? error / allowed : kInfinity;
     } else if ((std::isnan(found) && std::isnan(wanted)) || found == wanted) {
       return;

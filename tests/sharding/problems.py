@@ -83,6 +83,16 @@ def norm():
         yield "norm.layernorm_quantize", [x, gamma, beta, residual, None], dict(out_dtype="e5m2", power_of_two=True)
 
 
+def cross_entropy():
+    logits, dloss, lse = random(4, 6, 16), random(4, 6), random(4, 6, seed=1) + 3
+    labels = np.random.default_rng(0).integers(0, 16, (4, 6)).astype(np.int32)
+    labels[1, 2] = -100
+    yield "cross_entropy.loss_forward", [logits, labels], dict(label_smoothing=0.1)
+    yield "cross_entropy.loss_backward", [logits, labels, lse, dloss], dict(z_loss=0.01)
+    for op in ("loss_and_gradient", "loss_and_gradient_in_place"):
+        yield "cross_entropy." + op, [logits, labels, dloss], {}
+
+
 def attention():
     tensor = [None, None]
     for layout in ("bshd", "bhsd"):
@@ -134,4 +144,4 @@ def quantize():
     yield "quantize.update_scale", [np.abs(random(4, 7)), np.abs(random(4)), np.abs(random(4, seed=1))], dict(format="e4m3")
 
 
-FAMILIES = [softmax, matmul, grouped, norm, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]
+FAMILIES = [softmax, matmul, grouped, norm, cross_entropy, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]

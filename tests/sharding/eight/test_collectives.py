@@ -101,6 +101,13 @@ def test_norms_stay_where_their_rows_are_and_sum_the_gradients_of_their_weights(
           lambda x, gamma, residual: plain_norm(x, gamma, residual=residual), [x, gamma, residual])
 
 
+@pytest.mark.parametrize("spec", [("data",), ("data", "model"), (("data", "model"),)], ids=str)
+def test_losses_stay_where_their_rows_are(put, spec):
+    logits, labels = put(random(8, 4, 64), *spec), put(np.arange(32, dtype=np.int32).reshape(8, 4), *spec)
+    plain = lambda logits: -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], -1)[..., 0].mean()
+    agree(lambda logits: kbj.cross_entropy(logits, labels), plain, [logits])
+
+
 def test_a_bias_beside_a_divided_sum_counts_once(put):
     arrays = [put(random(8, 64), None, "model"), put(random(64, 32), "model"), put(random(32))]
     agree(kbj.dense, lambda x, w, bias: x @ w + bias, arrays)

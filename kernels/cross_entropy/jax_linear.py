@@ -1,0 +1,163 @@
+"""The cross entropy of a linear layer's result, without that result: kbj.linear_cross_entropy, where kbj is kbundle.jax.
+
+Logits of a large vocabulary are the largest array of a model by far: 8 GB for 32768 tokens and 128256 columns in bfloat16. Here they
+exist for some rows at a time. A chunk of rows is multiplied with the weight, its logits become their own gradient in place, and
+two more products add what they give to the gradients of hidden and weight. So there are three products, as without chunks, and no
+logit is computed twice; the price is that the weight's gradient is read and written once for each chunk.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from kbundle.jax import _arguments, call
+from kbundle.jax._primitive import explicit, same_axes
+from kbundle_kernels.cross_entropy import _REDUCTIONS, checked_labels, reduced, share
+from kbundle_kernels.matmul import matmul
+
+__all__ = ["linear_cross_entropy"]
+
+_CHUNK_BYTES = 512 << 20
+
+
+def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_index=-100, z_loss=0.0, reduction="mean",
+                         vocabulary_last=False, chunk_rows=None, accumulate=jnp.float32):
+    """cross_entropy(hidden[.., D] @ weight[V, D].T, labels[..], ...), of which see `cross_entropy`, with no more than chunk_rows rows of
+    logits in memory at a time; weight is [D, V] if vocabulary_last. chunk_rows is by default as many as take 512 MiB.
+
+    Logits have the dtype of hidden (float32, float16 or bfloat16), and so has weight in the products. Gradients have the dtypes of
+    hidden and weight. That of weight is summed over the chunks in `accumulate`: float32, or for less memory and with a rounding for
+    each chunk weight's own dtype. With "mean" and "sum" gradients are computed with the loss, where both are asked for; with
+    "none" backwards, from logits that are computed again.
+
+    Rows that lie on several devices: call it inside jax.shard_map, with reduction="sum".
+    """
+    where = "linear_cross_entropy"
+    hidden, weight, labels = jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(labels)
+    reduction = _arguments.choice(where, "reduction", reduction, _REDUCTIONS)
+    last = _arguments.flag(where, "vocabulary_last", vocabulary_last)
+    for name, array in (("hidden", hidden), ("weight", weight)):
+        if array.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
+            raise TypeError("%s: %s is %s; it must be float32, float16 or bfloat16; convert it with astype" % (where, name, array.dtype))
+    if weight.ndim != 2 or hidden.ndim < 1 or hidden.shape[-1] != weight.shape[0 if last else 1] or 0 in weight.shape:
+        raise ValueError("%s: hidden has shape %s and weight %s; they must be [.., D] and %s, and the weight not empty"
+                         % (where, hidden.shape, weight.shape, "[D, V]" if last else "[V, D] (or [D, V] with vocabulary_last=True)"))
+    if labels.shape != hidden.shape[:-1]:
+        raise ValueError("%s: labels have shape %s; for hidden of shape %s they must have %s"
+                         % (where, labels.shape, hidden.shape, hidden.shape[:-1]))
+    if accumulate not in (jnp.float32, weight.dtype):
+        raise _arguments.refuse(where, "accumulate", accumulate, "float32, or the weight's dtype %s" % weight.dtype)
+    if explicit(hidden, weight, labels):
+        raise ValueError('%s: an array is split over an explicit axis of a mesh; call it inside jax.shard_map, with reduction="sum"' % where)
+    labels, how = checked_labels(where, labels, label_smoothing, ignore_index, z_loss)
+    given = (hidden.reshape(-1, hidden.shape[-1]), weight, labels.reshape(-1))
+    vocabulary = weight.shape[1 if last else 0]
+    rows = _chunk_rows(given[0], vocabulary, None if chunk_rows is None else _arguments.integer(where, "chunk_rows", chunk_rows, least=1))
+    setting = _How(rows, last, jnp.dtype(accumulate), tuple(how.items()))
+    given = same_axes(list(given))
+    if reduction == "none":
+        return _each(*given, setting).reshape(labels.shape)
+    return _total(*given, setting) * share(given[2], ignore_index, reduction)
+
+
+class _How(NamedTuple):
+    """What of a call is part of the program."""
+    rows: int  # of a chunk
+    last: bool
+    accumulate: jnp.dtype
+    attributes: tuple
+
+
+def _chunk_rows(hidden, vocabulary, most):
+    """Equal chunks of whole tiles, but for the last one."""
+    tokens = max(1, hidden.shape[0])
+    most = max(128, _CHUNK_BYTES // (vocabulary * hidden.dtype.itemsize)) if most is None else most
+    each = -(-tokens // -(-tokens // most))
+    return min(each if most < 128 else -(-each // 128) * 128, tokens)
+
+
+def _chunks(tokens, rows, step, carry):
+    """step(carry, first, rows) over all rows: a loop over whole chunks, then what is left."""
+    whole = tokens // rows
+    if whole > 1:
+        carry = jax.lax.fori_loop(0, whole, lambda i, carry: step(carry, i * rows, rows), carry)
+    elif whole:
+        carry = step(carry, 0, rows)
+    return step(carry, whole * rows, tokens - whole * rows) if tokens > whole * rows else carry
+
+
+def _part(array, first, rows):
+    return jax.lax.dynamic_slice_in_dim(array, first, rows)
+
+
+def _put(array, part, first):
+    return jax.lax.dynamic_update_slice_in_dim(array, part, first, 0)
+
+
+def _logits(hidden, weight, how):
+    return matmul(hidden, weight, trans_b=not how.last)
+
+
+def _zeros(shape, dtype, beside):
+    """Zeros that vary over the same axes of a shard_map as an array beside them."""
+    return same_axes([jnp.zeros(shape, dtype), beside])[0]
+
+
+def _losses(hidden, weight, labels, how):
+    """Every row's loss."""
+    weight = weight.astype(hidden.dtype)
+
+    def step(loss, first, rows):
+        some = _part(labels, first, rows)
+        here, _ = call(None, "cross_entropy.loss_forward", _logits(_part(hidden, first, rows), weight, how), some, **dict(how.attributes))
+        return _put(loss, here, first)
+    return _chunks(len(labels), how.rows, step, _zeros(labels.shape, jnp.float32, hidden))
+
+
+def _gradients(hidden, weight, labels, dloss, how):
+    """Every row's loss, and the gradients of hidden and weight where dloss are those of the losses."""
+    used = weight.astype(hidden.dtype)
+
+    def step(carry, first, rows):
+        loss, dhidden, dweight = carry
+        some = _part(hidden, first, rows)
+        here, _, dlogits = call(None, "cross_entropy.loss_and_gradient_in_place", _logits(some, used, how), _part(labels, first, rows),
+                                _part(dloss, first, rows), **dict(how.attributes))
+        dhidden = _put(dhidden, matmul(dlogits, used, trans_b=how.last), first)
+        # XLA makes one product of this that adds to dweight in place.
+        left, right = (some, dlogits) if how.last else (dlogits, some)
+        dweight = dweight + jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), preferred_element_type=how.accumulate)
+        return _put(loss, here, first), dhidden, dweight
+    start = (_zeros(labels.shape, jnp.float32, hidden), _zeros(hidden.shape, hidden.dtype, hidden),
+             _zeros(weight.shape, how.accumulate, hidden))
+    loss, dhidden, dweight = _chunks(len(labels), how.rows, step, start)
+    return loss, dhidden, dweight.astype(weight.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _total(hidden, weight, labels, how):
+    return jnp.sum(_losses(hidden, weight, labels, how))
+
+
+def _total_forward(hidden, weight, labels, how):
+    loss, dhidden, dweight = _gradients(hidden, weight, labels, _zeros(labels.shape, jnp.float32, hidden) + 1, how)
+    return jnp.sum(loss), (dhidden, dweight)
+
+
+def _total_backward(how, saved, dtotal):
+    return *((dtotal * gradient.astype(jnp.float32)).astype(gradient.dtype) for gradient in saved), None
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _each(hidden, weight, labels, how):
+    return _losses(hidden, weight, labels, how)
+
+
+def _each_backward(how, saved, dloss):
+    return *_gradients(*saved, dloss, how)[1:], None
+
+
+_total.defvjp(_total_forward, _total_backward)
+_each.defvjp(lambda hidden, weight, labels, how: (_each(hidden, weight, labels, how), (hidden, weight, labels)), _each_backward)
