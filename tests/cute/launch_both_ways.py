@@ -41,10 +41,15 @@ def by_cute(requests):
 
 
 def launch_of(maker, recording, number):
-    """Bytes that nobody wrote are 0, as a plan has them."""
+    """Bytes that nobody wrote are 0, as a plan has them; of a tensor map the second half, where what was on the stack may be."""
     one, data = recording.launches[number], bytearray(recording.launches[number].params)
     for at in recording.unwritten[number]:
         data[at] = 0
+    start = 0
+    for size in maker.param_bytes[one.kernel]:
+        if size == 128:
+            data[start + 64:start + 128] = bytes(64)
+        start += size
     return [maker.symbols[one.kernel], list(one.grid), list(one.block), [max(1, size) for size in one.cluster], int(bool(one.programmatic)),
             one.shared, data.hex()]
 

@@ -49,6 +49,9 @@ class Point:
     def columns(self, name):
         return self.head_v if name in ("v", "o", "dout", "dv") else self.head
 
+    def tunables(self):
+        return {"HEAD": self.head, "HEADV": self.head_v, "MASK": self.mask}
+
     @classmethod
     def drawn(cls, chance):
         head = chance.choice([64, 96, 128, 192, 256])
@@ -78,7 +81,20 @@ def only(point, text):
 def recording(command, tmp_path_factory):
     """A folder with a bundle of one point each way, and the driver that records."""
     print(f"KB_SEED={SEED}: {POINTS}")
-    folder = tmp_path_factory.mktemp("recording")
+
+    def edit_manifests(attention):
+        for name, point in POINTS.items():
+            assert EVERY in (attention / name).read_text()
+            (attention / name).write_text(only(point, (attention / name).read_text()))
+        for way in ("forward", "backward"):
+            extends = f'extends   = "sdpa_{way}.fa4"\n'
+            edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
+        ragged = attention / "ragged.toml"
+        ragged.write_text(ragged.read_text().replace('name      = "fa4"', 'name      = "fa4"\nabstract  = true'))
+    return recording_of(command, tmp_path_factory.mktemp("recording"), edit_manifests)
+
+
+def recording_of(command, folder, edit_manifests):
     run = Command(command, folder / "cache", folder)
     run.environment["KBUNDLE_PYTHON"] = PYTHON
     found = {f["part"]: f for f in run("doctor", "--json").json["findings"]}
@@ -87,14 +103,7 @@ def recording(command, tmp_path_factory):
         pytest.skip("no cuda.h or no C compiler")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{include}", "-o", folder / "libcuda.so.1", HERE / "recording_driver.c"], check=True)
     attention = shutil.copytree(ROOT / "kernels/attention", folder / "attention")
-    for name, point in POINTS.items():
-        assert EVERY in (attention / name).read_text()
-        (attention / name).write_text(only(point, (attention / name).read_text()))
-    for way in ("forward", "backward"):
-        extends = f'extends   = "sdpa_{way}.fa4"\n'
-        edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
-    ragged = attention / "ragged.toml"
-    ragged.write_text(ragged.read_text().replace('name      = "fa4"', 'name      = "fa4"\nabstract  = true'))
+    edit_manifests(attention)
     done = run("build", attention, "-o", folder / "fa4.kb", "--target", "sm_90a", "--provider", "cute", timeout=600)
     assert done.code == 0, done.err
     return folder
@@ -199,11 +208,10 @@ def arguments(step, point):
     return [declared(name, point) for name in NAMES[step].format(**names).split()]
 
 
-def launched(folder, pairs, source, point):
-    """(by the loader, by FlashAttention-4's host code): of each problem its launches."""
-    blocks = {"BLOCK": point.block} if source == "fa4.py" else {}
+def launched(folder, pairs, source, tunables, arguments_of):
+    """(by the loader, by FlashAttention-4's host code): of each problem its launches. arguments_of: those of a step, as declared."""
     requests = [{"folder": str(folder), "source": source, "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
-                 "tunables": {"HEAD": point.head, "HEADV": point.head_v, "MASK": point.mask} | blocks, "arguments": arguments(step, point),
+                 "tunables": tunables, "arguments": arguments_of(step),
                  "problems": [{"sm_count": 132, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT / "tests")}
     dsl = {"CUTE_DSL_ARCH": "sm_90a", "CUTE_DSL_NO_CACHE": "1", "CUTE_DSL_DUMP_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
@@ -240,7 +248,7 @@ def test_the_loader_launches_forward_as_its_own_host_code(recording):
     folder, point, chance = recording / "forward", POINTS["attention.toml"], random.Random(f"{SEED} forward")
     folder.mkdir()
     pairs = [forward_of(Drawn(chance, point, 17), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, "fa4.py", point))
+    compare(*launched(folder, pairs, "fa4.py", point.tunables() | {"BLOCK": point.block}, lambda step: arguments(step, point)))
 
 
 @WITH_FA4
@@ -248,4 +256,5 @@ def test_the_loader_launches_backward_as_its_own_host_code(recording):
     folder, point, chance = recording / "backward", POINTS["backward.toml"], random.Random(f"{SEED} backward")
     folder.mkdir()
     pairs = [backward_of(Drawn(chance, point, 1)) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, "fa4_wide.py" if point.backward == "fa4_wide" else "fa4_backward.py", point))
+    source = "fa4_wide.py" if point.backward == "fa4_wide" else "fa4_backward.py"
+    compare(*launched(folder, pairs, source, point.tunables(), lambda step: arguments(step, point)))

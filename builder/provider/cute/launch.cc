@@ -82,6 +82,7 @@ class StepMaker {
       one.arg.where = step_.where;
       whole.fields.push_back(std::move(one));
     }
+    if (IsTensorMap(whole)) ForgetStack(&whole);
     if (whole.fields.size() == 1 && StandsAlone(whole.fields[0].arg, whole.bytes.size())) {
       made->args.push_back(std::move(whole.fields[0].arg));
       return Status();
@@ -94,6 +95,12 @@ class StepMaker {
     made->args.push_back(std::move(arg));
     made->structs.push_back(std::move(whole));
     return Status();
+  }
+
+  static void ForgetStack(StructArg* map) {
+    std::fill(map->bytes.begin() + kTensorMapWritten, map->bytes.end(), '\0');
+    std::erase_if(map->fields,
+                  [](const StructArg::Field& field) { return field.offset >= kTensorMapWritten; });
   }
 
   static bool StandsAlone(const Arg& arg, size_t bytes) {
@@ -156,6 +163,12 @@ class StepMaker {
 };
 
 }  // namespace
+
+// It begins with the tensor's address. So does a tensor, but none has so many sizes.
+bool IsTensorMap(const StructArg& parameter) {
+  return parameter.bytes.size() == kTensorMapBytes && !parameter.fields.empty() &&
+         parameter.fields[0].offset == 0 && IsPointer(parameter.fields[0].arg);
+}
 
 std::string CuteKernelName(const std::string& function, size_t launch, size_t launches) {
   return launches == 1 ? function : fmt::format("{}.{}", function, launch + 1);

@@ -11,6 +11,11 @@
 
 namespace kbundle::builder {
 
+// A tensor map has 128 bytes, of which CuTe DSL's host code writes the first half alone. In the
+// other is what its stack held, addresses and all: the GPU does not look at it, and it is 0 here.
+inline constexpr size_t kTensorMapBytes = 128, kTensorMapWritten = 64;
+bool IsTensorMap(const StructArg& parameter);
+
 // "forward" of a function with one launch, "forward.2" of the second of several.
 std::string CuteKernelName(const std::string& function, size_t launch, size_t launches);
 

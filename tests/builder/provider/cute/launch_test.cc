@@ -191,6 +191,41 @@ TEST_F(CuteLaunchTest, TheFirstDifferenceIsNamedWithItsProblem) {
   EXPECT_NE(why("R * 3", "R * 4").find(first), std::string::npos);
 }
 
+// CuTe DSL's host code writes the first half of a tensor map: in the other is what its stack held.
+TEST_F(CuteLaunchTest, TheSecondHalfOfATensorMapIsNobodys) {
+  Json launches = Json::array({kLaunches[0]});
+  std::string bytes(128, '\0');
+  bytes[63] = 42;
+  bytes[100] = 7;
+  launches[0]["parameters"] = Json::array({{{"bytes", HexOf(bytes)}, {"fields", Json::array()}}});
+  Json& fields = launches[0]["parameters"][0]["fields"];
+  fields.push_back(kLaunches[0]["parameters"][0]["fields"][0]);
+  fields.push_back({{"offset", 72}, {"type", "u32"}, {"value", "R * 3"}});
+  const StructArg map = Steps(launches)[0].structs[0];
+  EXPECT_EQ(map.fields.size(), 1u);
+  EXPECT_EQ(map.bytes[63], 42);
+  EXPECT_EQ(map.bytes.substr(64), std::string(64, '\0'));
+
+  const CuteSubject subject = SubjectOf(work_.units[0]);
+  const auto problems = DrawProblems(subject, step(), 3, 600).value();
+  std::vector<int> numbers(problems.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  for (const int place : {64, 127, 63}) {
+    Json recorded = Recorded(problems);
+    for (Json& launched : recorded) {
+      const std::string x = launched[0]["params"].get<std::string>().substr(0, 16);
+      std::string held(128, '\0');
+      held[63] = 42;
+      held[static_cast<size_t>(place)] = 99;
+      launched = Json::array({launched[0]});
+      launched[0]["params"] = x + HexOf(held).substr(16);
+    }
+    const Refuted refuted =
+        ProveLaunches(Steps(launches), subject, step(), problems, numbers, recorded).value();
+    EXPECT_EQ(refuted.by.empty(), place >= 64) << place;
+  }
+}
+
 TEST_F(CuteLaunchTest, PointsOfOneLaunchShareATemplateAndOthersHaveTheirOwn) {
   std::vector<Object> objects(work_.units.size());
   for (size_t i = 0; i < objects.size(); ++i) {

@@ -1,0 +1,113 @@
+"""What kbundle's loader asks the driver for, launching FlashAttention-4 on ragged sequences, is what the functions of CuTe DSL ask CUDA for:
+test_fa4_launches.py of the ragged ops, on random problems of a random point each way.
+"""
+
+import random
+import re
+
+import pytest
+from cute.test_fa4 import WITH_FA4, compact
+from cute.test_fa4_launches import ALIGNMENT, SEED, compare, launched, recording_of
+
+COUNT = 100
+CHANCE = random.Random(f"{SEED} ragged")
+HEAD, MASK, GROUPED = CHANCE.choice([64, 128]), CHANCE.randint(0, 2), CHANCE.randint(0, 1)
+BLOCK = CHANCE.choice([64, 128 if HEAD > 96 else 192])
+TILE = 128 if HEAD == 64 else 64 if MASK else 80
+
+
+@pytest.fixture(scope="module")
+def recording(command, tmp_path_factory):
+    print(f"KB_SEED={SEED}: {HEAD} columns, mask {MASK}, grouped {GROUPED}, blocks of {BLOCK}")
+
+    def edit_manifests(attention):
+        for name in ("attention.toml", "backward.toml", "packed.toml"):
+            text = re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", (attention / name).read_text())
+            text = re.sub(r'(extends   = "sdpa_\w+\.fa4"\n)', r"\1abstract  = true\n", text)
+            (attention / name).write_text(text)
+        ragged = attention / "ragged.toml"
+        text = ragged.read_text().replace("HEAD = [64, 128], MASK = [0, 1, 2]", f"HEAD = [{HEAD}], MASK = [{MASK}]")
+        text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{BLOCK}]").replace("GROUPED = [0, 1]", f"GROUPED = [{GROUPED}]")
+        ragged.write_text(re.sub(r'"BLOCK == \(SEEN <= .*\)"', f'"BLOCK == (SEEN >= 0 ? {BLOCK} : 0)"', text))
+    return recording_of(command, tmp_path_factory.mktemp("ragged"), edit_manifests)
+
+
+class Drawn:
+    def __init__(self, chance):
+        self.kv_heads = chance.randint(1, 20)
+        self.heads = self.kv_heads * (chance.randint(2, 8) if GROUPED else 1)
+        rows = lambda: chance.choice([1, 2, 63, 64, 65, 128, 129, 1000, 4096, chance.randint(1, 60000)])
+        self.rows, self.keys, self.offsets = rows(), rows(), chance.randint(2, 300)
+        self.bounds = chance.randint(1, 5000), chance.randint(1, 5000)
+        self.mask = "none" if MASK == 0 else chance.choice(["causal", "causal_bottom_right"])
+        self.scale, self.window = chance.uniform(0.01, 2), chance.randint(0, 5000) if MASK == 2 else -1
+        self.address = lambda: (chance.randint(1 << 30, 1 << 43) | 1) * 16
+
+    @property
+    def attributes(self):
+        return {"scale": self.scale, "mask": self.mask, "window": self.window, "max_queries": self.bounds[0], "max_keys": self.bounds[1]}
+
+    def numbers(self):
+        return [self.scale, self.window, *self.bounds, int(self.mask == "causal")]
+
+    def stats(self, address):
+        shape = [self.heads, self.rows] if address else [0, 0]
+        return {"address": address, "elsewhere": address, "shape": shape, "strides": [1, self.heads]}
+
+
+def placed(address, *shape):
+    return {"address": address, "elsewhere": address, "shape": list(shape), "strides": compact(shape)}
+
+
+def regions(at, shapes):
+    """Tensors of a workspace, one after another."""
+    for shape in shapes:
+        yield placed(at, *shape)
+        size = 4
+        for extent in shape:
+            size *= extent
+        at += -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def drawn(chance, backward):
+    """(what the loader is asked, the arguments of the function)"""
+    one, names = Drawn(chance), ["q", "k", "v", "o", "dout"] if backward else ["q", "k", "v"]
+    of = {name: (one.keys, one.kv_heads, HEAD) if name[-1] in "kv" else (one.rows, one.heads, HEAD)
+          for name in ("q", "k", "v", "o", "dout", "dq", "dk", "dv")}
+    tensor = {name: placed(one.address(), *shape) for name, shape in of.items()}
+    stats = one.stats(one.address() if backward or chance.random() < 0.5 else 0)
+    offsets, workspace = [placed(one.address(), one.offsets) for _ in range(2)], one.address() // ALIGNMENT * ALIGNMENT
+    padded, keys_padded = ((rows + one.offsets * tile - 1) // tile * tile for rows, tile in ((one.rows, TILE), (one.keys, 128)))
+    shapes, kv_sums = [[one.offsets], [one.offsets], [2 * (one.offsets - 1)], [one.offsets - 1]], one.kv_heads if GROUPED else 0
+    if backward:
+        shapes += [[one.heads, padded], [one.heads, padded], [one.heads, padded * HEAD], *[[kv_sums, keys_padded * HEAD]] * 2]
+    places = list(regions(workspace, shapes))
+    results = [tensor[name] for name in (("dq", "dk", "dv") if backward else ("o",))]
+    given = [*[tensor[name] for name in names], *([stats] if backward else [tensor["o"], stats]), *offsets, *(results if backward else []), *places,
+             *one.numbers()]
+    operands = [["bf16", of[name]] for name in names] + ([["f32", (one.rows, one.heads)]] if backward else []) + [["i32", (one.offsets,)]] * 2
+    addresses = [tensor[name]["address"] for name in names] + ([stats["address"]] if backward else []) + [place["address"] for place in offsets]
+    asked = {"op": f"attention.sdpa_ragged_{'backward' if backward else 'forward'}", "operands": operands + [None] * 2, "workspace": workspace,
+             "attributes": one.attributes | ({} if backward else {"with_stats": bool(stats["address"])}), "addresses": addresses + [None] * 2,
+             "results": [result["address"] for result in results] + ([] if backward else [stats["address"] or None])}
+    return asked, {"gradients" if backward else "forward": given}
+
+
+def arguments(step):
+    rows = [{"name": name, "dtype": "bf16", "shape": [None, None, HEAD], "strides": [None, HEAD, 1]}
+            for name in (("q", "k", "v", "o", "dout") if step == "gradients" else ("q", "k", "v", "o"))]
+    made = [dict(rows[0], name=name) for name in (("dq", "dk", "dv") if step == "gradients" else ())]
+    stats = {"name": "stats", "dtype": "f32", "shape": [None, None], "strides": [1, None]}
+    flat = lambda name: {"name": name, "dtype": "i32", "shape": [None], "strides": [1]}
+    sums = ("products", "stats2", "dq_sum", "dk_sum", "dv_sum") if step == "gradients" else ()
+    return [*rows, stats, flat("q_offsets"), flat("kv_offsets"), *made, *map(flat, ("q_rows", "kv_rows", "lengths", "kv_lengths")),
+            *[{"name": name, "dtype": "f32", "shape": [None, None], "strides": [None, 1]} for name in sums], {"type": "f32"}, *[{"type": "i32"}] * 4]
+
+
+@WITH_FA4
+@pytest.mark.parametrize("source, tunables", [("fa4_ragged.py", {"BLOCK": BLOCK}), ("fa4_ragged_backward.py", {"GROUPED": GROUPED})])
+def test_the_loader_launches_as_the_functions_do(recording, source, tunables):
+    folder, chance = recording / source, random.Random(f"{SEED} {source}")
+    folder.mkdir()
+    pairs = [drawn(chance, "BLOCK" not in tunables) for _ in range(COUNT)]
+    compare(*launched(folder, pairs, source, {"HEAD": HEAD, "MASK": MASK} | tunables, arguments))
