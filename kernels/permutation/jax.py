@@ -16,16 +16,22 @@ from kbundle.jax._primitive import like, placed
 __all__ = ["permute", "sort_chunks", "unpermute"]
 
 
-def permute(x, routing_map, num_out_tokens, probs=None):
+def permute(x, routing_map, num_out_tokens, probs=None, *, row_id_map=None):
     """Copies each token of x[..., H] to every expert that routing_map[..., E] (nonzero) names: expert by expert, and
     within an expert in the order of tokens.
 
     Returns (out[num_out_tokens, H], permuted_probs[num_out_tokens] or None, row_id_map[tokens, 2 * E + 1]); the map is
     for `unpermute`. Tokens past num_out_tokens are dropped, rows that no token goes to are 0, and so is a row whose
     probability is 0: padding is routed that way. Gradients flow to x and probs.
+
+    With row_id_map[tokens, 2 * n + 1], of another call or of `route`, routing_map is None, and probs[..., n] belong to its n columns of
+    rows: for `route` the weights of the k chosen.
     """
-    x, routing_map = jnp.asarray(x), jnp.asarray(routing_map)
+    x = jnp.asarray(x)
     num_out_tokens = _arguments.integer("permute", "num_out_tokens", num_out_tokens)
+    if row_id_map is not None:
+        return _permute_by(x, routing_map, num_out_tokens, probs, jnp.asarray(row_id_map))
+    routing_map = jnp.asarray(routing_map)
     if x.ndim < 1 or routing_map.shape[:-1] != x.shape[:-1]:
         raise ValueError("permute: x has shape %s and routing_map %s; they differ in their last axis only"
                          % (x.shape, routing_map.shape))
@@ -40,6 +46,26 @@ def permute(x, routing_map, num_out_tokens, probs=None):
         probs = probs.reshape(-1, experts)
     row_id_map = call(None, "permutation.row_id_map", routing_map.reshape(-1, experts))
     operands = _placed("permute_with_mask_map", x.reshape(-1, x.shape[-1]), row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
+    return *_permute(*operands, num_out_tokens), row_id_map
+
+
+def _permute_by(x, routing_map, num_out_tokens, probs, row_id_map):
+    if routing_map is not None:
+        raise ValueError("permute: routing_map and row_id_map are both given; give one")
+    if x.ndim < 1:
+        raise ValueError("permute: x has shape (); it needs at least the axis H")
+    x = x.reshape(-1, x.shape[-1])
+    if row_id_map.dtype != jnp.int32 or row_id_map.ndim != 2 or row_id_map.shape[0] != x.shape[0] or row_id_map.shape[1] % 2 == 0:
+        raise ValueError("permute: row_id_map is %s%s; for %d tokens it must be int32[%d, 2 * n + 1]"
+                         % (row_id_map.dtype, list(row_id_map.shape), x.shape[0], x.shape[0]))
+    columns = row_id_map.shape[1] // 2
+    if probs is not None:
+        probs = jnp.asarray(probs)
+        if probs.shape[-1:] != (columns,) or probs.size != x.shape[0] * columns:
+            raise ValueError("permute: probs has shape %s; for row_id_map of shape %s it must be (%d, %d)"
+                             % (probs.shape, row_id_map.shape, x.shape[0], columns))
+        probs = probs.reshape(-1, columns)
+    operands = _placed("permute_with_mask_map", x, row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
     return *_permute(*operands, num_out_tokens), row_id_map
 
 

@@ -31,6 +31,7 @@ SECTIONS = {
     "conformance_norm": (["variants.py", "norm"], 150, 1),
     "conformance_grouped": (["variants.py", "grouped"], 150, 1),
     "conformance_cross_entropy": (["variants.py", "cross_entropy"], 150, 1),
+    "conformance_router": (["variants.py", "router"], 150, 1),
     "downstream": (["runtime/downstream.py"], 60, 1),
     "page_commands": (["runtime/page_commands.py"], 400, 1),
     "accuracy": (["accuracy.py"], 120, 1),
@@ -42,6 +43,7 @@ SECTIONS = {
     "norm": (["layers/norm.py"], 240, 1),
     "grouped": (["layers/grouped.py"], 300, 1),
     "cross_entropy": (["layers/cross_entropy.py"], 240, 1),
+    "router": (["layers/router.py"], 240, 1),
     "attention": (["attention.py"], 200, 1),
     "attention_forms": (["attention_forms.py"], 480, 1),
     "attention_ragged": (["attention_ragged.py"], 300, 1),
@@ -72,6 +74,7 @@ SECTIONS = {
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
     "sanitizer_norm": (["sanitizer.py", "norm"], 200, 1),
     "sanitizer_quantize": (["sanitizer.py", "quantize"], 200, 1),
+    "sanitizer_router": (["sanitizer.py", "router"], 200, 1),
     "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),
     "two_gpus": (["runtime/two_gpus.py"], 560, 2),
 }

@@ -1,5 +1,6 @@
 """compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any bytes;
-as section sanitizer_quantize the same over numbers and tiles of every kind, as sanitizer_norm over the norms' variants,
+as section sanitizer_quantize the same over numbers and tiles of every kind, as sanitizer_norm over the norms' variants, as
+sanitizer_router over rows of every kind,
 as sections sanitizer_attention and sanitizer_matmul memcheck over our kernels of these families, with the products in front of them;
 as sanitizer_modifiers memcheck over attention with random score modifiers, whose tensors end where their allocation does."""
 
@@ -28,6 +29,7 @@ def main():
               "modifiers": [("memcheck", ["attention_grid.py", "--modifiers"])],
               "norm": [(check, ["variants.py", "--few", "norm"]) for check in ("memcheck", "racecheck")],
               "quantize": [(check, ["layers/quantize.py", "--hostile"]) for check in ("memcheck", "racecheck")],
+              "router": [(check, ["layers/router.py", "--hostile"]) for check in ("memcheck", "racecheck")],
               "matmul": [("memcheck", ["variants.py", "--libraries", "matmul", "product_then_gradient"])]}
     for check, script in next((runs for family, runs in others.items() if family in sys.argv), plain):
         # A driver call that answers "no" is no finding: the loader asks for parameters until there are no more.

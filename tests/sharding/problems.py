@@ -144,4 +144,20 @@ def quantize():
     yield "quantize.update_scale", [np.abs(random(4, 7)), np.abs(random(4)), np.abs(random(4, seed=1))], dict(format="e4m3")
 
 
-FAMILIES = [softmax, matmul, grouped, norm, cross_entropy, permutation, quantize, attention, packed_attention, ragged_attention, paged_attention]
+def router():
+    logits, dprobs, bias = random(4, 6, 16), random(4, 6, 16, seed=1), random(16)
+    for how in (dict(use_pre_softmax=True), dict(num_groups=4, group_topk=2, map="bits")):
+        yield "router.topk", [logits], dict(how, k=4, dense="map" in how)
+    yield "router.topk", [logits, bias], dict(k=4, score_function="sigmoid", map="bytes")
+    indices = np.argsort(logits, axis=-1)[..., :3].astype(np.int32)
+    for score_function in ("softmax", "sigmoid"):
+        how = dict(score_function=score_function)
+        yield "router.topk_backward", [logits, indices, dprobs], how
+        yield "router.topk_backward", [logits, indices, None, random(4, 6, 3)], how
+        yield "router.scores", [logits], dict(how, k=3, map="bytes")
+        yield "router.scores_backward", [dprobs, logits], how
+    yield "router.aux_loss", [np.abs(random(24, 16)), np.arange(16, dtype=np.int32)], dict(k=2, coefficient=0.1, total_num_tokens=24)
+
+
+FAMILIES = [softmax, matmul, grouped, norm, cross_entropy, permutation, quantize, router, attention, packed_attention,
+            ragged_attention, paged_attention]

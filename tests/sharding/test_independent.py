@@ -11,7 +11,7 @@ from kbundle._bundle import HOST
 from sharding.problems import FAMILIES
 
 # Ops whose results need all of the problem; all others declare something.
-WHOLE = {"permutation.row_id_map", "permutation.make_chunk_sort_map", "attention.sdpa_fp8_forward",
+WHOLE = {"permutation.row_id_map", "permutation.make_chunk_sort_map", "router.topk_rows", "attention.sdpa_fp8_forward",
          "quantize.amax", "quantize.per_tensor", "quantize.per_tensor_transpose", "quantize.per_tile", "quantize.mxfp8",
          "quantize.per_tensor_activation"}
 

@@ -1,0 +1,146 @@
+// Which row each token of each of its k experts goes to, when rows are numbered expert by expert,
+// and within an expert token by token. For CUDA kernels.
+//
+// Tokens are taken in parts. counts[part, expert] says how often a part names an expert;
+// sum_part_counts makes of it how often the parts before do, and of all parts the total;
+// write_compact_map, a warp for a part, adds the rows of the experts before, each padded to a
+// multiple of `align`, and the entries before in the part. Entries that name no expert have row -1.
+//
+// A map's row: k rows, then the k slots they belong to (0, 1, ..), then k: a row_id_map of k
+// experts.
+#pragma once
+
+#include "kbundle/device_element.h"
+
+namespace kbundle {
+namespace device {
+
+inline constexpr int kInFlight = 4;  // loads that wait for memory together
+
+__device__ __forceinline__ int ScanLanes(int value, int lane) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, value, distance);
+    if (lane >= distance) value += other;
+  }
+  return value;
+}
+
+// counts[part, expert], a block of one warp for each part.
+__device__ __forceinline__ void CountEntries(int* counts, const int* indices, int64 tokens, int k,
+                                             int experts, int part_tokens) {
+  const int lane = threadIdx.x % 32;
+  const int64 part = blockIdx.x, begin = part * part_tokens * k;
+  const int64 end = min(tokens, (part + 1) * part_tokens) * k;
+  int* const mine = counts + part * experts;
+  for (int i = lane; i < experts; i += 32) mine[i] = 0;
+  __syncwarp();
+  for (int64 i = begin + lane; i < end; i += 32) {
+    const int expert = indices[i];
+    if (expert >= 0 && expert < experts) atomicAdd(mine + expert, 1);
+  }
+}
+
+// A block of 8 experts and blockDim.x / 8 segments of the parts.
+__device__ __forceinline__ void SumPartCounts(int* counts, int* totals, int experts, int parts) {
+  __shared__ int sums[128][8];
+  const int column = threadIdx.x % 8, segment = threadIdx.x / 8, segments = blockDim.x / 8;
+  const int expert = blockIdx.x * 8 + column;
+  const int each = (parts + segments - 1) / segments;
+  const int begin = min(segment * each, parts), end = min(begin + each, parts);
+  int sum = 0;
+  if (expert < experts) {
+#pragma unroll 4
+    for (int part = begin; part < end; ++part)
+      sum += counts[static_cast<int64>(part) * experts + expert];
+  }
+  sums[segment][column] = sum;
+  __syncthreads();
+  if (expert >= experts) return;
+  int before = 0, all = 0;
+  for (int i = 0; i < segments; ++i) {
+    if (i < segment) before += sums[i][column];
+    all += sums[i][column];
+  }
+  for (int first = begin; first < end; first += kInFlight) {
+    int found[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i)
+      found[i] = first + i < end ? counts[static_cast<int64>(first + i) * experts + expert] : 0;
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (first + i < end) counts[static_cast<int64>(first + i) * experts + expert] = before;
+      before += found[i];
+    }
+  }
+  if (segment == 0) totals[expert] = all;
+}
+
+// A block of one warp for each part; the first writes where each expert's rows begin, too.
+template <int kMostExperts>
+__device__ __forceinline__ void WriteCompactMap(int* map, int* offsets, const int* totals,
+                                                const int* counts, const int* indices, int64 tokens,
+                                                int k, int experts, int align, int part_tokens) {
+  __shared__ int next[kMostExperts];
+  const int lane = threadIdx.x % 32;
+  const int64 part = blockIdx.x;
+  int before = 0;
+  for (int first = 0; first < experts; first += 32 * kInFlight) {
+    int totals_here[kInFlight], counts_here[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int expert = first + i * 32 + lane;
+      totals_here[i] = expert < experts ? totals[expert] : 0;
+      counts_here[i] = expert < experts ? counts[part * experts + expert] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int expert = first + i * 32 + lane;
+      const int padded = (totals_here[i] + align - 1) / align * align;
+      const int sum = ScanLanes(padded, lane);
+      if (expert < experts) {
+        const int start = before + sum - padded;
+        next[expert] = start + counts_here[i];
+        if (part == 0) offsets[expert] = start;
+      }
+      before += __shfl_sync(kAllLanes, sum, 31);
+    }
+  }
+  if (part == 0 && lane == 0) offsets[experts] = before;
+  __syncwarp();
+  const int64 begin = part * part_tokens * k;
+  const int64 end = min(tokens, (part + 1) * part_tokens) * k;
+  const int width = 2 * k + 1;
+  for (int64 first = begin; first < end; first += 32 * kInFlight) {
+    int experts_here[kInFlight];
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      const int64 i = first + j * 32 + lane;
+      const int expert = i < end ? indices[i] : -1;
+      experts_here[j] = expert < experts ? expert : -1;
+    }
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      const int64 i = first + j * 32 + lane;
+      if (first + j * 32 >= end) break;
+      const int expert = experts_here[j];
+      const unsigned same = __match_any_sync(kAllLanes, expert >= 0 ? expert : -1 - lane);
+      const int row = expert >= 0 ? next[expert] + __popc(same & ((1u << lane) - 1)) : -1;
+      __syncwarp();
+      if (expert >= 0 && same >> lane == 1) next[expert] = row + 1;
+      __syncwarp();
+      if (i < end) {
+        const unsigned token = static_cast<unsigned>(i) / static_cast<unsigned>(k);
+        const int slot =
+            static_cast<int>(static_cast<unsigned>(i) - token * static_cast<unsigned>(k));
+        int* const entries = map + static_cast<int64>(token) * width;
+        entries[slot] = row;
+        entries[k + slot] = slot;
+        if (slot == 0) entries[2 * k] = k;
+      }
+    }
+  }
+}
+
+}  // namespace device
+}  // namespace kbundle
