@@ -83,10 +83,12 @@ __attribute__((noinline)) inline void GradientTile(float* p, float* dp, const fl
       const Floats stats = kKeyLanes ? Splat(data.stats[r]) : LoadAny<Floats>(data.stats + lane);
       const Floats delta = kKeyLanes ? Splat(data.delta[r]) : LoadAny<Floats>(data.delta + lane);
       const Floats e = Exp(LoadAny<Floats>(p + i) - stats);
-      const Floats probability = stats == -Infinity() ? Splat(0.0f) : e;
+      const auto unseen = stats == -Infinity();  // its dout, which may be NaN, says nothing
+      const Floats probability = unseen ? Splat(0.0f) : e;
       const Floats factor = factors == nullptr ? Splat(1.0f) : LoadAny<Floats>(factors + i);
       StoreAny(p + i, probability * factor);
-      StoreAny(dp + i, probability * (LoadAny<Floats>(dp + i) * factor - delta));
+      const Floats ds = probability * (LoadAny<Floats>(dp + i) * factor - delta);
+      StoreAny(dp + i, unseen ? Splat(0.0f) : ds);
     }
   }
 }

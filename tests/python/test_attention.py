@@ -249,6 +249,14 @@ def test_a_query_that_sees_nothing_gives_nothing():
     assert np.isfinite(gradient).all() and not gradient[0].any()
 
 
+def test_queries_past_their_length_have_a_gradient_of_0_whatever_flows_into_them():
+    q, k, v = inputs()
+    lengths = jnp.asarray([20, 33], jnp.int32)
+    _, pull = jax.vjp(lambda q, k, v: kbj.dot_product_attention(q, k, v, query_seq_lengths=lengths), q, k, v)
+    clean, wild = pull(jnp.ones_like(q)), pull(jnp.ones_like(q).at[0, 20:].set(jnp.nan))
+    assert not wild[0][0, 20:].any() and all((a == b).all() for a, b in zip(clean, wild))
+
+
 @pytest.mark.parametrize("change, message", [
     (lambda q, k, v: (q, k, v[:, :-1]), "key and value differ"),
     (lambda q, k, v: (q[:, :, :3], k, v), "multiple of key heads"),
