@@ -3,7 +3,8 @@
 // The rule is conformance's: integers must be equal; NaN and infinities must be the same ones,
 // where a reference beyond the dtype's largest value counts as infinite; any other element may be
 // off by `ulps` spacings of the dtype at the reference's value, or by `relative` times the largest
-// finite magnitude of the reference's row (last axis), whichever is more.
+// finite magnitude of the reference's row (last axis) and never less than one spacing, whichever is
+// more.
 #ifndef KBUNDLE_BUILDER_TUNE_ACCURACY_H_
 #define KBUNDLE_BUILDER_TUNE_ACCURACY_H_
 
