@@ -34,6 +34,7 @@ NAMES = """
 op, path = "softmax.scaled_forward", "kernels.kb"
 variant = kbundle.open("kernels.kb").explain(op, x, scale=0.5)["chosen"]
 operands, attributes = (x,), {"scale": 0.5}
+router_logits, w_in, w_out = normal(len(tokens), 4), normal(4, tokens.shape[-1], 32), normal(4, 16, tokens.shape[-1])
 lhs, rhs, group_sizes, bias = normal(12, 64), normal(3, 64, 32), jnp.array([5, 0, 7]), normal(3, 32)
 step, args = lambda x: kbj.scaled_softmax(x, 0.5), (x,)
 f = jax.jit(step)
