@@ -28,7 +28,8 @@ Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code) 
     object.kernels.push_back(std::move(kernel));
   }
   object.learned =
-      Json{{"launches", answer.at("launches")}, {"packages", answer.at("packages")}}.dump();
+      Json{{"launches", WithoutStack(answer.at("launches"))}, {"packages", answer.at("packages")}}
+          .dump();
   object.code = std::move(code);
   return object;
 }

@@ -26,6 +26,20 @@ Result<std::string> BytesOf(const std::string& hex) {
   return bytes;
 }
 
+// As IsTensorMap has it, of a parameter in the child's words.
+void ForgetStack(Json* parameter) {
+  Json &fields = parameter->at("fields"), kept = Json::array();
+  auto& hex = parameter->at("bytes").get_ref<std::string&>();
+  const bool map = hex.size() == 2 * kTensorMapBytes && !fields.empty() &&
+                   fields[0].at("offset") == 0 && fields[0].contains("tensor");
+  if (!map) return;
+  std::fill(hex.begin() + 2 * kTensorMapWritten, hex.end(), '0');
+  for (const Json& field : fields) {
+    if (field.at("offset").get<size_t>() < kTensorMapWritten) kept.push_back(field);
+  }
+  fields = std::move(kept);
+}
+
 Program FactorOf(double factor) {
   Program program;
   program.text = fmt::format("times {}", factor);
@@ -82,7 +96,6 @@ class StepMaker {
       one.arg.where = step_.where;
       whole.fields.push_back(std::move(one));
     }
-    if (IsTensorMap(whole)) ForgetStack(&whole);
     if (whole.fields.size() == 1 && StandsAlone(whole.fields[0].arg, whole.bytes.size())) {
       made->args.push_back(std::move(whole.fields[0].arg));
       return Status();
@@ -95,12 +108,6 @@ class StepMaker {
     made->args.push_back(std::move(arg));
     made->structs.push_back(std::move(whole));
     return Status();
-  }
-
-  static void ForgetStack(StructArg* map) {
-    std::fill(map->bytes.begin() + kTensorMapWritten, map->bytes.end(), '\0');
-    std::erase_if(map->fields,
-                  [](const StructArg::Field& field) { return field.offset >= kTensorMapWritten; });
   }
 
   static bool StandsAlone(const Arg& arg, size_t bytes) {
@@ -170,15 +177,23 @@ bool IsTensorMap(const StructArg& parameter) {
          parameter.fields[0].offset == 0 && IsPointer(parameter.fields[0].arg);
 }
 
+Json WithoutStack(Json launches) {
+  for (Json& launch : launches) {
+    for (Json& parameter : launch.at("parameters")) ForgetStack(&parameter);
+  }
+  return launches;
+}
+
 std::string CuteKernelName(const std::string& function, size_t launch, size_t launches) {
   return launches == 1 ? function : fmt::format("{}.{}", function, launch + 1);
 }
 
-Result<std::vector<Step>> CuteSteps(const Json& launches, const Op& op, const Template& variant,
+Result<std::vector<Step>> CuteSteps(const Json& learned, const Op& op, const Template& variant,
                                     const Step& step) {
   const StepMaker maker(op, variant, step);
   std::vector<Step> steps;
   try {
+    const Json launches = WithoutStack(learned);
     for (size_t i = 0; i < launches.size(); ++i) {
       KB_ASSIGN_OR_RETURN(Step made,
                           maker.Make(launches[i], CuteKernelName(step.kernel, i, launches.size())));

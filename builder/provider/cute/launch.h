@@ -15,6 +15,9 @@ namespace kbundle::builder {
 // other is what its stack held, addresses and all: the GPU does not look at it, and it is 0 here.
 inline constexpr size_t kTensorMapBytes = 128, kTensorMapWritten = 64;
 bool IsTensorMap(const StructArg& parameter);
+// The launches, as the child learned them, with that half of each map 0: what is kept of an object
+// is the same in every build. Throws what the JSON library throws where they are damaged.
+nlohmann::json WithoutStack(nlohmann::json launches);
 
 // "forward" of a function with one launch, "forward.2" of the second of several.
 std::string CuteKernelName(const std::string& function, size_t launch, size_t launches);

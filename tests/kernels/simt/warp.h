@@ -6,10 +6,6 @@
 #define __global__ inline
 #define __launch_bounds__(...)
 
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
-
 namespace simt {
 inline Index block_size = {128, 1, 1}, grid_size = {1, 1, 1};
 }  // namespace simt
