@@ -6,9 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/simt/warp.h"
+#include "kernels/simt/launch.h"
 //
-#include "kbundle/device_row_map.h"
 #include "router/backward.cuh"
 #include "router/forward.cuh"
 #include "router/loss.cuh"
@@ -23,15 +22,7 @@ struct __nv_bfloat16 {
 namespace router {
 namespace {
 
-template <typename Kernel>
-void Launch(unsigned blocks, int threads, const Kernel& kernel) {
-  simt::block_size = {static_cast<unsigned>(threads), 1, 1};
-  simt::grid_size = {blocks, 1, 1};
-  for (unsigned i = 0; i < blocks; ++i) {
-    simt::Block block(threads, 0, 17u * i + 3, simt::Copies::kLate);
-    EXPECT_TRUE(block.Run({i, 0, 0}, kernel));
-  }
-}
+using simt::Launch;
 
 // Elements of T at an address that is a multiple of 16, poisoned, between guards.
 template <typename T>
@@ -399,44 +390,6 @@ TEST(AuxLoss, IsASumInAFixedOrder) {
     for (int e = 0; e < kExperts; ++e) wanted += problem.dprobs[t * kExperts + e] * busy[e];
   wanted *= 0.5 * kExperts / (2.0 * kTokens * kTokens);
   EXPECT_NEAR(loss, wanted, 1e-5 * std::abs(wanted));
-}
-
-TEST(RowMap, NumbersRowsExpertByExpert) {
-  constexpr int kTokens = 300, kSlots = 5, kExperts = 70, kPart = 32, kAlign = 16;
-  constexpr int kParts = (kTokens + kPart - 1) / kPart;
-  std::mt19937 random(3);
-  std::vector<int> indices(kTokens * kSlots), counts(kParts * kExperts, -9), totals(kExperts);
-  for (int& index : indices) index = static_cast<int>(random() % (kExperts + 3)) - 1;
-  std::vector<int> map(kTokens * (2 * kSlots + 1), -9), offsets(kExperts + 1, -9);
-  using namespace kbundle::device;
-  Launch(kParts, 32,
-         [&] { CountEntries(counts.data(), indices.data(), kTokens, kSlots, kExperts, kPart); });
-  Launch((kExperts + 7) / 8, 1024,
-         [&] { SumPartCounts(counts.data(), totals.data(), kExperts, kParts); });
-  Launch(kParts, 32, [&] {
-    WriteCompactMap<512>(map.data(), offsets.data(), totals.data(), counts.data(), indices.data(),
-                         kTokens, kSlots, kExperts, kAlign, kPart);
-  });
-  int start = 0;
-  std::vector<int> next(kExperts), sizes(kExperts);
-  for (int index : indices)
-    if (index >= 0 && index < kExperts) ++sizes[index];
-  for (int e = 0; e < kExperts; ++e) {
-    ASSERT_EQ(offsets[e], start);
-    ASSERT_EQ(totals[e], sizes[e]);
-    next[e] = start;
-    start += (sizes[e] + kAlign - 1) / kAlign * kAlign;
-  }
-  ASSERT_EQ(offsets[kExperts], start);
-  for (int t = 0; t < kTokens; ++t) {
-    const int* const entries = &map[t * (2 * kSlots + 1)];
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const int e = indices[t * kSlots + slot];
-      ASSERT_EQ(entries[slot], e >= 0 && e < kExperts ? next[e]++ : -1);
-      ASSERT_EQ(entries[kSlots + slot], slot);
-    }
-    ASSERT_EQ(entries[2 * kSlots], kSlots);
-  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ import kbundle
 import kbundle.jax as kbj
 from bandwidth import random_bf16
 from conformance import capi, cross_entropy, devices
+from layers.cases import check_cases
 from report import Report
 from unlisted import chain, drawn
 
@@ -32,24 +33,6 @@ SHAPES = [(1, 32000, "bfloat16"), (1, 128256, "bfloat16"), (33, 50257, "bfloat16
           (3000, 100277, "float16"), (777, 7777, "bfloat16")]
 HIDDEN, VOCABULARY = 2560, 128256
 MOST_BYTES, LINEAR_BAR = 1.5e9, 1.1
-
-
-def check_cases(report, cuda, seed):
-    """Every variant on a few of the family's cases, other ones in every run."""
-    cases, until = cross_entropy.Cases(BUNDLE, cuda, [ROOT / "kernels"]), time.monotonic() + CASES_SECONDS
-    random.Random(seed).shuffle(cases.cases)
-    outcomes, late = [], 0
-    for op, variant in cases.variants():
-        if time.monotonic() > until:
-            late += 1
-            continue
-        outcomes.append(cases.run(op, variant, CASES_PER_VARIANT))
-        if outcomes[-1].failures:
-            report.hold(outcomes[-1].variant, False, outcomes[-1].reason())
-    launched = [outcome for outcome in outcomes if outcome.launches]
-    report.bar("variants right on every case", sum(o.passed for o in launched), max(1, len(launched)), "variants", at_least=True)
-    report.fact("variants without a case, or without time for one", [len(outcomes) - len(launched), late])
-    report.fact("largest error, in tolerances", round(max((o.worst for o in outcomes), default=0), 3))
 
 
 def device_times(report, cuda):
@@ -159,7 +142,7 @@ def linear(report):
 def main():
     report, cuda, seed = Report("cross_entropy"), devices.Cuda(), drawn.seed()
     report.fact("seed", seed)
-    check_cases(report, cuda, seed)
+    check_cases(report, cross_entropy.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, CASES_PER_VARIANT, CASES_SECONDS)
     device_times(report, cuda)
     kbundle.use(str(BUNDLE))
     beside_jax(report)

@@ -15,6 +15,7 @@ import numpy as np
 
 from bandwidth import random_bf16
 from conformance import capi, devices, grouped
+from layers.cases import check_cases
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -25,23 +26,6 @@ WANTED_MS = 0.78
 LAUNCHES, REPEATS = 3, 7
 CASES_PER_VARIANT, CASES_SECONDS = 8, 30
 WITHIN = 1e-2  # of the largest number of what was looked at: bf16's own rounding is half of that
-
-
-def check_cases(report, cuda, seed):
-    """Every variant on a few of the family's cases, other ones in every run."""
-    cases, until = grouped.Cases(BUNDLE, cuda, [ROOT / "kernels"]), time.monotonic() + CASES_SECONDS
-    random.Random(seed).shuffle(cases.cases)
-    outcomes, late = [], 0
-    for op, variant in cases.variants():
-        if time.monotonic() > until:
-            late += 1
-            continue
-        outcomes.append(cases.run(op, variant, CASES_PER_VARIANT))
-        if outcomes[-1].failures:
-            report.hold(outcomes[-1].variant, False, outcomes[-1].reason())
-    launched = [outcome for outcome in outcomes if outcome.launches]
-    report.bar("variants right on every case", sum(o.passed for o in launched), max(1, len(launched)), "variants", at_least=True)
-    report.fact("variants without a case, or without time for one", [len(outcomes) - len(launched), late])
 
 
 def sizes_of(kind):
@@ -170,7 +154,8 @@ def peers(report):
 
 def main():
     report, cuda = Report("grouped"), devices.Cuda()
-    check_cases(report, cuda, int(os.environ.get("KB_SEED", time.time())))
+    seed = int(os.environ.get("KB_SEED", time.time()))
+    check_cases(report, grouped.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, CASES_PER_VARIANT, CASES_SECONDS)
     large(report, cuda)
     if os.environ.get("KB_PEERS", "1") != "0":
         peers(report)

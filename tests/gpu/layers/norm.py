@@ -18,6 +18,7 @@ import kbundle
 import kbundle.jax as kbj
 from bandwidth import random_bf16
 from conformance import capi, devices, norm
+from layers.cases import check_cases
 from report import Report
 from unlisted import chain, drawn
 
@@ -29,24 +30,6 @@ LAUNCHES, REPEATS = 8, 9
 CASES_PER_VARIANT, CASES_SECONDS = 6, 30
 COUNT, SECONDS, MOST_ELEMENTS = 12, 50, 1 << 27
 ODD = [1000, 1023, 2049, 5120, 7168, 10001]
-
-
-def check_cases(report, cuda, seed):
-    """Every variant on a few of the family's cases, other ones in every run."""
-    cases, until = norm.Cases(BUNDLE, cuda, [ROOT / "kernels"]), time.monotonic() + CASES_SECONDS
-    random.Random(seed).shuffle(cases.cases)
-    outcomes, late = [], 0
-    for op, variant in cases.variants():
-        if time.monotonic() > until:
-            late += 1
-            continue
-        outcomes.append(cases.run(op, variant, CASES_PER_VARIANT))
-        if outcomes[-1].failures:
-            report.hold(outcomes[-1].variant, False, outcomes[-1].reason())
-    launched = [outcome for outcome in outcomes if outcome.launches]
-    report.bar("variants right on every case", sum(o.passed for o in launched), max(1, len(launched)), "variants", at_least=True)
-    report.fact("variants without a case, or without time for one", [len(outcomes) - len(launched), late])
-    report.fact("largest error, in tolerances", round(max((o.worst for o in outcomes), default=0), 3))
 
 
 def device_times(report, cuda):
@@ -176,7 +159,7 @@ def beside_jax(report, seed):
 def main():
     report, cuda, seed = Report("norm"), devices.Cuda(), drawn.seed()
     report.fact("seed", seed)
-    check_cases(report, cuda, seed)
+    check_cases(report, norm.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, CASES_PER_VARIANT, CASES_SECONDS)
     device_times(report, cuda)
     beside_jax(report, seed)
     report.finish()

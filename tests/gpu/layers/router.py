@@ -19,6 +19,7 @@ import kbundle
 import kbundle.jax as kbj
 from bandwidth import random_bf16
 from conformance import capi, devices, router
+from layers.cases import check_cases
 from report import Report
 from unlisted import chain, drawn
 
@@ -29,24 +30,6 @@ LAUNCHES, REPEATS = 8, 9
 CASES_PER_VARIANT, CASES_SECONDS = 40, 45
 COUNT, SECONDS = 12, 60
 DEEPSEEK = dict(score_function="sigmoid", num_groups=8, group_topk=4, scaling_factor=2.5)
-
-
-def check_cases(report, cuda, seed, most, seconds):
-    """Every variant on some of the family's cases, other ones in every run."""
-    cases, until = router.Cases(BUNDLE, cuda, [ROOT / "kernels"]), time.monotonic() + seconds
-    random.Random(seed).shuffle(cases.cases)
-    outcomes, late = [], 0
-    for op, variant in cases.variants():
-        if time.monotonic() > until:
-            late += 1
-            continue
-        outcomes.append(cases.run(op, variant, most))
-        if outcomes[-1].failures:
-            report.hold(outcomes[-1].variant, False, outcomes[-1].reason())
-    launched = [outcome for outcome in outcomes if outcome.launches]
-    report.bar("variants right on every case", sum(o.passed for o in launched), max(1, len(launched)), "variants", at_least=True)
-    report.fact("variants without a case, or without time for one", [len(outcomes) - len(launched), late])
-    report.fact("largest error, in tolerances", round(max((o.worst for o in outcomes), default=0), 3))
 
 
 def problems(cuda):
@@ -161,9 +144,9 @@ def main():
     report, cuda, seed = Report("router"), devices.Cuda(), drawn.seed()
     report.fact("seed", seed)
     if "--hostile" in sys.argv:
-        check_cases(report, cuda, seed, 4, 120)
+        check_cases(report, router.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, 4, 120)
     else:
-        check_cases(report, cuda, seed, CASES_PER_VARIANT, CASES_SECONDS)
+        check_cases(report, router.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, CASES_PER_VARIANT, CASES_SECONDS)
         device_times(report, cuda)
         beside_jax(report, seed)
     report.finish()
