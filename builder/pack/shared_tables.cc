@@ -12,6 +12,7 @@
 
 #include "kbundle/format.h"
 #include "kbundle/key.h"
+#include "loader/open/structure.h"
 
 namespace kbundle::builder {
 namespace {
@@ -200,13 +201,8 @@ class Writer {
   std::unordered_map<std::string, flatbuffers::uoffset_t> known_;
 };
 
-// A reader counts a table as often as it is referred to, and allows so many for each byte.
 bool TakenByReaders(const std::string& bytes) {
-  flatbuffers::Verifier::Options options;
-  options.max_tables = static_cast<flatbuffers::uoffset_t>(bytes.size() / 8 + 16);
-  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
-                                 options);
-  return fb::VerifyIndexBuffer(verifier);
+  return CheckStructure(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()).ok();
 }
 
 }  // namespace
