@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "builder/device/gpus.h"
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
 #include "builder/provider/provider.h"
@@ -57,16 +58,15 @@ std::vector<Finding> FindGpus() {
     return {driver};
   }
   const DriverApi& cuda = **api;
-  int version = 0, count = 0;
+  int version = 0;
   Status status = cuda.Check(cuda.DriverGetVersion(&version), "asking the driver's version");
-  if (status.ok()) status = cuda.Check(cuda.Init(0), "starting the NVIDIA driver");
-  if (status.ok()) status = cuda.Check(cuda.DeviceGetCount(&count), "counting GPUs");
-  driver.state = status.ok() ? State::kWorks : State::kBroken;
-  driver.advice = status.message();
+  const Result<int> count = status.ok() ? CountGpus() : Result<int>(std::move(status));
+  driver.state = count.ok() ? State::kWorks : State::kBroken;
+  if (!count.ok()) driver.advice = count.status().message();
   driver.version =
       "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
   std::vector<Finding> findings = {driver};
-  for (int i = 0; status.ok() && i < count; ++i) {
+  for (int i = 0; count.ok() && i < *count; ++i) {
     CUdevice device = 0;
     if (cuda.DeviceGet(&device, i) == CUDA_SUCCESS)
       findings.push_back(DescribeGpu(cuda, device, i));

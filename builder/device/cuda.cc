@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "builder/device/device.h"
+#include "builder/device/gpus.h"
 #include "builder/device/nvml.h"
 #include "builder/support/schedule.h"
 #include "kbundle/driver_api.h"
@@ -131,10 +132,9 @@ class CudaTuneDevice : public TuneDevice {
   Status Open(int ordinal) {
     KB_ASSIGN_OR_RETURN(gpu_.driver, DriverApi::Get());
     const DriverApi& driver = *gpu_.driver;
-    KB_RETURN_IF_ERROR(driver.Check(driver.Init(0), "starting the NVIDIA driver"));
+    KB_ASSIGN_OR_RETURN(gpu_.device, FindGpu(ordinal, "measuring on"));
     KB_ASSIGN_OR_RETURN(gpu_.api, TuneApi::Get());
     CUcontext context = nullptr;
-    KB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&gpu_.device, ordinal), "opening the GPU"));
     KB_RETURN_IF_ERROR(driver.Check(driver.DevicePrimaryCtxRetain(&context, gpu_.device),
                                     "opening the GPU's context"));
     KB_RETURN_IF_ERROR(

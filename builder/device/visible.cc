@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kbundle/driver_api.h"
+#include "builder/device/gpus.h"
 
 namespace kbundle::builder {
 namespace {
@@ -41,14 +41,6 @@ std::vector<int> NumbersOf(const std::string& text) {
   return numbers;
 }
 
-Result<int> CountGpus() {
-  KB_ASSIGN_OR_RETURN(const DriverApi* driver, DriverApi::Get());
-  KB_RETURN_IF_ERROR(driver->Check(driver->Init(0), "starting the NVIDIA driver"));
-  int count = 0;
-  KB_RETURN_IF_ERROR(driver->Check(driver->DeviceGetCount(&count), "counting GPUs"));
-  return count;
-}
-
 }  // namespace
 
 std::string MisspelledGpus(const std::string& asked) {
@@ -70,10 +62,7 @@ Result<int> ShowGpus(const std::string& asked) {
   const std::vector<int> numbers = NumbersOf(asked);
   std::vector<std::string> entries;
   for (const int number : numbers) {
-    if (number >= count) {
-      return Unavailable(fmt::format("choosing GPU {}: this process sees {}", number,
-                                     count == 1 ? "one, number 0" : fmt::format("{}", count)));
-    }
+    KB_RETURN_IF_ERROR(FindGpu(number, "choosing").status());
     entries.push_back(OneVisibleGpu(number));
   }
   if (entries.empty()) return Unavailable("choosing GPUs: this process sees none");

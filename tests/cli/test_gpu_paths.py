@@ -49,6 +49,11 @@ def test_doctor_lists_driver_and_gpus(kbundle, driver):
     assert (found["GPU 0"]["version"], found["GPU 0"]["where"]) == ("sm_90", "Stand-in, 132 SMs")
 
 
+def test_tune_on_a_gpu_that_is_not_there_says_which_there_are(kbundle, driver, tmp_path):
+    done = kbundle("tune", tmp_path, "--target", "sm_90a", "--device", "0,4", env=driver)
+    assert done.code == 3 and "choosing GPU 4: this process sees one, number 0; choose one with --device" in done.err
+
+
 @pytest.fixture(scope="module")
 def cudnn(driver, tmp_path_factory):
     """Environment in which driver and cuDNN are the stand-ins."""
@@ -67,7 +72,7 @@ def test_profile_is_what_cudnn_says_without_the_place_on_the_bus(kbundle, cudnn,
 
 def test_profile_of_a_gpu_that_is_not_there_is_exit_code_3(kbundle, cudnn):
     done = kbundle("profile", "-o", "-", "--device", "5", env=cudnn)
-    assert done.code == 3 and "this machine has 1" in done.err and "--device" in done.err
+    assert done.code == 3 and "describing GPU 5: this process sees one, number 0; choose one with --device" in done.err
 
 
 def test_profile_by_another_library_than_cudnn_is_exit_code_3(kbundle, cudnn):

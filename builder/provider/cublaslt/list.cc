@@ -13,6 +13,7 @@
 
 #include "builder/compile/work.h"
 #include "builder/device/device.h"
+#include "builder/device/gpus.h"
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
 #include "builder/pack/outline.h"
@@ -43,17 +44,8 @@ class Gpu {
  public:
   Status Open(const ListOptions& options) {
     KB_ASSIGN_OR_RETURN(const DriverApi* driver, DriverApi::Get());
-    KB_RETURN_IF_ERROR(driver->Check(driver->Init(0), "starting the NVIDIA driver"));
-    int count = 0;
-    KB_RETURN_IF_ERROR(driver->Check(driver->DeviceGetCount(&count), "counting GPUs"));
-    if (options.device >= count) {
-      return Unavailable(fmt::format("asking GPU {}: this machine has {}; choose one with --device",
-                                     options.device, count));
-    }
-    CUdevice device = 0;
+    KB_ASSIGN_OR_RETURN(const CUdevice device, FindGpu(options.device, "asking"));
     CUcontext context = nullptr;
-    KB_RETURN_IF_ERROR(
-        driver->Check(driver->DeviceGet(&device, options.device), "opening the GPU"));
     KB_RETURN_IF_ERROR(
         driver->Check(driver->DevicePrimaryCtxRetain(&context, device), "opening the GPU"));
     KB_RETURN_IF_ERROR(driver->Check(driver->CtxSetCurrent(context), "opening the GPU"));

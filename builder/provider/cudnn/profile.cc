@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "builder/device/gpus.h"
 #include "builder/support/files.h"
 #include "h200_profile.h"
 #include "kbundle/driver_api.h"
@@ -79,15 +80,8 @@ Result<std::string> Describe(const CudnnLibrary& cudnn, int32_t device) {
 // How wide the memory's bus is, in bits; needs the GPU to be there.
 Result<int> BusWidth(int device) {
   KB_ASSIGN_OR_RETURN(const DriverApi* cuda, DriverApi::Get());
-  KB_RETURN_IF_ERROR(cuda->Check(cuda->Init(0), "starting the NVIDIA driver"));
-  int count = 0, width = 0;
-  KB_RETURN_IF_ERROR(cuda->Check(cuda->DeviceGetCount(&count), "counting GPUs"));
-  if (device >= count) {
-    return Unavailable(fmt::format(
-        "describing GPU {}: this machine has {}; choose one with --device", device, count));
-  }
-  CUdevice handle = 0;
-  KB_RETURN_IF_ERROR(cuda->Check(cuda->DeviceGet(&handle, device), "opening the GPU"));
+  KB_ASSIGN_OR_RETURN(const CUdevice handle, FindGpu(device, "describing"));
+  int width = 0;
   KB_RETURN_IF_ERROR(cuda->Check(
       cuda->DeviceGetAttribute(&width, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, handle),
       "asking for the memory's bus"));
