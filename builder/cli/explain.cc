@@ -176,6 +176,7 @@ int ExplainCommand::Run(const Terminal& terminal) const {
   SelectOptions options;
   options.alignment = alignment;
   options.policy.strict = strict;
+  options.modes = {.deterministic = deterministic, .batch_invariant = batch_invariant};
   const Result<Selected> chosen = SelectFirstLaunchable(bundle, *problem, *device, options);
   if (json) {
     terminal.Line(ExplainJson(bundle, *problem, *device, options));

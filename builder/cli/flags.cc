@@ -209,6 +209,10 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
       .add_option("--align", command.alignment, "Bytes that every address is a multiple of [16]")
       ->check(CLI::IsMember({1, 2, 4, 8, 16}));
   explain.add_flag("--strict", command.strict, "As a strict process would choose");
+  explain.add_flag("--deterministic", command.deterministic,
+                   "As for a caller who wants the same bits of every launch");
+  explain.add_flag("--batch-invariant", command.batch_invariant,
+                   "As for a caller whose bits may not depend on what else is in a batch");
   explain.add_flag("--json", command.json, "As JSON");
 
   CLI::App& extract = AddVerb(app, "extract", "Write a variant's code object to a file",

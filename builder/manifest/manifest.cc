@@ -142,11 +142,17 @@ class OpReader {
                          fmt::format("add [[op.{}.variant]]", field_.key));
       return;
     }
+    std::vector<Field> promises;
+    TakeOpsPromises(fields_, &promises);
     const Template* portable = nullptr;
     std::set<std::string> taken;
     op_.templates.reserve(variants->items.size());
-    for (const Node& node : variants->items) {
+    for (Node node : variants->items) {
       if (IsAbstract(node)) continue;
+      for (const Field& promise : promises) {
+        if (node.Is(Kind::kTable) && node.Find(promise.key) == nullptr)
+          node.fields.push_back(promise);
+      }
       std::optional<Template> variant =
           ReadVariant(node, op_, names_, family_.directory, probe_workspace_, diagnostics_);
       if (!variant) continue;

@@ -1,6 +1,7 @@
 // What an op promises of its results. `tolerance`: one number for all, one for each, or one for
 // each and dtype, which become rows of (result, dtype, limit). `independent`: dims along which
 // parts of a problem need no word from each other; a name is one cut, a table says what goes along.
+// `deterministic` and `batch_invariant` of a variant: where its bits are always the same.
 #include <algorithm>
 #include <charconv>
 
@@ -114,6 +115,7 @@ class CutReader {
     for (const Node* operand : fields.TakeTexts("once")) {
       AddNumber(*operand, NamesOf(op_.operands), "operand", &cut->once);
     }
+    cut->batch = fields.TakeBool("batch");
     if (const Node* when = fields.Take("when", Kind::kString)) {
       Place place = RequirePlace();
       place.what = "`when` of a cut";
@@ -173,6 +175,34 @@ void ReadIndependent(Fields& fields, const Context& context, Op& op) {
   context.diagnostics.Error(
       cuts->where, fmt::format("{} cuts, at most {} are allowed", op.independent.size(), kMaxRules),
       "leave out those that no caller has a use for");
+}
+
+void ReadPromises(Fields& fields, const Context& context, Template& variant) {
+  const auto read = [&](const char* key, std::optional<Program>* promise) {
+    const Node* node = fields.Take(key);
+    if (node == nullptr || (node->Is(Kind::kBool) && node->integer == 0)) return;
+    Place place = WhenPlace();
+    place.what = fmt::format("`{}`", key);
+    *promise = ReadCondition(context, *node, place);
+  };
+  read("deterministic", &variant.deterministic);
+  read("batch_invariant", &variant.batch_invariant);
+  const auto& cuts = context.op.independent;
+  if (!variant.batch_invariant || context.names.incomplete ||
+      std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) { return cut.batch; })) {
+    return;
+  }
+  context.diagnostics.Error(variant.batch_invariant->where,
+                            fmt::format("'{}' promises to be batch_invariant, but no cut of its op "
+                                        "says where a batch lies",
+                                        variant.name),
+                            "as in independent = [{ dims = [\"rows\"], batch = true }]");
+}
+
+void TakeOpsPromises(Fields& fields, std::vector<Field>* promises) {
+  for (const char* key : {"deterministic", "batch_invariant"}) {
+    if (const Node* node = fields.Take(key)) promises->push_back({key, node->where, *node});
+  }
 }
 
 }  // namespace kbundle::builder

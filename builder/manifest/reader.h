@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "builder/expression/compile.h"
 #include "builder/expression/shape.h"
@@ -48,6 +49,10 @@ void ReadTensors(Fields& fields, Op& op, Names& names, Diagnostics& diagnostics)
 // manifest/promises.cc
 void ReadIndependent(Fields& fields, const Context& context, Op& op);
 void ReadTolerance(Fields& fields, Op& op, Diagnostics& diagnostics);
+// `deterministic` and `batch_invariant`, of a variant; those of an op hold for its variants that
+// say nothing of their own.
+void ReadPromises(Fields& fields, const Context& context, Template& variant);
+void TakeOpsPromises(Fields& fields, std::vector<Field>* promises);
 
 // manifest/problems.cc: after the interface is whole and right.
 void ReadProblems(const Node& problems, const Op& op, const Names& names, Diagnostics& diagnostics,

@@ -44,6 +44,7 @@ class VariantReader {
         variant_.when.push_back(std::move(*program));
       }
     }
+    ReadPromises(fields_, context_, variant_);
     ReadWorkspace();
     if (const Node* steps = fields_.Require("steps", Kind::kArray)) {
       ReadSteps(*steps, context_, variant_);

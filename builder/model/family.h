@@ -20,6 +20,7 @@ struct Cut {
   std::optional<Program> when;
   std::vector<int> sums;  // results that are the sum of the parts' where none of their dims is cut
   std::vector<int> once;  // operands that are zero in all parts but one, where none of theirs is
+  bool batch = false;     // along it lie the items of a batch
 };
 
 struct Op {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Template {
   std::vector<std::string> tunables;
   std::vector<NamedProgram> lets;
   std::vector<Program> when;
+  std::optional<Program> deterministic, batch_invariant;  // where it promises so; none: nowhere
   std::vector<Region> regions;
   std::vector<Step> steps;
   bool portable = false;

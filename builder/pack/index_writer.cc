@@ -206,6 +206,8 @@ std::unique_ptr<fb::TemplateT> IndexWriter::TemplateOf(const Template& variant, 
     row->lets.back()->text = let.name;
   }
   for (const Program& rule : variant.when) row->when.push_back(RuleOf(rule));
+  if (variant.deterministic) row->deterministic = RuleOf(*variant.deterministic);
+  if (variant.batch_invariant) row->batch_invariant = RuleOf(*variant.batch_invariant);
   for (const Region& region : variant.regions) {
     auto r = std::make_unique<fb::RegionT>();
     r->name = region.name;
@@ -247,6 +249,7 @@ void IndexWriter::AddInterface(const Op& op, fb::OpT* row) {
     if (cut.when) c->when = RuleOf(*cut.when);
     c->sums.assign(cut.sums.begin(), cut.sums.end());
     c->once.assign(cut.once.begin(), cut.once.end());
+    c->batch = cut.batch;
     row->independent.push_back(std::move(c));
   }
   for (const Tolerance& tolerance : op.tolerances) {

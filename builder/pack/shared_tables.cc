@@ -152,8 +152,11 @@ class Writer {
     const auto tunables = All(row.tunables);
     const auto lets = All(row.lets), when = All(row.when);
     const auto regions = All(row.regions);
+    const auto steps = All(row.steps);
+    const auto deterministic = row.deterministic ? Of(*row.deterministic) : 0;
+    const auto batch_invariant = row.batch_invariant ? Of(*row.batch_invariant) : 0;
     return fb::CreateTemplate(builder_, row.op, name, row.provider, source, compiler, tunables,
-                              lets, when, regions, All(row.steps));
+                              lets, when, regions, steps, deterministic, batch_invariant);
   }
   Offset<fb::Op> Of(const fb::OpT& op) {
     const auto name = builder_.CreateString(op.name);

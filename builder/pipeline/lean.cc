@@ -65,6 +65,7 @@ struct Traits {
   Workspace workspace;
   std::string steps;  // their kinds and conditions
   size_t tensor_maps = 0;
+  std::string promises;  // empty: none
 };
 
 // nullopt: too long to be written out.
@@ -87,6 +88,9 @@ std::optional<Traits> TraitsOf(const Template& variant, const Template::Point& p
       traits.workspace.terms.insert(bytes->Text());
     }
   }
+  if (variant.deterministic) traits.promises += "same in every run: " + variant.deterministic->text;
+  if (variant.batch_invariant)
+    traits.promises += "in every batch: " + variant.batch_invariant->text;
   for (const Step& step : variant.steps) {
     traits.steps += std::to_string(static_cast<int>(step.kind));
     traits.tensor_maps += step.tensor_maps.size();
@@ -113,6 +117,8 @@ bool EnqueuesAlike(const Traits& earlier, const Traits& later) {
 // enqueues alike.
 bool StandsFor(const Traits& earlier, const Traits& later, bool spare) {
   if (spare ? earlier.library : !EnqueuesAlike(earlier, later)) return false;
+  // Who asks for a mode must find what promises it.
+  if (!later.promises.empty() && later.promises != earlier.promises) return false;
   return std::all_of(earlier.by_text.begin(), earlier.by_text.end(), [&](const auto& one) {
     return later.by_text.contains(one.first) || Implies(later.conditions, one.second);
   });

@@ -61,6 +61,14 @@ inline Floats Exp2(Floats t) {
   return t < -126.0f ? Splat(0.0f) : Exp2Fraction(fraction) * one * other;
 }
 
+// The same for t that is not above 127, in half the steps.
+inline Floats Exp2Below(Floats t) {
+  const Floats magic = Splat(12582912.0f);
+  const Floats shifted = t + magic;
+  const Words power = (AsWords(shifted) - AsWords(magic) + 127u) << 23;
+  return t < -126.0f ? Splat(0.0f) : Exp2Fraction(t - (shifted - magic)) * AsFloats(power);
+}
+
 inline double Exp2(double t) {
   if (!(t > -1000.0)) return t == t ? 0.0 : t;
   const double whole = static_cast<double>(static_cast<int64_t>(t - 0.5));
@@ -75,6 +83,9 @@ inline double Exp2(double t) {
   return sum * power;
 }
 
+constexpr double kReciprocals[] = {0,       1, 0,       1.0 / 3, 0,        1.0 / 5, 0,
+                                   1.0 / 7, 0, 1.0 / 9, 0,       1.0 / 11, 0,       1.0 / 13};
+
 // The natural logarithm of a sum that is 0, infinite, NaN or a normal number.
 inline double Log(double s) {
   if (!(s > 0) || s > 1.7976931348623157e308) return s == 0 ? -static_cast<double>(Infinity()) : s;
@@ -85,10 +96,11 @@ inline double Log(double s) {
   double m;
   __builtin_memcpy(&m, &bits, sizeof(m));
   if (m > 1.4142135623730951) m /= 2, ++exponent;
+  // 2 * atanh(r), whose next term is below 1e-13: |r| < 0.172.
   const double r = (m - 1) / (m + 1), square = r * r;
-  double term = r, sum = 0;
-  for (int i = 1; i < 40; i += 2, term *= square) sum += term / i;
-  return static_cast<double>(exponent) * kLn2 + 2 * sum;
+  double sum = 1.0 / 15;
+  for (int i = 13; i > 0; i -= 2) sum = sum * square + kReciprocals[i];
+  return static_cast<double>(exponent) * kLn2 + 2 * r * sum;
 }
 
 inline float Shift(float max) { return Magnitude(max) < Infinity() ? max : 0.0f; }
@@ -141,9 +153,15 @@ inline Sums SumsOf(const typename E::Memory* row, int64_t V) {
     });
     const float max = Largest(Above(Above(top[0], top[1]), Above(top[2], top[3])));
     const float shift = Shift(max);
-    Sweep(begin, end, [&](int64_t i, int64_t count, int k) {
-      exps[k] += Only(Exp2((Load<E>(row + i, count) - shift) * kLog2e), count, 0.0f);
-    });
+    const auto add = [&](auto exp2) {
+      Sweep(begin, end, [&](int64_t i, int64_t count, int k) {
+        exps[k] += Only(exp2((Load<E>(row + i, count) - shift) * kLog2e), count, 0.0f);
+      });
+    };
+    if (max < Infinity())
+      add([](Floats t) { return Exp2Below(t); });
+    else
+      add([](Floats t) { return Exp2(t); });
     sums.Add(max, Total((exps[0] + exps[1]) + (exps[2] + exps[3])),
              kPlain ? Total((plain[0] + plain[1]) + (plain[2] + plain[3])) : 0.0);
   }
@@ -185,7 +203,8 @@ inline double RowLoss(const Call& call, int64_t row, const Label& label) {
   return lse;
 }
 
-template <typename E>
+// kOwn: `lse` is this row's, not what the caller says it is, so that no exponent is far above 0.
+template <typename E, bool kOwn>
 inline void RowGradient(const Call& call, int64_t row, const Label& label, double lse) {
   using Memory = typename E::Memory;
   const auto* logits = static_cast<const Memory*>(call.logits) + row * call.V;
@@ -203,7 +222,10 @@ inline void RowGradient(const Call& call, int64_t row, const Label& label, doubl
   // exp(l - lse) = 2^((l - near) * log2(e) - rest), where `near` is lse rounded, `rest` the rest.
   const float near = Shift(static_cast<float>(lse));
   const float rest = static_cast<float>((lse - static_cast<double>(near)) / kLn2);
-  const auto gradient = [&](Floats v) { return Exp2((v - near) * kLog2e - rest) * by - every; };
+  const auto gradient = [&](Floats v) {
+    const Floats t = (v - near) * kLog2e - rest;
+    return (kOwn ? Exp2Below(t) : Exp2(t)) * by - every;
+  };
   Sweep(0, call.V, [&](int64_t i, int64_t count, int) {
     Store<E>(out + i, gradient(Load<E>(logits + i, count)), count);
   });
@@ -218,14 +240,14 @@ static void Forward(int64_t begin, int64_t end, Call call) {
 template <typename E>
 static void Backward(int64_t begin, int64_t end, Call call) {
   for (int64_t row = begin; row < end; ++row)
-    RowGradient<E>(call, row, Label(call, row), static_cast<double>(call.given_lse[row]));
+    RowGradient<E, false>(call, row, Label(call, row), static_cast<double>(call.given_lse[row]));
 }
 
 template <typename E>
 static void Fused(int64_t begin, int64_t end, Call call) {
   for (int64_t row = begin; row < end; ++row) {
     const Label label(call, row);
-    RowGradient<E>(call, row, label, RowLoss<E>(call, row, label));
+    RowGradient<E, true>(call, row, label, RowLoss<E>(call, row, label));
   }
 }
 

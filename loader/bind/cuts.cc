@@ -28,6 +28,7 @@ class Cutter {
     const size_t list = EllipsisLength(row.symbols()->Get(0));
     for (size_t i = 0; i < std::max<size_t>(list, 1); ++i) {
       Cut cut;
+      cut.batch = row.batch();
       if (Make(row, i, &cut)) cuts->push_back(std::move(cut));
     }
   }
@@ -134,6 +135,25 @@ class Cutter {
 };
 
 }  // namespace
+
+SymbolSet BatchSymbols(const Bundle& bundle, const Problem& problem) {
+  const auto* rows = OpOf(bundle, problem.op).independent();
+  SymbolSet hidden, found;
+  const auto add = [](const fb::Cut& row, SymbolSet* symbols) {
+    for (uint16_t symbol : *row.symbols()) symbols->set(symbol);
+  };
+  for (uint32_t i = 0; i < Count(rows); ++i) {
+    if (rows->Get(i)->batch()) add(*rows->Get(i), &hidden);
+  }
+  const EvalContext context{.bundle = &bundle, .problem = &problem, .hidden = &hidden};
+  for (uint32_t i = 0; i < Count(rows); ++i) {
+    const fb::Cut& row = *rows->Get(i);
+    if (!row.batch()) continue;
+    const Slot holds = row.when() ? RunProgram(context, *row.when()->program()) : Slot{1};
+    if (!holds.ok() || holds.value != 0) add(row, &found);
+  }
+  return found;
+}
 
 std::vector<Cut> CutsOf(const Bundle& bundle, const Problem& problem) {
   std::vector<Cut> cuts;

@@ -10,6 +10,7 @@
 
 #include "kbundle/key.h"
 #include "loader/open/index.h"
+#include "loader/support/absent.h"
 
 namespace kbundle {
 namespace {
@@ -18,6 +19,51 @@ Slot Fail(SlotError error) { return {0, error}; }
 
 // An absent tensor has no elements to misalign: neutral in align(x, y, ..).
 constexpr int64_t kAlignmentOfAbsent = kWorkspaceAlignment;
+
+// The dim of a shape's text that an axis belongs to; an ellipsis has several axes.
+const fb::Dim& DimOf(const fb::Tensor& shape, size_t rank, size_t axis) {
+  const size_t terms = Count(shape.dims());
+  size_t at = 0;
+  for (uint32_t i = 0; i + 1 < terms; ++i) {
+    at += shape.dims()->Get(i)->ellipsis() ? rank + 1 - terms : 1;
+    if (axis < at) return *shape.dims()->Get(i);
+  }
+  return *shape.dims()->Get(static_cast<uint32_t>(terms - 1));
+}
+
+// Whether the size of an axis, or with axis -1 the rank, is among what is hidden. Sizes that a
+// program computes are asked for what they look at; that looks at no other tensor's sizes, since an
+// interface may go in circles there.
+bool IsHidden(const EvalContext& context, uint32_t number, int64_t axis) {
+  const fb::Op& op = OpOf(*context.bundle, context.problem->op);
+  const uint32_t operands = Count(op.operands());
+  const fb::Tensor& shape =
+      number < operands ? *op.operands()->Get(number) : *op.results()->Get(number - operands);
+  const size_t rank = TensorOf(*context.problem, number).dims.size();
+  if (axis >= 0) {
+    const fb::Dim& dim = DimOf(shape, rank, static_cast<size_t>(axis));
+    if (dim.symbol() >= 0) return (*context.hidden)[static_cast<size_t>(dim.symbol())];
+    if (context.within_dim) return true;
+    EvalContext inner = context;
+    inner.within_dim = true;
+    return RunProgram(inner, dim.program()).error == SlotError::kBatch;
+  }
+  for (uint32_t i = 0; i < Count(shape.dims()); ++i) {
+    const fb::Dim& dim = *shape.dims()->Get(i);
+    if (dim.ellipsis() && (*context.hidden)[static_cast<size_t>(dim.symbol())]) return true;
+  }
+  return false;
+}
+
+// A dense stride is the product of the sizes behind its axis.
+bool StrideIsHidden(const EvalContext& context, uint32_t number, size_t axis) {
+  const TensorSpec& tensor = TensorOf(*context.problem, number);
+  if (!tensor.strides.empty()) return false;
+  for (size_t i = axis + 1; i < tensor.dims.size(); ++i) {
+    if (IsHidden(context, number, static_cast<int64_t>(i))) return true;
+  }
+  return false;
+}
 
 Slot DenseStride(const TensorSpec& tensor, size_t axis) {
   int64_t stride = 1;
@@ -34,6 +80,9 @@ Slot LoadTensor(const EvalContext& context, Opcode opcode, uint32_t operand) {
     case Opcode::kPresent:
       return {tensor.present};
     case Opcode::kRank:
+      if (context.hidden != nullptr && tensor.present && IsHidden(context, operand & 0xff, -1)) {
+        return Fail(SlotError::kBatch);
+      }
       return {static_cast<int64_t>(tensor.dims.size())};
     case Opcode::kAlign:
       return {tensor.present ? std::max(context.alignment, SizeOf(tensor.dtype))
@@ -43,6 +92,11 @@ Slot LoadTensor(const EvalContext& context, Opcode opcode, uint32_t operand) {
   }
   if (!tensor.present) return {0};
   if (axis >= tensor.dims.size()) return Fail(SlotError::kNoSuchAxis);
+  if (context.hidden != nullptr &&
+      (opcode == Opcode::kTensorDim ? IsHidden(context, operand & 0xff, static_cast<int64_t>(axis))
+                                    : StrideIsHidden(context, operand & 0xff, axis))) {
+    return Fail(SlotError::kBatch);
+  }
   if (opcode == Opcode::kTensorDim) return {tensor.dims[axis]};
   return tensor.strides.empty() ? DenseStride(tensor, axis) : Slot{tensor.strides[axis]};
 }
@@ -63,6 +117,7 @@ Slot Load(const EvalContext& context, const fb::Index& index, Opcode opcode, uin
     case Opcode::kConst:
       return {index.constants()->Get(operand)};
     case Opcode::kDim:
+      if (context.hidden != nullptr && (*context.hidden)[operand]) return Fail(SlotError::kBatch);
       return {problem.symbols[operand]};
     case Opcode::kAttribute:
       return {problem.attributes[operand].integer};

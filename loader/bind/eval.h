@@ -27,6 +27,10 @@ struct EvalContext {
   int64_t alignment = 16;   // bytes that every tensor's address is known to be a multiple of;
                             // align(x) is never below the element size
   int64_t sm_count = 1;
+  // What the program may not see: looking at one of these, or at a size of a tensor that depends on
+  // one, is the error kBatch. Null: nothing is hidden. Strides that a caller gave are his layout.
+  const SymbolSet* hidden = nullptr;
+  bool within_dim = false;  // the program is of a dim of the interface
 };
 // The lets of a variant's template, in order. A let that errs spoils only the programs that use it.
 struct LetValues {

@@ -106,7 +106,13 @@ void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
     json.Key(View(op.types()->Get(i)->name()));
     json.Text(Name(TypeAt(variant.types(), static_cast<int>(i))));
   }
-  json.EndObject().Key("tunables").BeginObject();
+  json.EndObject();
+  const auto promise = [&json](const char* name, const fb::Rule* rule) {
+    rule == nullptr ? json.Key(name).Null() : json.Key(name).Text(View(rule->text()));
+  };
+  promise("deterministic", source.deterministic());
+  promise("batch_invariant", source.batch_invariant());
+  json.Key("tunables").BeginObject();
   for (uint32_t i = 0; i < Count(source.tunables()); ++i) {
     json.Key(View(source.tunables()->Get(i)));
     json.Int(index.constants()->Get(variant.tunables() + i));
@@ -219,6 +225,7 @@ void WriteCuts(JsonWriter& json, const std::vector<Cut>& cuts) {
     };
     write("operands", cut.operands);
     write("results", cut.results);
+    json.Key("batch").Bool(cut.batch);
     write("sums", cut.sums);
     write("once", cut.once);
     json.EndObject();

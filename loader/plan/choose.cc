@@ -103,6 +103,7 @@ class Chooser {
         device_(device),
         limit_(options.workspace_limit),
         promised_(options.alignment),
+        modes_(options.modes),
         policy_(policy),
         builder_(builder) {
     facts_.problem = problem;
@@ -134,7 +135,8 @@ class Chooser {
   // That there is no variant for less aligned addresses is no error: such launches are refused.
   Status ChooseFor(int64_t alignment) {
     const bool optional = alignment != kVectorAlignment;
-    Candidates candidates(bundle_, problem_, device_, {.alignment = alignment, .policy = policy_});
+    Candidates candidates(bundle_, problem_, device_,
+                          {.alignment = alignment, .policy = policy_, .modes = modes_});
     PassedOver passed_over;
     for (;;) {
       Result<std::optional<Selected>> candidate = candidates.Next();
@@ -151,6 +153,7 @@ class Chooser {
         return Status();
       }
       if (IsFatal(status)) return std::move(status).Annotate(Doing(selected.variant));
+      if (refused_problem_ && modes_.batch_invariant) return NoOther(selected.variant, status);
       passed_over.Add(bundle_.VariantId(selected.variant), status);
     }
     return optional && !passed_over.load_failed ? Status() : NothingLeft(passed_over);
@@ -159,6 +162,7 @@ class Chooser {
   // Makes the variant the plan's next resolution, or says why not.
   Status Take(uint32_t variant, bool second_class, PassedOver& passed_over) {
     const int64_t alignment = second_class ? promised_ : kVectorAlignment;
+    refused_problem_ = true;
     KB_ASSIGN_OR_RETURN(Resolution resolution,
                         Resolve(bundle_, problem_, device_, variant, alignment));
     if (second_class) {
@@ -175,6 +179,7 @@ class Chooser {
       return ResourceExhausted(
           fmt::format("needs a workspace of {} bytes, given are {}", needed, limit_));
     }
+    refused_problem_ = false;
     Status added = builder_.Add(resolution);
     passed_over.load_failed |= !added.ok();
     KB_RETURN_IF_ERROR(std::move(added));
@@ -208,6 +213,14 @@ class Chooser {
                               device_.ToString(), passed_over.text));
   }
 
+  // A smaller batch may get what this one does not, and another variant would give it other bits.
+  Status NoOther(uint32_t variant, const Status& why) const {
+    return Status(why.code(),
+                  fmt::format("{}: {}; batches of every size get this variant or none "
+                              "(batch_invariant): divide the batch, or give more workspace",
+                              Doing(variant), why.message()));
+  }
+
   std::string Doing(uint32_t variant) const {
     return fmt::format("making a plan for {} from {} with {}", problem_.ToString(), bundle_.path(),
                        bundle_.VariantId(variant));
@@ -218,11 +231,13 @@ class Chooser {
   const Device& device_;
   const int64_t limit_;
   const int64_t promised_;  // alignment of every address
+  const Modes modes_;
   const Policy::Snapshot& policy_;
   PlanBuilder& builder_;
   Resolution first_;  // of 16-byte aligned addresses
   PlanFacts facts_;
   Selected selected_{};
+  bool refused_problem_ = false;  // what Take said no to was the problem, not the machine
   std::string notes_;
 };
 

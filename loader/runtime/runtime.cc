@@ -167,6 +167,7 @@ Result<std::shared_ptr<const Plan>> Runtime::MakePlan(const std::shared_ptr<cons
                               .Text(problem.key)
                               .I64(asked.workspace_limit)
                               .I64(asked.alignment)
+                              .U64(asked.modes.bits())
                               .U64(Policy::Global().generation())
                               .bytes();
   if (std::shared_ptr<const Plan> plan = rep_->plans.Find(key)) {

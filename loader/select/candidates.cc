@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "kbundle/format.h"
+#include "loader/bind/cuts.h"
 #include "loader/open/index.h"
 #include "loader/provider/provider.h"
 #include "loader/support/absent.h"
@@ -58,6 +59,7 @@ CandidateCheck::CandidateCheck(const Bundle& bundle, const Problem& problem, con
     denied_.insert(denied_.end(), meant.begin(), meant.end());
   }
   std::sort(denied_.begin(), denied_.end());
+  if (options.modes.batch_invariant) hidden_ = BatchSymbols(bundle, problem);
 }
 
 std::vector<uint32_t> CandidateCheck::MeantBy(std::string_view id) const {
@@ -163,20 +165,21 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
   const fb::Template& row =
       *index.templates()->Get(index.variants()->Get(variant)->template_index());
   const auto* rules = row.when();
-  if (Count(rules) == 0) return true;
+  if (Count(rules) == 0 && !options_.modes.any()) return true;
   EvalContext context;
   context.bundle = &bundle_;
   context.problem = &problem_;
   context.alignment = options_.alignment;
   context.sm_count = device_.sm_count;
   context.tunables = Tunables(bundle_, variant);
+  if (options_.modes.batch_invariant) context.hidden = &hidden_;
   LetValues lets;
   if (Count(row.lets()) != 0) {
     lets = EvaluateLets(context, variant);
     context.lets = lets.view();
     context.let_errors = lets.errors;
   }
-  for (uint32_t i = 0; i < rules->size(); ++i) {
+  for (uint32_t i = 0; i < Count(rules); ++i) {
     const fb::Rule& rule = *rules->Get(i);
     const Slot value = RunProgram(context, *rule.program());
     if (value.ok() && value.value != 0) continue;
@@ -198,7 +201,7 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
     }
     return false;
   }
-  return true;
+  return KeepsModes(context, row, explain, result);
 }
 
 }  // namespace kbundle

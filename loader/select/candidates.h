@@ -29,6 +29,7 @@ VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, ui
 struct Legality {
   bool legal = true;
   bool by_policy = false;  // only a wish stands against it
+  bool by_mode = false;    // only that it does not promise what is asked for
   std::string reason;      // empty unless asked for
 };
 
@@ -41,11 +42,14 @@ class CandidateCheck {
   // `explain`: fill the reason, which costs allocations.
   Legality Check(uint32_t variant, const RankedTarget& target, bool explain);
 
-  // `when` alone: no target, no policy.
+  // `when` and modes alone: no target, no policy.
   bool WhenHolds(uint32_t variant) {
     Legality ignored;
     return WhenHolds(variant, false, &ignored);
   }
+
+  // What no rule may see, and no distance count; empty: all is seen.
+  const SymbolSet& hidden() const { return hidden_; }
 
   // What a policy's id means for this problem and kind of device; empty when something else.
   std::vector<uint32_t> MeantBy(std::string_view id) const;
@@ -54,6 +58,9 @@ class CandidateCheck {
   bool PolicyAllows(uint32_t variant, const RankedTarget& target, bool explain, Legality* result);
   bool RanOnDevice(const fb::Variant& variant) const;
   bool WhenHolds(uint32_t variant, bool explain, Legality* result);
+  // select/modes.cc
+  bool KeepsModes(const EvalContext& context, const fb::Template& row, bool explain,
+                  Legality* result) const;
   std::string WhyLetsFailed(uint32_t variant, const EvalContext& context) const;
   std::string WhyAnotherProblem(uint32_t variant, const fb::Rule& rule,
                                 const EvalContext& context) const;
@@ -62,6 +69,7 @@ class CandidateCheck {
   const Problem& problem_;
   const Device& device_;
   const SelectOptions& options_;
+  SymbolSet hidden_;  // in a batch-invariant choice
   std::vector<uint32_t> denied_;
 };
 

@@ -16,7 +16,13 @@ Result<Launchable> SelectLaunchable(const Bundle& bundle, const Problem& problem
   Launchable result;
   for (const Selected& selected : legal) {
     const auto resolution = Resolve(bundle, problem, device, selected.variant, options.alignment);
-    if (resolution.ok()) {
+    // What a batch of another size would get may not be passed over for this one's size.
+    const bool stands =
+        options.modes.batch_invariant && result.order.empty() && !result.passed_over.empty();
+    if (stands) {
+      result.passed_over.push_back(
+          {selected, "batches of every size get the first variant or none (batch_invariant)"});
+    } else if (resolution.ok()) {
       result.order.push_back(selected);
     } else {
       result.passed_over.push_back({selected, resolution.status().message()});

@@ -21,11 +21,13 @@ struct Rejected {
   std::vector<std::string> reasons;  // by template and reason, once each
   uint32_t variants = 0;
   bool by_policy = false;
+  bool by_mode = false;
 
   void Add(const Bundle& bundle, uint32_t variant, const Legality& legality) {
     constexpr size_t kShown = 6;
     ++variants;
     by_policy |= legality.by_policy;
+    by_mode |= legality.by_mode;
     if (reasons.size() > kShown) return;
     const fb::Index& index = IndexOf(bundle);
     const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
@@ -85,11 +87,15 @@ Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& 
   if (rejected.variants != 0) {
     std::string message = fmt::format("{}: none of {} variants is legal: {}", asked,
                                       rejected.variants, fmt::join(rejected.reasons, "; "));
-    return rejected.by_policy
-               ? PermissionDenied(message +
-                                  "; the policy refuses code: relax it, or build and run "
-                                  "conformance for this device")
-               : NotFound(message + "; add a variant whose `when` holds here");
+    if (rejected.by_policy) {
+      return PermissionDenied(message +
+                              "; the policy refuses code: relax it, or build and run conformance "
+                              "for this device");
+    }
+    return NotFound(message + (rejected.by_mode
+                                   ? "; ask for less (deterministic, batch_invariant), or add a "
+                                     "variant that promises it"
+                                   : "; add a variant whose `when` holds here"));
   }
   const std::string types = TypesOf(bundle, problem.op, targets);
   if (!types.empty()) {
@@ -187,6 +193,11 @@ class Order {
   }
 
  private:
+  // Where the size of the batch may not choose, this very problem's record is a neighbour's too.
+  bool IsExact(const NearestTuned& nearest) const {
+    return nearest.distance == 0 && !options_.modes.batch_invariant;
+  }
+
   bool Done() const { return !order_.empty() && wanted_ == Wanted::kFirst; }
 
   // That a library is missing, is another version or disagrees shows only when a plan is made.
@@ -206,9 +217,10 @@ class Order {
   // any, where it is legal; while a choice may not load, those of the next nearest.
   void AddTuned() {
     for (const RankedTarget& target : targets_) {
-      const NearestTuned nearest = FindTuned(bundle_, problem_, target.target, device_);
+      const NearestTuned nearest =
+          FindTuned(bundle_, problem_, target.target, device_, check_.hidden());
       if (nearest.row < 0) continue;
-      bool added = nearest.distance > 0 && AddAsking(target, nearest);
+      bool added = !IsExact(nearest) && AddAsking(target, nearest);
       added = (!Done() && AddMeant(target, nearest)) || added;
       if (added && !Done() && LastMayNotLoad()) AddNextNearest();
       return;
@@ -217,7 +229,8 @@ class Order {
 
   void AddNextNearest() {
     for (const RankedTarget& target : targets_) {
-      for (const NearestTuned& row : TunedByDistance(bundle_, problem_, target.target, device_)) {
+      for (const NearestTuned& row :
+           TunedByDistance(bundle_, problem_, target.target, device_, check_.hidden())) {
         if (AddMeant(target, row) && !LastMayNotLoad()) return;
       }
     }
@@ -245,14 +258,14 @@ class Order {
     const fb::Tuned& row = *index_.tuned()->Get(static_cast<uint32_t>(nearest.row));
     VariantRange among{row.winner(), row.winner() + 1};
     if (index_.variants()->Get(row.winner())->types() != problem_.types) return false;
-    if (nearest.distance > 0 && index_.evidence()->Get(row.evidence())->base() == row.winner()) {
+    if (!IsExact(nearest) && index_.evidence()->Get(row.evidence())->base() == row.winner()) {
       among = VariantsOn(target);
     }
     while (among.first < among.end && !check_.Check(among.first, target, false).legal) {
       ++among.first;
     }
     if (among.first == among.end || Contains(among.first, order_.size())) return false;
-    const Choice choice = nearest.distance == 0       ? Choice::kTuned
+    const Choice choice = IsExact(nearest)            ? Choice::kTuned
                           : Asks(index_, among.first) ? Choice::kHeuristic
                                                       : Choice::kNearest;
     order_.push_back({among.first, choice, nearest.row});

@@ -59,6 +59,21 @@ void AddAttribute(AttributeType type, const Problem::Attribute& value, MatchHash
   for (int64_t integer : value.integers) hash->Add(static_cast<uint64_t>(integer));
 }
 
+// Whether rows that are near may be looked for without the hidden symbols: what is no coordinate is
+// part of what they are found by.
+bool AreCoordinates(const fb::Op& op, const SymbolSet& hidden) {
+  if (hidden.none()) return true;
+  for (uint32_t i = 0; i < Count(op.symbols()); ++i) {
+    if (hidden[i] && !IsCoordinate(op, i)) return false;
+  }
+  return true;
+}
+
+bool Counts(const fb::Op& op, uint32_t coordinate, const SymbolSet& hidden) {
+  const uint32_t number = op.coordinates()->Get(coordinate);
+  return number >= Count(op.symbols()) || !hidden[number];
+}
+
 // In Index.tuned_devices; no row's number when it is not there.
 uint32_t NumberOf(const fb::Index& index, const Device& device) {
   uint32_t number = 0;
@@ -120,21 +135,25 @@ std::optional<double> TunedCoordinate(const Bundle& bundle, const Problem& probl
 }
 
 std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& problem,
-                                          uint16_t target, const Device& device) {
+                                          uint16_t target, const Device& device,
+                                          const SymbolSet& hidden) {
   const fb::Index& index = IndexOf(bundle);
+  const fb::Op& op = OpOf(bundle, problem.op);
   std::vector<NearestTuned> rows;
-  std::vector<double> wanted;
-  for (uint32_t i = 0; i < Count(OpOf(bundle, problem.op).coordinates()); ++i) {
+  if (!AreCoordinates(op, hidden)) return rows;
+  std::vector<std::pair<uint32_t, double>> wanted;
+  for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
+    if (!Counts(op, i, hidden)) continue;
     const auto coordinate = TunedCoordinate(bundle, problem, i);
     if (!coordinate) return rows;
-    wanted.push_back(*coordinate);
+    wanted.emplace_back(i, *coordinate);
   }
   const auto [begin, end] = RowsOf(index, problem.op, target, TunedMatch(bundle, problem));
   for (uint32_t i = begin; i < end; ++i) {
     double distance = 0;
-    for (uint32_t c = 0; c < wanted.size(); ++c) {
+    for (const auto& [place, value] : wanted) {
       const uint32_t first = index.tuned()->Get(i)->coordinates();
-      distance += std::abs(index.coordinates()->Get(first + c) - wanted[c]);
+      distance += std::abs(index.coordinates()->Get(first + place) - value);
     }
     rows.push_back({i, distance});
   }
@@ -149,16 +168,20 @@ std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& p
 }
 
 NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,
-                       const Device& device) {
+                       const Device& device, const SymbolSet& hidden) {
   const fb::Index& index = IndexOf(bundle);
+  const fb::Op& op = OpOf(bundle, problem.op);
   NearestTuned nearest;
-  if (Count(index.tuned()) == 0) return nearest;
+  if (Count(index.tuned()) == 0 || !AreCoordinates(op, hidden)) return nearest;
+  std::array<uint32_t, kMaxSymbols> places;  // of the coordinates that count
   std::array<double, kMaxSymbols> wanted;
-  const uint32_t count = Count(OpOf(bundle, problem.op).coordinates());
-  for (uint32_t i = 0; i < count; ++i) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
+    if (!Counts(op, i, hidden)) continue;
     const auto coordinate = TunedCoordinate(bundle, problem, i);
     if (!coordinate) return nearest;
-    wanted[i] = *coordinate;
+    places[count] = i;
+    wanted[count++] = *coordinate;
   }
   const auto [begin, end] = RowsOf(index, problem.op, target, TunedMatch(bundle, problem));
   const uint32_t own_device = NumberOf(index, device);
@@ -173,7 +196,7 @@ NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t ta
     const double limit = own == nearest_own ? least : std::numeric_limits<double>::infinity();
     double distance = 0;
     for (uint32_t c = 0; c < count && distance < limit; ++c) {
-      distance += std::abs(coordinates.Get(row.coordinates() + c) - wanted[c]);
+      distance += std::abs(coordinates.Get(row.coordinates() + places[c]) - wanted[c]);
     }
     if (distance >= limit) continue;
     nearest.row = i;

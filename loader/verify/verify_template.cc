@@ -51,6 +51,25 @@ Status CheckRegions(const ProgramScope& scope) {
   return Status();
 }
 
+bool HasBatch(const fb::Op& op) {
+  for (uint32_t i = 0; i < Count(op.independent()); ++i) {
+    if (op.independent()->Get(i)->batch()) return true;
+  }
+  return false;
+}
+
+Status CheckPromises(const ProgramScope& scope) {
+  const auto check = [&scope](const fb::Rule* rule) {
+    if (rule == nullptr) return Status();
+    KB_RETURN_IF_ERROR(CheckText(rule->text(), "rule text"));
+    return VerifyProgram(scope, rule->program(), true);
+  };
+  KB_VERIFY(check(scope.row->deterministic()), "promise '{}'", "deterministic");
+  KB_VERIFY(check(scope.row->batch_invariant()), "promise '{}'", "batch_invariant");
+  if (scope.row->batch_invariant() == nullptr || HasBatch(scope.op)) return Status();
+  return DataLoss("it promises to be batch_invariant, but no cut of its op is for batches");
+}
+
 }  // namespace
 
 Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row) {
@@ -61,6 +80,7 @@ Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Templa
   KB_RETURN_IF_ERROR(CheckTunables(row));
   KB_RETURN_IF_ERROR(CheckLets(&scope));
   KB_RETURN_IF_ERROR(CheckRules(scope, row.when(), "when"));
+  KB_RETURN_IF_ERROR(CheckPromises(scope));
   KB_RETURN_IF_ERROR(CheckRegions(scope));
   std::unordered_set<const fb::Struct*> seen;
   scope.seen = &seen;

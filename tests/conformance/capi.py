@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DTYPES = ["bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "bf16", "f32", "f64",
           "e4m3", "e5m2", "e8m0"]  # number = index + 1
 CUDA, HOST = 0, 1
+DETERMINISTIC, BATCH_INVARIANT = 1, 2  # kb_mode
 
 
 class Tensor(ctypes.Structure):
@@ -58,11 +59,11 @@ def _load():
             "kb_bundle_open": [text, text, out],
             "kb_bundle_describe": [pointer, text, i32, out],
             "kb_infer": [pointer, text, spec, i32, out],
-            "kb_explain": [pointer, text, spec, i32, text, out],
+            "kb_explain_modes": [pointer, text, spec, i32, text, ctypes.c_uint64, out],
             "kb_policy_force": [pointer, text],
             "kb_policy_deny": [pointer, text],
             "kb_stats": [out],
-            "kb_plan_make_aligned": [pointer, text, spec, i32, ctypes.c_int64, ctypes.c_int64, out],
+            "kb_plan_make_modes": [pointer, text, spec, i32, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint64, out],
             "kb_plan_variant": [pointer, out],
             "kb_plan_launch_cuda": [pointer, pointer, addresses, addresses, pointer],
             "kb_plan_launch_host": [pointer, pointer, addresses, addresses, pointer],
@@ -145,10 +146,10 @@ class Problem:
 
 
 class Plan:
-    def __init__(self, bundle, problem, kind, workspace_limit=-1, alignment=1):
+    def __init__(self, bundle, problem, kind, workspace_limit=-1, alignment=1, modes=0):
         self.problem, self.kind, out = problem, kind, ctypes.c_void_p()
-        check(LIB.kb_plan_make_aligned(bundle.handle, problem.op.encode(), ctypes.byref(problem.spec), kind,
-                                       workspace_limit, alignment, ctypes.byref(out)))
+        check(LIB.kb_plan_make_modes(bundle.handle, problem.op.encode(), ctypes.byref(problem.spec), kind,
+                                     workspace_limit, alignment, modes, ctypes.byref(out)))
         self.handle = out
         self.workspace_bytes = LIB.kb_plan_workspace_bytes(out)
 
@@ -202,10 +203,10 @@ class Bundle:
         check(LIB.kb_infer(self.handle, problem.op.encode(), ctypes.byref(problem.spec), kind, ctypes.byref(out)))
         return json.loads(take_string(out))
 
-    def explain(self, problem, kind, target=None):
+    def explain(self, problem, kind, target=None, modes=0):
         out = ctypes.c_void_p()
-        check(LIB.kb_explain(self.handle, problem.op.encode(), ctypes.byref(problem.spec), kind,
-                             target and target.encode(), ctypes.byref(out)))
+        check(LIB.kb_explain_modes(self.handle, problem.op.encode(), ctypes.byref(problem.spec), kind,
+                                   target and target.encode(), modes, ctypes.byref(out)))
         return json.loads(take_string(out))
 
     def force(self, variant):

@@ -18,6 +18,7 @@ TARGETS = "x86-64-v2,x86-64-v3,sm_90a"
 HOSTS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
 DEVICES = ["sm_90", "sm_90a", "sm_90", "x86-64-v2", "sm_90", "x86-64-v3", "sm_90", "x86-64-v4", "sm_89", "sm_100", "sm_90"]
 CUDA, HOST = 1, 3
+MODES = [(), ("deterministic",), ("batch_invariant",), ("deterministic", "batch_invariant")]
 
 
 def device_of(name):
@@ -54,22 +55,23 @@ def reader(path):
     return second.Reader(path)
 
 
-def ask(command, path, reader, request, device, alignment, sm_count):
+def ask(command, path, reader, request, device, alignment, sm_count, modes):
     words = [command, "explain", path, *request.arguments(reader), "--target", device, "--align", str(alignment), "--json"]
     words += ["--sm-count", str(sm_count)] if device.startswith("sm_") else []
+    words += [f"--{mode.replace('_', '-')}" for mode in modes]
     ran = subprocess.run(words, capture_output=True, text=True)
     assert ran.returncode in (0, 1), ran.stderr
     told = json.loads(ran.stdout)
     return None if isinstance(told.get("error"), dict) else told, ran.stderr
 
 
-def answer(reader, request, device, alignment, sm_count):
+def answer(reader, request, device, alignment, sm_count, modes):
     """What the second reader says; None where the op refuses the request."""
     try:
         asked = reader.problem(request.op, request.operands, request.attributes)
     except second.Refused:
         return None
-    return reader.explain(asked, device_of(device), alignment, sm_count if device.startswith("sm_") else 1)
+    return reader.explain(asked, device_of(device), alignment, sm_count if device.startswith("sm_") else 1, modes)
 
 
 def differences(told, found):
@@ -81,10 +83,11 @@ def differences(told, found):
 def test_both_choose_and_launch_alike(command, path, reader):
     count = 240 if path == KERNELS else 80
     devices = DEVICES if any(target.kind == CUDA for target in reader.index.targets) else HOSTS
+    promised = any(template.deterministic is not None for template in reader.index.templates)
     asked = []
     for number, request in enumerate(requests(reader, count, seed=20261122)):
         device = devices[number % len(devices)]
-        asked.append((request, device, (16, 16, 16, 4, 1)[number % 5], (132, 78)[number % 3 == 0]))
+        asked.append((request, device, (16, 16, 16, 4, 1)[number % 5], (132, 78)[number % 3 == 0], MODES[number % 7 % 4 if promised else 0]))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         told = list(pool.map(lambda question: ask(command, path, reader, *question), asked))
     wrong, choices = [], {}

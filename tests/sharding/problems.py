@@ -67,6 +67,10 @@ def grouped():
         w = random(3, *((6, 10) if trans_w else (10, 6)))
         for added in (None, bias):
             yield "grouped.matmul", [x, w, sizes, added], dict(out_dtype="f32", trans_w=trans_w)
+    codes = [np.asarray(array).astype(ml_dtypes.float8_e4m3fn) for array in (x, random(3, 6, 10))]
+    for added in (None, bias):
+        yield "grouped.scaled_matmul", [*codes, np.full((1, 1), 0.5, np.float32), np.abs(random(3, 1, 1)), sizes, added], dict(
+            out_dtype="f32", scales="tensor")
     yield "grouped.weight_gradient", [x, dy, sizes], dict(out_dtype="f32")
     yield "grouped.sum_rows", [dy, sizes], {}
 

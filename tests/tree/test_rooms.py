@@ -71,7 +71,7 @@ PUBLIC = {
     "problem": "problem.h target.h",
     "open": "bundle.h",
     "resolve": "check_plan.h launch.h",
-    "select": "select.h tuned.h",
+    "select": "modes.h select.h tuned.h",
     "plan": "plan.h",
     "cuda": "driver_api.h",
     "provider/cublaslt": "cublaslt_api.h product_descriptors.h",

@@ -112,6 +112,11 @@ kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spe
 
 kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                      int32_t kind, const char* target, char** json) {
+  return kb_explain_modes(bundle, op, spec, kind, target, 0, json);
+}
+
+kb_error* kb_explain_modes(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
+                           int32_t kind, const char* target, uint64_t modes, char** json) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
     KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
@@ -119,6 +124,7 @@ kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_s
     KB_ASSIGN_OR_RETURN(kbundle::Device device, kbundle::ChosenDevice(device_kind, target));
     kbundle::SelectOptions options;
     options.policy = kbundle::Policy::Global().snapshot();
+    KB_ASSIGN_OR_RETURN(options.modes, kbundle::Modes::FromBits(modes, "explaining a choice"));
     return kbundle::ReturnText(kbundle::ExplainJson(*bundle->bundle, problem, device, options),
                                json);
   });

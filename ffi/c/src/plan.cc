@@ -50,6 +50,12 @@ kb_error* kb_plan_make(const kb_bundle* bundle, const char* op, const kb_problem
 kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                                int32_t kind, int64_t workspace_limit, int64_t alignment,
                                kb_plan** out) {
+  return kb_plan_make_modes(bundle, op, spec, kind, workspace_limit, alignment, 0, out);
+}
+
+kb_error* kb_plan_make_modes(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
+                             int32_t kind, int64_t workspace_limit, int64_t alignment,
+                             uint64_t modes, kb_plan** out) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
     KB_RETURN_IF_ERROR(RequirePointer(op, "op"));
@@ -60,6 +66,7 @@ kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op, const kb
     kbundle::PlanOptions options;
     options.workspace_limit = workspace_limit;
     options.alignment = alignment;
+    KB_ASSIGN_OR_RETURN(options.modes, kbundle::Modes::FromBits(modes, "making a plan"));
     KB_ASSIGN_OR_RETURN(auto plan, kbundle::Runtime::Global().MakePlan(bundle->bundle, problem,
                                                                        device_kind, options));
     *out = new kb_plan{device_kind, bundle->bundle, std::move(plan)};

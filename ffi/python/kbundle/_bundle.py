@@ -4,7 +4,7 @@ import ctypes
 import os
 import threading
 
-from kbundle import _spec
+from kbundle import _modes, _spec
 from kbundle._c_spec import c_spec
 from kbundle._errors import Error
 from kbundle._infer_cache import InferCache
@@ -101,10 +101,10 @@ class Bundle:
     def closed(self):
         return self._handle is None
 
-    def explain(self, op, *operands, target=None, **attributes):
+    def explain(self, op, *operands, target=None, modes=(), **attributes):
         """Which variant would be chosen, and why not the others, as a dict. operands: text like
         "bf16[4,2048]", arrays, (dtype, shape) pairs, or None. target: "sm_90a", "x86-64-v3", ...; "cuda"
-        is the current device's, None or "host" this CPU's."""
+        is the current device's, None or "host" this CPU's. modes: "deterministic", "batch_invariant", or both in a tuple."""
         if target is not None and not isinstance(target, str):
             raise Error("INVALID_ARGUMENT", "explaining %s: target is %r; give a string like 'sm_90a', or None for this CPU"
                         % (op, target))
@@ -112,7 +112,8 @@ class Bundle:
         name = None if target in (None, "host", "cuda") else text(target, "target")
         operands = [_spec.operand(operand, "operand %d of %s" % (index, op)) for index, operand in enumerate(operands)]
         spec = c_spec(operands, self.normal_attributes(op, attributes))
-        return call_json(library().kb_explain, self._live, text(op, "op"), ctypes.byref(spec), kind, name)
+        asked = _modes.bits("explaining %s" % op, modes)
+        return call_json(library().kb_explain_modes, self._live, text(op, "op"), ctypes.byref(spec), kind, name, asked)
 
     def stats(self):
         """kbundle.stats() with the choices of this bundle's content only, whatever the name it was used under."""

@@ -100,6 +100,11 @@ Status CallSite::ReadAttributes(const XLA_FFI_Attrs& attrs) {
     } else if (name == "workspace_bytes") {
       KB_RETURN_IF_ERROR(TakeInteger(value, "workspace_bytes", &workspace_bytes_));
       seen |= 32;
+    } else if (name == "modes") {
+      int64_t bits = 0;
+      KB_RETURN_IF_ERROR(TakeInteger(value, "modes", &bits));
+      KB_ASSIGN_OR_RETURN(modes_, Modes::FromBits(static_cast<uint64_t>(bits),
+                                                  "reading the attributes of a kbundle call"));
     } else {
       return InvalidArgument("reading the attributes of a kbundle call: '" + std::string(name) +
                              "' is none of them; those of the op begin with 'a.'");
@@ -226,6 +231,7 @@ Result<const Plan*> CallSite::Fill(int slot, const XLA_FFI_CallFrame& frame) {
   const int64_t slack = static_cast<int64_t>(kWorkspaceAlignment);
   options.workspace_limit = workspace_bytes_ > slack ? workspace_bytes_ - slack : 0;
   options.alignment = kXlaAlignment;
+  options.modes = modes_;
   KB_ASSIGN_OR_RETURN(auto plan, runtime_->MakePlan(bundle_, problem, kind_, options));
 
   const std::lock_guard lock(mutex_);

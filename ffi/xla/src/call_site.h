@@ -65,6 +65,7 @@ class CallSite {
   std::vector<std::pair<std::string, AttributeValue>> attributes_;
   uint64_t present_ = 0, results_ = 0;  // bit i: operand, result i of the op is in the frame
   int64_t workspace_bytes_ = 0;
+  Modes modes_;
   int operand_count_ = 0, result_count_ = 0;   // of the op
   int argument_count_ = 0, return_count_ = 0;  // of the frame; return_count_ without workspace
   std::array<uint8_t, kMaxOperands> operand_of_{}, result_of_{};  // by frame position

@@ -45,6 +45,9 @@ struct PlanOptions {
   // that breaks the promise is refused (kInvalidArgument). From 16 on no code for less aligned
   // addresses is loaded; 1 promises nothing but the alignment of the elements.
   int64_t alignment = 1;
+  // What the variant must promise. With batch_invariant a workspace that is too small or numbers
+  // that do not fit are errors and lead to no other variant, which a smaller batch would not get.
+  Modes modes = {};
 };
 
 }  // namespace kbundle

@@ -2,6 +2,7 @@
 #ifndef KBUNDLE_PROBLEM_H_
 #define KBUNDLE_PROBLEM_H_
 
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -45,6 +46,9 @@ struct ProblemSpec {
   std::vector<TensorSpec> operands;
   std::vector<std::pair<std::string, AttributeValue>> attributes;
 };
+
+// Symbols of an op, by number.
+using SymbolSet = std::bitset<kMaxSymbols>;
 
 // A checked problem. Immutable value; made by Bundle::MakeProblem. Carries no pointer into a
 // bundle.

@@ -7,6 +7,11 @@
 // library that may be missing or disagree, what the next nearest say; then legal variants by target
 // fit (exact, SM family, plain, portable) and manifest order. The list is made lazily:
 // SelectFirst() stops at the first legal variant.
+//
+// A caller who asks for modes (modes.h) gets variants that promise them. With batch_invariant no
+// rule sees the symbols along which items of a batch lie, a rule that wants to is not true, and
+// the nearest tuned problem is the nearest in all other coordinates: the list is the same for
+// every size of the batch.
 #ifndef KBUNDLE_SELECT_H_
 #define KBUNDLE_SELECT_H_
 
@@ -15,6 +20,7 @@
 #include <vector>
 
 #include "kbundle/bundle.h"
+#include "kbundle/modes.h"
 
 namespace kbundle {
 
@@ -63,9 +69,11 @@ class Policy {
 struct SelectOptions {
   int64_t alignment = 16;
   Policy::Snapshot policy;
+  Modes modes = {};
 };
 
-// Legal variants in order; kNotFound names what exists for the op and how far off it is.
+// Legal variants in order; kNotFound names what exists for the op and how far off it is, or what
+// legal ones do not promise of the modes.
 Result<std::vector<Selected>> Select(const Bundle& bundle, const Problem& problem,
                                      const Device& device, const SelectOptions& options = {});
 // The first of that list, without the rest of the work.

@@ -27,13 +27,15 @@ struct NearestTuned {
   double distance = 0;  // 0: the problem itself was tuned
 };
 // Of the problems tuned for Index.targets[target]; rows of the device's own name come before those
-// of others, then the lower distance, then the lower row.
+// of others, then the lower distance, then the lower row. `hidden`: coordinates that do not count;
+// where one of these symbols is no coordinate nothing is near, since rows are found by its value.
 NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t target,
-                       const Device& device);
+                       const Device& device, const SymbolSet& hidden = {});
 
 // All of them in that order, for choosing again when the first does not load. Allocates.
 std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& problem,
-                                          uint16_t target, const Device& device);
+                                          uint16_t target, const Device& device,
+                                          const SymbolSet& hidden = {});
 
 }  // namespace kbundle
 

@@ -20,6 +20,7 @@ enum class SlotError : uint8_t {
   kDivisionByZero = 2,
   kNoSuchAxis = 3,
   kLet = 4,
+  kBatch = 5,
 };
 
 // "overflows 64 bits", for messages that begin with the expression's text; "" for kNone.
@@ -35,6 +36,8 @@ constexpr const char* Describe(SlotError error) {
       return "asks for an axis or element that is not there";
     case SlotError::kLet:
       return "uses a let that could not be computed";
+    case SlotError::kBatch:
+      return "depends on how many items are in the batch";
   }
   return "";
 }

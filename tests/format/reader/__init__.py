@@ -39,14 +39,16 @@ class Reader:
         written = f"[{','.join(point)}]" if point else ""
         return f"{op.name}/{template.name}{written}@{self.index.targets[row.target].name}"
 
-    def explain(self, asked, device, alignment=16, sm_count=132):
-        """device: (TargetKind, major, minor). What `kbundle explain --json` says of the choice and its launch."""
+    def explain(self, asked, device, alignment=16, sm_count=132, modes=()):
+        """device: (TargetKind, major, minor); modes: names. What `kbundle explain --json` says of the choice and its launch."""
         kind, major, minor = device
-        chooser = choose.Chooser(self, asked, self.ops[asked.op.name][0], alignment, sm_count)
+        chooser = choose.Chooser(self, asked, self.ops[asked.op.name][0], alignment, sm_count, modes)
         for variant, how in chooser.order(choose.ranked_targets(self.index, kind, major, minor)):
             try:
                 found = launch.Launch(chooser, variant)
             except launch.Refused:
+                if "batch_invariant" in modes:
+                    break
                 continue
             made = {"alignment": alignment, "sm_count": sm_count, "workspace": found.regions, "steps": found.steps}
             return {"chosen": self.variant_id(variant), "choice": how, "workspace_bytes": found.total(), "launch": made}

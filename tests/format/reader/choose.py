@@ -60,32 +60,50 @@ def hash_of(numbers):
     return xxh3(b"".join(struct.pack("<Q", number & 2**64 - 1) for number in numbers))
 
 
-def coordinates(problem):
-    """None where one is not positive: then nothing tuned is near."""
+def coordinates(problem, hidden=frozenset()):
+    """{place: log2} of those that are seen; None where one is not positive, or one that is not seen is no coordinate: then
+    nothing tuned is near."""
     op = problem.op
-    values = [problem.symbols[c] if c < len(op.symbols) else problem.attributes[c - len(op.symbols)] for c in op.coordinates]
-    return [round(math.log2(v) * 2**40) / 2**40 for v in values] if all(v > 0 for v in values) else None
+    if hidden - set(op.coordinates):
+        return None
+    values = {place: problem.symbols[c] if c < len(op.symbols) else problem.attributes[c - len(op.symbols)]
+              for place, c in enumerate(op.coordinates) if c not in hidden}
+    return {place: round(math.log2(v) * 2**40) / 2**40 for place, v in values.items()} if all(v > 0 for v in values.values()) else None
+
+
+def batch_symbols(reader, problem):
+    """Those of cuts for batches, but of cuts whose condition is false without a look at any of them."""
+    cuts = [cut for cut in problem.op.independent if cut.batch]
+    scope = Scope(reader, problem)
+    scope.hidden = frozenset(symbol for cut in cuts for symbol in cut.symbols)
+    return frozenset(symbol for cut in cuts for symbol in cut.symbols if cut.when is None or program.run(scope, cut.when.program) != 0)
 
 
 class Chooser:
-    def __init__(self, reader, problem, op_number, alignment, sm_count):
+    def __init__(self, reader, problem, op_number, alignment, sm_count, modes=()):
         self.reader, self.index, self.problem, self.op_number = reader, reader.index, problem, op_number
-        self.alignment, self.sm_count = alignment, sm_count
+        self.alignment, self.sm_count, self.modes = alignment, sm_count, modes
+        self.any_batch = "batch_invariant" in modes
+        self.hidden = batch_symbols(reader, problem) if self.any_batch else frozenset()
 
-    def scope(self, variant):
+    def scope(self, variant, hidden=frozenset()):
         """A variant's scope, its lets evaluated; a let that errs spoils only what uses it."""
         row = self.index.variants[variant]
         template = self.index.templates[row.template_index]
         tunables = [self.index.constants[row.tunables + i] for i in range(len(template.tunables))]
         scope = Scope(self.reader, self.problem, tunables, self.alignment, self.sm_count)
+        scope.hidden = hidden
         for let in template.lets:
             scope.lets.append(program.run(scope, let.program))
         return scope
 
     def legal(self, variant):
-        scope = self.scope(variant)
-        values = (program.run(scope, rule.program) for rule in
-                  self.index.templates[self.index.variants[variant].template_index].when)
+        scope = self.scope(variant, self.hidden)
+        template = self.index.templates[self.index.variants[variant].template_index]
+        promises = [getattr(template, mode) for mode in self.modes]
+        if None in promises:
+            return False
+        values = (program.run(scope, rule.program) for rule in [*template.when, *promises])
         return all(value != 0 and not isinstance(value, program.Error) for value in values)
 
     def variants_of(self, target):
@@ -98,18 +116,22 @@ class Chooser:
 
     def rows_by_distance(self, target):
         """(tuned row, distance), the nearest first, of equally distant ones in stored order."""
-        wanted = coordinates(self.problem)
+        wanted = coordinates(self.problem, self.hidden)
         rows = self.reader.tuned.get((self.op_number, target, match_hash(match_numbers(self.problem))), [])
         if wanted is None:
             return []
-        found = [(row, sum(abs(self.index.coordinates[row.coordinates + i] - w) for i, w in enumerate(wanted))) for row in rows]
+        found = [(row, sum(abs(self.index.coordinates[row.coordinates + i] - w) for i, w in wanted.items())) for row in rows]
         return sorted(found, key=lambda pair: pair[1])
 
     def meant(self, target, row, distance):
         if self.problem.types != self.reader.types_of(row.winner, len(self.problem.types)):
             return None
         default_won = self.index.evidence[row.evidence].base == row.winner
-        return self.first_legal(self.variants_of(target) if distance > 0 and default_won else [row.winner])
+        return self.first_legal(self.variants_of(target) if self.is_near(distance) and default_won else [row.winner])
+
+    def is_near(self, distance):
+        """A neighbour's, not this very problem's: where the batch is not seen they all are."""
+        return distance > 0 or self.any_batch
 
     def asks(self, variant):
         row = self.index.variants[variant]
@@ -130,7 +152,7 @@ class Chooser:
             rows = self.rows_by_distance(target)
             if not rows:
                 continue
-            asking = self.asking_beside(target, rows[0][0].winner) if rows[0][1] > 0 else None
+            asking = self.asking_beside(target, rows[0][0].winner) if self.is_near(rows[0][1]) else None
             for first in asking, self.meant(target, *rows[0]):
                 if first is not None and first not in taken:
                     yield first, rows[0][1]
@@ -150,7 +172,7 @@ class Chooser:
         taken = []
         for variant, distance in self.tuned_order(targets):
             taken.append(variant)
-            yield variant, "heuristic" if self.asks(variant) else "nearest" if distance > 0 else "exact"
+            yield variant, "heuristic" if self.asks(variant) else "nearest" if self.is_near(distance) else "exact"
         for target in targets:
             how = "portable" if self.index.targets[target].kind == PORTABLE else "manifest order"
             yield from ((v, "heuristic" if self.asks(v) else how) for v in self.variants_of(target) if v not in taken and self.legal(v))

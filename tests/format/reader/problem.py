@@ -157,6 +157,13 @@ class Scope:
     def __init__(self, reader, problem, tunables=(), alignment=16, sm_count=1):
         self.reader, self.index, self.problem = reader, reader.index, problem
         self.tunables, self.alignment, self.sm_count, self.lets = tunables, alignment, sm_count, []
+        self.hidden, self.within_dim = frozenset(), False  # symbols that a batch-invariant choice does not see
+
+    def of_a_dim(self):
+        """For a program of the interface, which stands for a size of a tensor."""
+        scope = Scope(self.reader, self.problem, self.tunables, self.alignment, self.sm_count)
+        scope.hidden, scope.within_dim = self.hidden, True
+        return scope
 
     def tensor(self, number):
         operands = self.problem.operands

@@ -53,6 +53,21 @@ def operate(opcode, stack):
     return b if isinstance(b, Error) else BINARY[opcode](a, b)
 
 
+def hidden_axis(scope, number, axis=None):
+    """Whether a tensor's size along an axis (None: its rank) depends on a symbol that the program may not see."""
+    if not scope.hidden:
+        return False
+    op, tensor = scope.problem.op, scope.tensor(number)
+    spec = op.operands[number] if number < len(op.operands) else op.results[number - len(op.operands)]
+    if axis is None:
+        return any(dim.ellipsis and dim.symbol in scope.hidden for dim in spec.dims)
+    every = [dim for dim in spec.dims for _ in range(len(tensor.dims) + 1 - len(spec.dims) if dim.ellipsis else 1)]
+    dim = every[axis]
+    if dim.symbol >= 0:
+        return dim.symbol in scope.hidden
+    return scope.within_dim or run(scope.of_a_dim(), dim.program) == Error("batch")
+
+
 def tensor_value(scope, opcode, operand):
     tensor, axis = scope.tensor(operand & 0xff), operand >> 8
     if opcode == 6:
@@ -60,11 +75,14 @@ def tensor_value(scope, opcode, operand):
     if opcode == 9:
         return 256 if tensor is None else max(scope.alignment, scope.bytes_of(tensor.dtype))
     if opcode == 10:
-        return 0 if tensor is None else len(tensor.dims)
+        return 0 if tensor is None else Error("batch") if hidden_axis(scope, operand & 0xff) else len(tensor.dims)
     if tensor is None:
         return 0
     if axis >= len(tensor.dims):
         return Error("no such axis")
+    looked_at = [axis] if opcode == 11 else [] if tensor.strides else range(axis + 1, len(tensor.dims))
+    if any(hidden_axis(scope, operand & 0xff, one) for one in looked_at):
+        return Error("batch")
     return tensor.dims[axis] if opcode == 11 else tensor.stride(axis)
 
 
@@ -73,7 +91,7 @@ def load(scope, opcode, operand):
     if opcode == 5:
         values, element = problem.attributes[operand & 0xff], operand >> 8
         return values[element] if element < len(values) else Error("no such element")
-    simple = {1: lambda: scope.index.constants[operand], 2: lambda: problem.symbols[operand],
+    simple = {1: lambda: scope.index.constants[operand], 2: lambda: Error("batch") if operand in scope.hidden else problem.symbols[operand],
               3: lambda: int(problem.attributes[operand]), 4: lambda: len(problem.attributes[operand]),
               7: lambda: scope.bytes_of(problem.types[operand]), 8: lambda: problem.types[operand],
               13: lambda: scope.tunables[operand], 14: lambda: scope.lets[operand], 15: lambda: scope.sm_count,

@@ -122,7 +122,8 @@ KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
  *   "tolerances":[{"result","dtype","ulps","relative"}],
  *   "problems":[{"text","operands":[{"present","dtype","dims"}],"attributes":{}}],
  *   "variants":[{"id","target","template","provider","rank","ran_on":[..],"registers","blob",
- *    "types":{},"tunables":{}}]}],
+ *    "types":{},"deterministic","batch_invariant": where it promises that ("true" or a condition)
+ *    or null,"tunables":{}}]}],
  *  "blobs":[{"sha256","format","offset","stored_bytes","bytes","base":index or -1}]}
  * With op != NULL only that op's entry is in "ops". whole = 0 leaves "problems", "variants"
  * and "blobs" out, which are nearly all of the text. */
@@ -132,10 +133,11 @@ KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, 
 /* What a framework needs when it traces a call. JSON: {"interface":"16 hex",
  *  "results":[{"present","dtype","dims"}],"workspace_bytes": the most that a variant takes which
  *  may be legal on a device of this kind,"empty": true when nothing need be computed,
- *  "cuts":[{"operands":[..],"results":[..],"sums":[..],"once":[..]}]}
+ *  "cuts":[{"operands":[..],"results":[..],"batch","sums":[..],"once":[..]}]}
  * A cut is a way to compute the problem in equal parts, those that go first in front: which dim of
  * each operand and result is divided (-1: none, every part has all of it), which results are the
- * sum of the parts', and which operands all parts but one get as zeros. */
+ * sum of the parts', and which operands all parts but one get as zeros; "batch": along it lie the
+ * items of a batch. */
 KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                              int32_t kind, char** json);
 
@@ -162,6 +164,11 @@ KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_p
 KB_EXPORT kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                                int32_t kind, const char* target, char** json);
 
+/* The same for a caller who asks for modes, bits of kb_mode. */
+KB_EXPORT kb_error* kb_explain_modes(const kb_bundle* bundle, const char* op,
+                                     const kb_problem_spec* spec, int32_t kind, const char* target,
+                                     uint64_t modes, char** json);
+
 /* ---- policy and statistics, process-wide ---- */
 KB_EXPORT kb_error* kb_policy_force(const kb_bundle* bundle, const char* variant_id);
 KB_EXPORT kb_error* kb_policy_deny(const kb_bundle* bundle, const char* variant_id);
@@ -187,6 +194,21 @@ KB_EXPORT kb_error* kb_plan_make(const kb_bundle* bundle, const char* op,
 KB_EXPORT kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op,
                                          const kb_problem_spec* spec, int32_t kind,
                                          int64_t workspace_limit, int64_t alignment, kb_plan** out);
+/* What a caller may ask of results beyond that they are right. Of the same operands at addresses of
+ * one alignment class (multiples of 16, or not):
+ * KB_DETERMINISTIC: every launch gives the same bits, on one GPU, or on CPUs of one target with any
+ *   number of threads;
+ * KB_BATCH_INVARIANT: what an item of a batch gets has the same bits, however many items are beside
+ *   it and whatever they are. Which dims hold items is the op's (kb_infer, "batch"); results that
+ *   are sums over them are no item's. */
+typedef enum { KB_DETERMINISTIC = 1, KB_BATCH_INVARIANT = 2 } kb_mode;
+/* As kb_plan_make_aligned, of variants that promise the modes, bits of kb_mode; code 5 says what
+ * each legal variant promises where none promises all. KB_BATCH_INVARIANT: the variant does not
+ * depend on how many items there are, so too small a workspace leads to no other one. */
+KB_EXPORT kb_error* kb_plan_make_modes(const kb_bundle* bundle, const char* op,
+                                       const kb_problem_spec* spec, int32_t kind,
+                                       int64_t workspace_limit, int64_t alignment, uint64_t modes,
+                                       kb_plan** out);
 KB_EXPORT int64_t kb_plan_workspace_bytes(const kb_plan* plan);
 KB_EXPORT kb_error* kb_plan_variant(const kb_plan* plan, char** id);
 
@@ -223,11 +245,12 @@ KB_EXPORT void kb_plan_release(kb_plan* plan);
  * Raw handlers for jax.ffi.pycapsule; name "kbundle.call.v1".
  *   platform "cpu":  instantiate, execute
  *   platform "CUDA": instantiate, prepare, initialize, execute (command-buffer trait)
- * Call attributes, all required:
+ * Call attributes, all required but modes:
  *   "bundle", "op" (strings), "interface" (string, 16 hex digits),
  *   "present" (int64: bit i set when operand i of the op is passed), "results" (likewise),
  *   "workspace_bytes" (int64; when > 0 the last FFI result is u8[workspace_bytes]; the handler
  *   aligns it to 256 bytes, so ask for 256 more than kb_infer says),
+ *   "modes" (int64: bits of kb_mode),
  * and the op's attributes under the prefix "a." ("a.scale"): bool, int64, double, string (enum,
  * dtype), arrays of int64 or double. FFI arguments are the present operands in order, FFI results
  * the present results in order, then the workspace. */

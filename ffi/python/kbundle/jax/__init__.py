@@ -19,6 +19,7 @@ from kbundle import _wrappers
 from kbundle._discovery import default_bundle
 from kbundle._open_bundles import use
 from kbundle.jax import _fork, _registration
+from kbundle.jax._modes import modes
 from kbundle.jax._partition import GatheredWarning
 from kbundle.jax._primitive import call
 from kbundle.jax._ranks import check_ranks
@@ -27,7 +28,7 @@ from kbundle.jax._record import record_problems
 _registration.register()
 _fork.watch()
 
-__all__ = ["GatheredWarning", "call", "check_ranks", "default_bundle", "disabled_checks", "record_problems", "use"]
+__all__ = ["GatheredWarning", "call", "check_ranks", "default_bundle", "disabled_checks", "modes", "record_problems", "use"]
 
 
 def disabled_checks():

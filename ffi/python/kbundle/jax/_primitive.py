@@ -1,7 +1,7 @@
 """The one JAX primitive behind every op.
 
 Parameters are plain and hash: bundle name, op name, which operands are present, attributes in the normal
-form of kbundle._spec; and `version`, which no program shows: with other content of the bundle or another policy JAX makes
+form of kbundle._spec; modes, as a number; and `version`, which no program shows: with other content of the bundle or another policy JAX makes
 a call anew instead of taking what it compiled before. Shapes of results, the workspace and "nothing to compute" come from the bundle, by
 kb_infer. Features of JAX are used where they are found; versions are never compared.
 """
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir, xla
 
-from kbundle import _spec
+from kbundle import _modes, _spec
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._dtypes import LONG_NAMES
@@ -21,6 +21,7 @@ from kbundle._errors import Error
 from kbundle._open_bundles import find
 from kbundle._policy import generation
 from kbundle.jax import _fork, _partition, _record, _vmap
+from kbundle.jax._modes import asked
 from kbundle.jax._registration import TARGET
 
 # The handler aligns the workspace to 256 bytes inside what XLA gives it.
@@ -41,10 +42,12 @@ part_p = _primitive_class()("kbundle_part")  # what one device computes of a cal
 call_p.multiple_results = part_p.multiple_results = True
 
 
-def call(bundle, op, *operands, **attributes):
+def call(bundle, op, *operands, modes=None, **attributes):
     """Calls an op of a bundle on arrays; a tuple of results, or the only one. bundle: None is the first that has the op
     (kbundle.bundles). Optional operands may be None and are left out at the end; a result that this call does not have is
-    None. Attributes are part of the compiled program: plain values, never traced ones."""
+    None. Attributes are part of the compiled program: plain values, never traced ones. modes: those of this call, "deterministic",
+    "batch_invariant" or both in a tuple; None: those of kbj.modes around it."""
+    modes = asked() if modes is None else _modes.bits("calling op %r" % op, modes)
     if bundle is None:
         bundle = default_bundle(op)
     if not isinstance(bundle, Bundle):
@@ -64,7 +67,7 @@ def call(bundle, op, *operands, **attributes):
     present = tuple(operand is not None for operand in given)
     arrays = same_axes([jnp.asarray(operand) for operand in given if operand is not None])
     inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
-    outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal,
+    outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal, modes=modes,
                                version=(bundle.content_id, generation())))
     results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
     return results[0] if len(results) == 1 else results
@@ -100,7 +103,7 @@ def _present_results(inferred):
             for result in inferred["results"] if result["present"]]
 
 
-def _abstract_eval(*avals, bundle, op, present, attributes, version):
+def _abstract_eval(*avals, bundle, op, present, attributes, modes, version):
     inferred = _infer_anywhere(avals, bundle, op, present, attributes)
     results = _present_results(inferred)
     specs = [None] * len(results)
@@ -122,14 +125,16 @@ def _result_aval(avals, shape, dtype, spec=None):
 
 # ---- several devices ----
 
-def _division(infer, avals, bundle, op, present, attributes, version=None):
+def _division(infer, avals, bundle, op, present, attributes, modes=0, version=None):
     """The call as one that devices share. infer(avals, bundle, op, present, attributes)."""
     def inferred(operands):
         return infer(operands, bundle, op, present, attributes)
     shapes = [jax.ShapeDtypeStruct(*result) for result in _present_results(inferred(avals))]
     names = [operand.name for operand, there in zip(find(bundle, op).op(op).operands, present) if there]
-    bind = functools.partial(part_p.bind, bundle=bundle, op=op, present=present, attributes=attributes, version=version)
-    return _partition.Division(inferred, bind, [*avals, *shapes], present, op, names, repr((bundle, op, present, attributes)))
+    bind = functools.partial(part_p.bind, bundle=bundle, op=op, present=present, attributes=attributes, modes=modes,
+                             version=version)
+    identity = repr((bundle, op, present, attributes, modes))
+    return _partition.Division(inferred, bind, [*avals, *shapes], present, op, names, identity)
 
 
 def explicit(*arrays):
@@ -171,6 +176,11 @@ def like(gradient, primal):
     return _moved(gradient, _partition.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
 
 
+def whole(array):
+    """The array, all of it on every device where axes are explicit."""
+    return _moved(array, ((),) * array.ndim) if explicit(array) else array
+
+
 def _moved(array, spec):
     there = jax.typeof(array).sharding
     if there.mesh.empty or _partition.spec_of(there.spec, array.ndim) == spec:
@@ -178,7 +188,7 @@ def _moved(array, spec):
     return jax.sharding.reshard(array, jax.sharding.NamedSharding(there.mesh, _partition.partition_spec(spec)))
 
 
-def _varying(array):
+def varying(array):
     """The axes of a shard_map over which an array is known to differ; empty where nobody keeps track."""
     aval = jax.typeof(array)
     axes = getattr(aval, "vma", None)
@@ -189,11 +199,11 @@ def _varying(array):
 
 def same_axes(arrays):
     """Inside shard_map every operand must vary over the same axes: those of all of them together."""
-    union = frozenset().union(*(_varying(array) for array in arrays)) if arrays else frozenset()
+    union = frozenset().union(*(varying(array) for array in arrays)) if arrays else frozenset()
     if not union:
         return arrays
-    return [jax.lax.pcast(array, tuple(sorted(union - _varying(array), key=str)), to="varying")
-            if union - _varying(array) else array for array in arrays]
+    return [jax.lax.pcast(array, tuple(sorted(union - varying(array), key=str)), to="varying")
+            if union - varying(array) else array for array in arrays]
 
 
 # ---- lowering ----
@@ -221,7 +231,7 @@ def _aliases(description, present, result_present):
     return found
 
 
-def _note(kind, avals, bundle, op, present, attributes, version=None):
+def _note(kind, avals, bundle, op, present, attributes, modes=0, version=None):
     _record.note(kind, bundle, op, _operands(avals, present), attributes)
 
 
@@ -232,7 +242,7 @@ def _lower(kind, context, *operands, **problem):
     return _division(functools.partial(_infer, kind), context.avals_in, **problem).lower(context, operands)
 
 
-def _lower_part(kind, context, *operands, bundle, op, present, attributes, version):
+def _lower_part(kind, context, *operands, bundle, op, present, attributes, modes, version):
     inferred = _infer(kind, context.avals_in, bundle, op, present, attributes)
     if inferred["empty"]:  # nothing to compute: no call at all
         shapes = _present_results(inferred)
@@ -248,6 +258,8 @@ def _lower_part(kind, context, *operands, bundle, op, present, attributes, versi
         "bundle": bundle, "op": op, "interface": inferred["interface"], "present": _mask(present),
         "results": _mask(result_present), "workspace_bytes": workspace,
     }
+    if modes:  # a program that asks for none runs with a libkbundle that knows none
+        call_attributes["modes"] = modes
     for name, attribute_kind, value in attributes:
         call_attributes["a." + name] = _call_attribute(attribute_kind, value)
     avals_out = list(context.avals_out)

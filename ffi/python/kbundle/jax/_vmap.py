@@ -11,7 +11,7 @@ from kbundle._errors import Error
 from kbundle._open_bundles import find
 
 
-def batch(call_p, infer, arguments, dims, *, bundle, op, present, attributes, version):
+def batch(call_p, infer, arguments, dims, *, bundle, op, present, attributes, modes, version):
     """The batching rule of call_p. infer(avals, bundle, op, present, attributes): what kb_infer says."""
     description = find(bundle, op).op(op)
     problem = dict(bundle=bundle, op=op, present=present, attributes=attributes)
@@ -23,8 +23,8 @@ def batch(call_p, infer, arguments, dims, *, bundle, op, present, attributes, ve
         joined = _join(infer, description, arguments, dims, size, problem)
         if joined is not None:
             wide, axes = joined
-            return call_p.bind(*wide, **problem, version=version), axes
-    outputs = _loop(call_p, arguments, dims, size, dict(problem, version=version))
+            return call_p.bind(*wide, **problem, modes=modes, version=version), axes
+    outputs = _loop(call_p, arguments, dims, size, dict(problem, modes=modes, version=version))
     return outputs, [0] * len(outputs)
 
 

@@ -5,6 +5,7 @@ What is computed so is held against what the bundle says of an example's sizes; 
 caller falls back to numbers.
 """
 
+import math
 import re
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|('[^']*')|([A-Za-z_]\w*)|(==|!=|<=|>=|&&|\|\||[-+*/%<>!?:(),]))")
@@ -41,6 +42,7 @@ def bind(description, operands, attributes):
             if count < 0:
                 raise Unknown(declared.shape)
             known.setdefault(names[many], sizes[many:many + count])
+            known.setdefault(names[many].removesuffix(".."), math.prod(sizes[many:many + count]))
             del names[many], sizes[many:many + count]
         if len(names) != len(sizes):
             raise Unknown(declared.shape)
