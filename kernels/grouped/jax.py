@@ -64,13 +64,13 @@ class _How(NamedTuple):
     trans_w: bool
 
 
-def _check_shapes(lhs, rhs, sizes, transpose):
+def _check_shapes(lhs, rhs, sizes, transpose, where="grouped_matmul"):
     if lhs.ndim != 2 or rhs.ndim != 3 or lhs.shape[1] != rhs.shape[2 if transpose else 1]:
-        raise ValueError("grouped_matmul: lhs has shape %s and rhs %s; they must be [M, K] and %s"
-                         % (lhs.shape, rhs.shape, "[G, N, K]" if transpose else "[G, K, N]"))
+        raise ValueError("%s: lhs has shape %s and rhs %s; they must be [M, K] and %s"
+                         % (where, lhs.shape, rhs.shape, "[G, N, K]" if transpose else "[G, K, N]"))
     if sizes.shape != rhs.shape[:1] or not jnp.issubdtype(sizes.dtype, jnp.integer):
-        raise ValueError("grouped_matmul: group_sizes is %s%s; for rhs of shape %s it needs to be int32[%d]"
-                         % (sizes.dtype, list(sizes.shape), rhs.shape, rhs.shape[0]))
+        raise ValueError("%s: group_sizes is %s%s; for rhs of shape %s it needs to be int32[%d]"
+                         % (where, sizes.dtype, list(sizes.shape), rhs.shape, rhs.shape[0]))
 
 
 def _out_dtype(given, dtype):

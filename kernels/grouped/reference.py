@@ -25,6 +25,15 @@ def parts(sizes, rows):
     return [slice(first, last) for first, last in zip(offsets, offsets[1:])]
 
 
+def scaled_matmul(x, w, x_scale_inv, w_scale_inv, sizes, bias=None, *, scales="rows", **_):
+    """Codes times their scales, then as matmul: of rows one for each 128, of matrices one for each 128 x 128, or one for all."""
+    of_rows = x_scale_inv.T[:x.shape[0]] if scales == "columns" else x_scale_inv
+    wide = lambda of, size, axis: of if scales == "tensor" else np.repeat(of, 128, axis)[(slice(None),) * axis + (slice(size),)]
+    x = x * wide(of_rows, x.shape[1], 1)
+    w = w * wide(wide(w_scale_inv, w.shape[1], 1), w.shape[2], 2)
+    return matmul(x, w, sizes, bias, trans_w=True)
+
+
 def weight_gradient(x, dy, sizes, **_):
     return np.stack([x[rows].T @ dy[rows] for rows in parts(sizes, x.shape[0])])
 
@@ -37,7 +46,8 @@ def work(op, problem):
     rows, groups = problem["dy" if "dy" in problem else "x"][0], problem["sizes"][0]
     if op == "sum_rows":
         return rows * problem["dy"][1]
-    width = problem["dy"][1] if op == "weight_gradient" else problem["w"][1 if problem.get("trans_w") else 2]
+    turned = op == "scaled_matmul" or problem.get("trans_w")
+    width = problem["dy"][1] if op == "weight_gradient" else problem["w"][1 if turned else 2]
     return (rows + groups) * problem["x"][1] * width // 1024
 
 
@@ -50,6 +60,9 @@ def make_inputs(op, problem, seed):
     shares = rng.exponential(size=groups) * (rng.random(groups) > 0.2)
     cuts = np.floor(np.cumsum(shares) / max(shares.sum(), 1e-9) * used + 0.5).astype(np.int64)
     made = {"sizes": np.diff(cuts, prepend=0).astype(np.int32)}
-    if op != "matmul" or min(problem["w"][1:]) < 64:
+    if op == "scaled_matmul":
+        made |= {name: 2.0 ** rng.integers(-4, 5, problem[name]) for name in ("x_scale_inv", "w_scale_inv")}
+        made |= {name: rng.integers(-8, 9, problem[name]) for name in ("x", "w")}
+    elif op != "matmul" or min(problem["w"][1:]) < 64:
         made |= {name: rng.integers(-2, 3, problem[name]) for name in ("x", "w", "dy", "bias") if name in problem}
     return made

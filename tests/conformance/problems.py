@@ -55,12 +55,13 @@ def bind(op, problem):
 @functools.lru_cache(maxsize=None)
 def python_of(term):
     """A dim written in the manifest's language: C's operators, of which / divides integers and c ? a : b chooses."""
-    text = term.replace("/", "//").replace("&&", " and ").replace("||", " or ")
-    parts = re.fullmatch(r"([^?]*)\?(.*):([^:]*)", text)
-    if parts:
-        condition, yes, no = parts.groups()
-        text = f"({yes}) if ({condition}) else ({no})"
-    return compile(text.strip(), term, "eval")
+    return compile(_chosen(term.replace("/", "//").replace("&&", " and ").replace("||", " or ")).strip(), term, "eval")
+
+
+def _chosen(text):
+    """Chains, c ? a : d ? b : e, end with what else there is."""
+    parts = re.fullmatch(r"([^?]*)\?([^:?]*):(.*)", text)
+    return f"({parts[2]}) if ({parts[1]}) else ({_chosen(parts[3])})" if parts else text
 
 
 def shape_of(terms, symbols, attributes):

@@ -1,5 +1,5 @@
 """The grouped ops on this GPU: every variant on sizes of all kinds, drawn anew; then 64 experts' 16384 rows, K = N = 4096 in bf16, where
-every variant is right before it is timed: forward, gradients by x and by w; beside jax.lax.ragged_dot and torch._grouped_mm.
+every variant is right before it is timed: forward, gradients by x and by w; beside jax.lax.ragged_dot and torch._grouped_mm. FP8 beside it.
 
 Sizes: random shares, some experts without rows; what uniform routing makes; all alike. KB_PEERS=0 leaves the peers out.
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 from bandwidth import random_bf16
 from conformance import capi, devices, grouped
+from layers import grouped_scaled
 from layers.cases import check_cases
 from report import Report
 
@@ -29,14 +30,7 @@ WITHIN = 1e-2  # of the largest number of what was looked at: bf16's own roundin
 
 
 def sizes_of(kind):
-    rng = np.random.default_rng(3)
-    if kind == "alike":
-        return np.full(GROUPS, ROWS // GROUPS, np.int32)
-    if kind == "uniform routing":
-        return rng.multinomial(ROWS, np.full(GROUPS, 1 / GROUPS)).astype(np.int32)
-    shares = rng.exponential(size=GROUPS) * (rng.random(GROUPS) > 0.1)
-    cuts = np.floor(np.cumsum(shares) / shares.sum() * ROWS + 0.5).astype(np.int64)
-    return np.diff(cuts, prepend=0).astype(np.int32)
+    return grouped_scaled.sizes_of(kind, ROWS, GROUPS)
 
 
 class Layer:
@@ -157,8 +151,10 @@ def main():
     seed = int(os.environ.get("KB_SEED", time.time()))
     check_cases(report, grouped.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, CASES_PER_VARIANT, CASES_SECONDS)
     large(report, cuda)
+    grouped_scaled.check(report, cuda, BUNDLE)
     if os.environ.get("KB_PEERS", "1") != "0":
         peers(report)
+        grouped_scaled.peers(report)
     report.finish()
 
 
