@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import explicit, placed, same_axes
+from kbundle.jax._primitive import explicit, placed, same_axes, whole
+from kbundle_kernels import matmul_fp8
 
 __all__ = ["dense", "matmul", "mlp"]
 
@@ -52,9 +53,22 @@ def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, pre
     return d.reshape(dims)
 
 
-def dense(x, w, bias=None, activation=None, *, precision=None):
+def dense(x, w, bias=None, activation=None, *, precision=None, recipe=None, state=None, codes=None):
     """activation(x[.., K] @ w[K, N] + bias[N]) with activation None, "relu" or "gelu" (the approximation with tanh), in
-    one call. Leading dims of x are rows of one product: cheaper than vmap, which repeats w."""
+    one call. Leading dims of x are rows of one product: cheaper than vmap, which repeats w.
+
+    recipe: None, or how x, w and gradients are rounded to FP8 in front of the products, forward and backward: kbj.CurrentScaling() or
+    kbj.DelayedScaling(). The result has then x's dtype, gradients those of x, w and bias; w may have another dtype than x, such as the
+    float32 of master weights. K and N are multiples of 16. state: with DelayedScaling the layer's kbj.ScalingState, whose derivative
+    is that of the next step. codes: recipe.weight_codes(w, state), where w is quantized once for several calls; None: here.
+    """
+    if recipe is not None:
+        x, w, bias = _recipe_layer("dense", x, w, bias, activation)
+        matmul_fp8.check("dense", recipe, w, state, codes, precision)
+        rows, w, bias = _over_same_axes(x.reshape(-1, x.shape[-1]), w, bias)
+        y = matmul_fp8.dense(rows, w, bias, activation, recipe, state, codes)
+        return y.reshape(x.shape[:-1] + y.shape[-1:])
+    _no_recipe("dense", state, codes)
     (x, w), bias = _same_dtype("dense", x, w), _bias("dense", bias, w)
     _check_layer("dense", x.shape, w, bias, activation)
     if x.size == 0 or w.size == 0:
@@ -66,22 +80,69 @@ def dense(x, w, bias=None, activation=None, *, precision=None):
     return y.reshape(x.shape[:-1] + y.shape[-1:])
 
 
-def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None):
-    """dense(dense(x, w1, bias1, activation), w2, bias2), where a bias may be None."""
-    (x, w1), bias1 = _same_dtype("mlp", x, w1), _bias("mlp", bias1, w1)
-    (x, w2), bias2 = _same_dtype("mlp", x, w2), _bias("mlp", bias2, w2)
+def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None, recipe=None, state=None, codes=None):
+    """dense(dense(x, w1, bias1, activation), w2, bias2), where a bias may be None. With a recipe state and codes, where they are not
+    None, are pairs: of the first layer and of the second; what the activation makes is then in memory in FP8 alone."""
     if activation is None:
         raise ValueError('mlp: activation is None; "relu" or "gelu" is needed')
+    if recipe is not None:
+        return _recipe_mlp(x, w1, bias1, w2, bias2, activation, recipe, state, codes, precision)
+    _no_recipe("mlp", state, codes)
+    (x, w1), bias1 = _same_dtype("mlp", x, w1), _bias("mlp", bias1, w1)
+    (x, w2), bias2 = _same_dtype("mlp", x, w2), _bias("mlp", bias2, w2)
     _check_layer("mlp", x.shape, w1, bias1, activation)
     _check_layer("mlp", w1.shape, w2, bias2, None)
     if x.size == 0 or w1.size == 0 or w2.size == 0:
         return _formula(_formula(x, w1, bias1, activation), w2, bias2, None)
     if explicit(x, w1, w2):  # what lies where between the layers is dense's to say
         return dense(dense(x, w1, bias1, activation, precision=precision), w2, bias2, precision=precision)
-    given = [x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2]
-    arrays = iter(same_axes([v for v in given if v is not None]))
-    y = _mlp(*(None if v is None else next(arrays) for v in given), activation, _precision("mlp", x, precision))
+    arrays = _over_same_axes(x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2)
+    y = _mlp(*arrays, activation, _precision("mlp", x, precision))
     return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+def _recipe_mlp(x, w1, bias1, w2, bias2, activation, recipe, state, codes, precision):
+    states, codes = _pair("state", state), _pair("codes", codes)
+    x, w1, bias1 = _recipe_layer("mlp", x, w1, bias1, activation)
+    hidden, w2, bias2 = _recipe_layer("mlp", jax.ShapeDtypeStruct(w1.shape, x.dtype), w2, bias2, None)
+    for w, one, given in zip((w1, w2), states, codes):
+        matmul_fp8.check("mlp", recipe, w, one, given, precision)
+    arrays = _over_same_axes(x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2)
+    y = matmul_fp8.mlp(*arrays, activation, recipe, states, codes)
+    return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+def _recipe_layer(function, x, w, bias, activation):
+    """Of a layer with a recipe: the result has x's dtype, w keeps its own."""
+    x, w = (array if isinstance(array, jax.ShapeDtypeStruct) else jnp.asarray(array) for array in (x, w))
+    for array in (x, w):
+        if array.dtype not in _DTYPES:
+            raise TypeError("%s: an operand is %s; with a recipe it must be bfloat16, float16 or float32, which the recipe rounds to FP8: "
+                            "convert it with astype" % (function, array.dtype))
+    bias = _bias(function, bias, w)
+    _check_layer(function, x.shape, w, bias, activation)
+    here = lambda array: array if isinstance(array, jax.ShapeDtypeStruct) else whole(array)  # one scale is of all of it
+    return here(x), here(w), None if bias is None else here(bias.astype(x.dtype))
+
+
+def _no_recipe(function, state, codes):
+    for name, value in (("state", state), ("codes", codes)):
+        if value is not None:
+            raise _arguments.refuse(function, name, type(value).__name__, "None without a recipe")
+
+
+def _pair(name, given):
+    if given is None:
+        return None, None
+    if isinstance(given, (tuple, list)) and len(given) == 2 and not hasattr(given, "_fields"):
+        return tuple(given)
+    raise _arguments.refuse("mlp", name, type(given).__name__, "None, or a pair: of the first layer and of the second")
+
+
+def _over_same_axes(*arrays):
+    """Arrays, of which some may be None, over the same axes inside shard_map."""
+    moved = iter(same_axes([array for array in arrays if array is not None]))
+    return [None if array is None else next(moved) for array in arrays]
 
 
 class _How(NamedTuple):

@@ -1,0 +1,173 @@
+"""kbj.dense and kbj.mlp by FP8 recipes on this GPU: results and gradients beside float64 products of what the codes stand for, at shapes that
+no manifest lists; then a step of a feed-forward block, forward and backward, beside jax.jit in bfloat16 and in FP8 as plain JAX has it
+(codes by the largest magnitude, jax.lax.dot_general of codes), in one run and in turns (chain.py).
+
+KB_FP8: "tokens,features,hidden" of the block, 16384,4096,14336 by default.
+"""
+
+import functools
+import os
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kbundle
+import kbundle.jax as kbj
+from report import Report
+from unlisted import chain, drawn
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BUNDLE = ROOT / "build/kernels.kb"
+BLOCK = tuple(int(size) for size in os.environ.get("KB_FP8", "16384,4096,14336").split(","))
+AHEAD = 1.5  # of bfloat16 under jax.jit, for a step of the block
+E4M3, E5M2 = jnp.float8_e4m3fn, jnp.float8_e5m2
+RECIPES = {"current": kbj.CurrentScaling(), "delayed": kbj.DelayedScaling(history=16)}
+ROUNDS = 5
+
+
+def state_of(recipe, x, w, dy):
+    """A state as training would have left it, for tensors like these; None of recipes without one."""
+    if not isinstance(recipe, kbj.DelayedScaling):
+        return None
+    amax = lambda array: jnp.abs(array).max().astype(jnp.float32)
+    empty = recipe.init()
+    return kbj.ScalingState(empty.history.at[:, 1].set(jnp.stack([amax(x), amax(w)])), 448 / jnp.stack([amax(x), amax(w)]),
+                            empty.gradient_history.at[1].set(amax(dy)), 57344 / amax(dy))
+
+
+# ---- right ----
+
+def stands_for(codes, scale):
+    """float64 of FP8 codes [M, N]."""
+    return np.asarray(codes.astype(jnp.float32), np.float64) * float(scale)
+
+
+def check_dense(report, name, recipe, shape, dtype):
+    """y, dx, dw and dbias of a layer."""
+    rows, inner, outer = shape
+    keys = jax.random.split(jax.random.PRNGKey(rows), 4)
+    x, dy = jax.random.normal(keys[0], (rows, inner), dtype), jax.random.normal(keys[1], (rows, outer), dtype) * 0.01
+    w, bias = jax.random.normal(keys[2], (inner, outer), jnp.float32) * 0.05, jax.random.normal(keys[3], (outer,), dtype)
+    state = state_of(recipe, x, w, dy)
+    y, pull = jax.vjp(jax.jit(lambda x, w, b: kbj.dense(x, w, b, recipe=recipe, state=state)), x, w, bias)
+    dx, dw, dbias = jax.jit(pull)(dy)
+    padded = lambda array: jnp.pad(array, ((0, -rows % 16), (0, 0)))
+    of_x = recipe.codes(padded(x), recipe.scale_of("x", state))
+    of_w, of_dy = recipe.weight_codes(w, state), recipe.codes(padded(dy), recipe.scale_of("gradient", state), recipe.gradient_dtype)
+    q_x, q_w, q_dy = (stands_for(c.data, c.scale) for c in (of_x, of_w, of_dy))
+    wanted = {"y": (y, (q_x @ q_w)[:rows] + np.asarray(bias.astype(jnp.float32))), "dx": (dx, (q_dy @ q_w.T)[:rows]), "dw": (dw, q_x.T @ q_dy),
+              "dbias": (dbias, np.asarray(dy.astype(jnp.float32), np.float64).sum(0))}
+    off = {key: float(np.abs(np.asarray(found.astype(jnp.float32)) - right).max() / np.abs(right).max()) for key, (found, right) in wanted.items()}
+    report.hold(f"dense {name} {list(shape)} {jnp.dtype(dtype).name}", all(value < 1e-2 for value in off.values()), str(off))
+    return off
+
+
+def check_layers(report):
+    rows = []
+    for name, recipe in RECIPES.items():
+        for shape, dtype in (((1000, 512, 768), jnp.bfloat16), ((17, 80, 48), jnp.float16), ((2048, 1072, 2736), jnp.bfloat16),
+                             ((333, 4096, 144), jnp.float32)):
+            try:
+                off = check_dense(report, name, recipe, shape, dtype)
+                rows.append([name, f"{shape} {jnp.dtype(dtype).name}", *(f"{off[key]:.1e}" for key in ("y", "dx", "dw", "dbias"))])
+            except Exception as error:  # the others are still worth knowing
+                report.hold(f"dense {name} {list(shape)} {jnp.dtype(dtype).name}", False, str(error)[:2000])
+    report.table("Largest error by the largest result", ["recipe", "rows, K, N", "y", "dx", "dw", "dbias"], rows)
+
+
+# ---- fast ----
+
+def plain(x, w1, b1, w2, b2):
+    return jax.nn.gelu(x @ w1 + b1) @ w2 + b2
+
+
+def coded(x, dtype):
+    """(codes, scale) by the largest magnitude."""
+    largest = jnp.finfo(dtype).max.astype(jnp.float32)
+    scale = jnp.maximum(jnp.abs(x).max().astype(jnp.float32), 1e-30) / largest
+    return jnp.clip(x.astype(jnp.float32) / scale, -largest, largest).astype(dtype), scale
+
+
+def fp8_dot(x, y, contract):
+    """A product of codes as XLA takes it; with both scales at once behind it."""
+    d = jax.lax.dot_general(x[0], y[0], (contract, ((), ())), preferred_element_type=jnp.bfloat16)
+    return d * (x[1] * y[1]).astype(d.dtype)
+
+
+@jax.custom_vjp
+def plain_product(x, w):
+    return fp8_dot(coded(x, E4M3), coded(w, E4M3), ((1,), (0,)))
+
+
+def _plain_product_forward(x, w):
+    x, w = coded(x, E4M3), coded(w, E4M3)
+    return fp8_dot(x, w, ((1,), (0,))), (x, w)
+
+
+def _plain_product_backward(saved, dy):
+    x, w = saved
+    dy = coded(dy, E5M2)
+    return fp8_dot(dy, w, ((1,), (1,))), fp8_dot(x, dy, ((0,), (0,)))
+
+
+plain_product.defvjp(_plain_product_forward, _plain_product_backward)
+
+
+def plain_fp8(x, w1, b1, w2, b2):
+    return plain_product(jax.nn.gelu(plain_product(x, w1) + b1), w2) + b2
+
+
+def stepped(function, with_state):
+    """Result and every gradient, the next state among them."""
+    def step(x, w1, b1, w2, b2, dy, states):
+        call = (lambda *a: function(*a[:5], state=a[5])) if with_state else (lambda *a: function(*a[:5]))
+        y, pull = jax.vjp(call, x, w1, b1, w2, b2, states)
+        return y, pull(dy)
+    return step
+
+
+def block_step(report):
+    tokens, features, hidden = BLOCK
+    keys = jax.random.split(jax.random.PRNGKey(0), 4)
+    bf16 = lambda key, scale, *shape: (jax.random.normal(key, shape, jnp.float32) * scale).astype(jnp.bfloat16)
+    x, dy = bf16(keys[0], 1.0, tokens, features), bf16(keys[1], 1e-3, tokens, features)
+    w1, w2 = bf16(keys[2], features ** -0.5, features, hidden), bf16(keys[3], hidden ** -0.5, hidden, features)
+    arrays = [x, w1, jnp.zeros(hidden, jnp.bfloat16), w2, jnp.zeros(features, jnp.bfloat16), dy]
+    delayed = RECIPES["delayed"]
+    states = state_of(delayed, x, w1, dy), state_of(delayed, x, w2, dy)
+    sides = {"jax.jit bf16": stepped(plain, False), "jax.jit fp8": stepped(plain_fp8, False), "kbj bf16": stepped(kbj.mlp, False)}
+    for name, recipe in RECIPES.items():
+        sides["kbj " + name] = stepped(functools.partial(kbj.mlp, recipe=recipe), name == "delayed")
+    chains, results = {}, {}
+    for name, step in sides.items():
+        try:
+            results[name] = jax.block_until_ready(jax.jit(step)(*arrays, states)[1][1][:64].astype(jnp.float32))
+            chains[name] = chain.chained(step)
+            jax.block_until_ready(chains[name](*arrays, states))
+        except Exception as error:
+            chains.pop(name, None)
+            report.hold(f"step {name}", False, str(error)[:2000])
+    times = chain.in_turns(chains, [*arrays, states], rounds=ROUNDS)
+    work, base = 12 * tokens * features * hidden, times["jax.jit bf16"]
+    off = lambda name: float(jnp.linalg.norm(results[name] - results["jax.jit bf16"]) / jnp.linalg.norm(results["jax.jit bf16"]))
+    report.table(f"A step of mlp, {tokens} x {features} x {hidden}, forward and backward",
+                 ["by", "ms", "PFLOP/s of the products", "times jax.jit's speed in bf16", "dw1 off jax.jit's, root of the mean square"],
+                 [[name, f"{us / 1e3:.2f}", f"{work / us / 1e9:.3f}", f"{base / us:.2f}", f"{off(name):.1e}"] for name, us in times.items()])
+    for name in RECIPES:
+        if "kbj " + name in times:
+            report.bar(f"step by recipe {name}, ahead of jax.jit in bf16", base / times["kbj " + name], AHEAD, at_least=True)
+
+
+def main():
+    report = Report("fp8_dense")
+    report.fact("seed", drawn.seed())
+    kbundle.use(str(BUNDLE))
+    check_layers(report)
+    block_step(report)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
