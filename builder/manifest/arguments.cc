@@ -69,6 +69,22 @@ std::optional<Arg> FailAt(const Context& context, const SourceSpan& where, std::
   return std::nullopt;
 }
 
+// f32(weights[2]): nothing where the value is no element of a float[].
+std::optional<Arg> FloatElement(const Context& context, const Expression& value) {
+  if (value.kind != Expression::Kind::kIndex) return std::nullopt;
+  const Entity* entity = context.names.Find(value.name);
+  if (entity == nullptr || entity->kind != Entity::Kind::kAttribute) return std::nullopt;
+  const Attribute& array = context.op.attributes[entity->index];
+  const Expression& element = value.operands[0];
+  const bool inside = element.kind == Expression::Kind::kInteger && element.value < array.max_len;
+  if (array.type != AttributeType::kFloatArray || !inside) return std::nullopt;
+  Arg arg;
+  arg.kind = ArgKind::kFloat;
+  arg.index = entity->index;
+  arg.count = 1 + static_cast<int>(element.value);
+  return arg;
+}
+
 // f32(scale), i32(K * 2), bool(causal).
 std::optional<Arg> ScalarArgument(const Context& context, const Node& node, DType ctype,
                                   const Expression& value) {
@@ -76,6 +92,11 @@ std::optional<Arg> ScalarArgument(const Context& context, const Node& node, DTyp
   arg.ctype = ctype;
   arg.text = node.text;
   bool floating = ctype == DType::kF32 || ctype == DType::kF64;
+  if (std::optional<Arg> element = FloatElement(context, value); element && floating) {
+    element->ctype = ctype;
+    element->text = node.text;
+    return element;
+  }
   if (value.kind == Expression::Kind::kName) {
     const Entity* entity = context.names.Find(value.name);
     bool attribute = entity != nullptr && entity->kind == Entity::Kind::kAttribute;

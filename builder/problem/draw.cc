@@ -40,6 +40,7 @@ ProblemDrawer::ProblemDrawer(const Op& op, const Template& variant, const Templa
   for (const Program& rule : variant.when) add(rule);
   for (const NamedProgram& let : variant.lets) add(let.program);
   refusals_.assign(static_cast<size_t>(Rules()), 0);
+  FindLengths();
 }
 
 int ProblemDrawer::Rules() const {
@@ -54,6 +55,7 @@ bool ProblemDrawer::Climb() {
   for (int i = 0; i < kClimbSteps && height < Rules(); ++i) {
     Genes genes = best;
     for (uint64_t changes = 1 + Below(3); changes > 0; --changes) Change(&genes);
+    FitTensors(&genes);
     if (const int reached = HeldBy(genes, &bindings, &refusals_); reached >= height) {
       best = std::move(genes);
       height = reached;
@@ -75,12 +77,14 @@ Result<DrawnProblem> ProblemDrawer::Next() {
   for (int i = 0; i < kMoves; ++i) {
     Genes changed = genes;
     for (uint64_t changes = 1 + Below(kMostChanges); changes > 0; --changes) Change(&changed);
+    FitTensors(&changed);
     if (Bind(changed, &drawn)) genes = std::move(changed);
   }
   for (size_t round = 0; round < 2 * genes.symbols.size(); ++round) {
     for (int i = 0; i < kTries; ++i) {
       Genes changed = genes;
       Resize(Below(genes.symbols.size()), &changed.symbols);
+      FitTensors(&changed);
       if (!Bind(changed, &drawn)) continue;
       genes = std::move(changed);
       break;
@@ -131,16 +135,17 @@ int64_t ProblemDrawer::ChanceSize() {
   return 1 + static_cast<int64_t>(random_() & ((uint64_t{1} << bits) - 1));
 }
 
+double ProblemDrawer::ChanceFloat() {
+  constexpr double kUnits = 1 << 20;
+  const double value = std::ldexp(static_cast<double>(1 + Below(uint64_t{1} << 20)) / kUnits,
+                                  static_cast<int>(Below(13)) - 8);
+  return Below(4) == 0 ? -value : value;
+}
+
 ProblemAttribute ProblemDrawer::ChanceOf(int number) {
   const Attribute& attribute = op_.attributes[static_cast<size_t>(number)];
   ProblemAttribute chosen;
   chosen.attribute = number;
-  const auto real = [&] {
-    constexpr double kUnits = 1 << 20;
-    const double value = std::ldexp(static_cast<double>(1 + Below(uint64_t{1} << 20)) / kUnits,
-                                    static_cast<int>(Below(13)) - 8);
-    return Below(4) == 0 ? -value : value;
-  };
   switch (attribute.type) {
     case AttributeType::kBool:
       chosen.integers = {static_cast<int64_t>(Below(2))};
@@ -149,7 +154,7 @@ ProblemAttribute ProblemDrawer::ChanceOf(int number) {
       chosen.integers = {Below(3) == 0 ? static_cast<int64_t>(Below(4)) - 1 : ChanceSize()};
       break;
     case AttributeType::kFloat:
-      chosen.floats = {Below(4) == 0 ? 0.0 : real()};
+      chosen.floats = {Below(4) == 0 ? 0.0 : ChanceFloat()};
       break;
     case AttributeType::kEnum:
       chosen.integers = {static_cast<int64_t>(Below(attribute.choices.size()))};
@@ -167,7 +172,9 @@ ProblemAttribute ProblemDrawer::ChanceOf(int number) {
       }
       break;
     case AttributeType::kFloatArray:
-      for (uint64_t i = Below(attribute.max_len + 1); i > 0; --i) chosen.floats.push_back(real());
+      for (uint64_t i = Below(attribute.max_len + 1); i > 0; --i) {
+        chosen.floats.push_back(ChanceFloat());
+      }
       break;
   }
   return chosen;
@@ -185,6 +192,7 @@ ProblemDrawer::Genes ProblemDrawer::Chance() {
   for (const Tensor& operand : op_.operands) {
     genes.present.push_back(!operand.optional || Below(2) == 0);
   }
+  FitTensors(&genes);
   return genes;
 }
 
@@ -219,6 +227,11 @@ void ProblemDrawer::ChangeFloats(Genes* genes) {
     if (op_.attributes[i].type == AttributeType::kFloat && Below(2) == 0)
       Give(ChanceOf(number), genes);
   }
+  for (ProblemAttribute& given : genes->attributes) {
+    const AttributeType type = op_.attributes[static_cast<size_t>(given.attribute)].type;
+    if (type != AttributeType::kFloatArray) continue;
+    for (double& element : given.floats) element = ChanceFloat();
+  }
 }
 
 void ProblemDrawer::Give(const ProblemAttribute& chosen, Genes* genes) {
@@ -229,6 +242,7 @@ void ProblemDrawer::Give(const ProblemAttribute& chosen, Genes* genes) {
 }
 
 void ProblemDrawer::Change(Genes* genes) {
+  if (!op_.score_mods.empty() && Below(16) == 0) return ChangeModifier(genes);
   const uint64_t kind = Below(10);
   if (kind < 6 && !genes->symbols.empty()) return ChangeSymbols(genes);
   if (kind < 9 && !op_.attributes.empty()) {
@@ -311,6 +325,11 @@ bool ProblemDrawer::Bind(const Genes& genes, DrawnProblem* drawn) const {
   for (int64_t align = kLeastAlignment; align <= kMostAlignment; align *= 2) {
     bindings.alignment = align;
     if (Held(bindings, nullptr) == Rules()) break;
+  }
+  drawn->floats.clear();
+  for (const Attribute& attribute : op_.attributes) drawn->floats.push_back(attribute.floats);
+  for (const ProblemAttribute& given : genes.attributes) {
+    drawn->floats[static_cast<size_t>(given.attribute)] = given.floats;
   }
   drawn->alignment = bindings.alignment;
   drawn->bindings = std::move(bindings);

@@ -21,6 +21,7 @@ namespace kbundle::builder {
 struct DrawnProblem {
   Bindings bindings;      // with the point's types and tunables and the variant's lets
   int64_t alignment = 1;  // the least, in bytes, of its tensors that `when` allows
+  std::vector<std::vector<double>> floats;  // by attribute: of a float its number, of a float[] all
   // "B = 4, S = 128, layout = 'bshd', scale = 0.5; absent: bias"
   std::string text;
 };
@@ -50,9 +51,15 @@ class ProblemDrawer {
   void ChangeSymbols(Genes* genes);
   void Resize(size_t number, std::vector<int64_t>* sizes);
   void ChangeFloats(Genes* genes);
+  // problem/draw_modifier.cc: another score modifier with all that it wants; the one that is there
+  // gets its tensors as long as it wants them.
+  void FindLengths();
+  void ChangeModifier(Genes* genes);
+  void FitTensors(Genes* genes) const;
   static void Give(const ProblemAttribute& chosen, Genes* genes);
   ProblemAttribute ChanceOf(int attribute);
   int64_t ChanceSize();
+  double ChanceFloat();
   uint64_t Below(uint64_t end) { return random_() % end; }
 
   OpProblem ProblemOf(const Genes& genes) const;
@@ -66,6 +73,12 @@ class ProblemDrawer {
   std::string Describe(const Genes& genes) const;
   Status NothingLegal() const;
 
+  // What `require` says of a tensor's length: symbol == code, where this modifier is chosen.
+  struct TensorLength {
+    int64_t modifier = 0, symbol = 0;
+    std::vector<Instruction> code;
+  };
+
   const Op& op_;
   const Template& variant_;
   const Template::Point& point_;
@@ -73,6 +86,7 @@ class ProblemDrawer {
   std::vector<Genes> found_;
   std::vector<int64_t> edges_;  // what the conditions compare with
   std::vector<int> refusals_;   // by condition, of problems that chance made
+  std::vector<TensorLength> lengths_;
 };
 
 }  // namespace kbundle::builder

@@ -68,6 +68,7 @@ def only(point, text):
     # Which block a problem takes is the manifest's choice by its size: here all take the point's.
     text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
     text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 ? {point.block} : 0)"', text)
+    text = text.replace('name      = "fa4_modified"', 'name      = "fa4_modified"\nabstract  = true')
     text = re.sub(r'keep      = \["HEADV == .*192 \?.*', f'keep      = ["T == {point.dtype}"]', text)
     if 'name      = "fa4_grouped"' in text:
         for unused in {"fa4", "fa4_grouped", "fa4_wide"} - {point.backward}:

@@ -49,6 +49,7 @@ SECTIONS = {
     "attention_ragged": (["attention_ragged.py"], 300, 1),
     "decode": (["decode.py"], 240, 1),
     "attention_grid": (["attention_grid.py"], 400, 1),
+    "attention_modifiers": (["unlisted/modifiers.py"], 400, 1),
     "attention_jax": (["attention_jax.py"], 90, 1),
     "attention_peers": (["attention_peers.py"], 480, 1),
     "unlisted_attention": (["unlisted/attention.py"], 480, 1),

@@ -23,6 +23,10 @@ struct CuteKernel : ProviderPart {
   Names names;  // of the variant, for the expressions that are found when it is compiled
 };
 
+struct CuteVariant : ProviderPart {
+  std::string score_tunable;  // whose values are the numbers of score modifiers; "": none is
+};
+
 // Of a step `cute` before its launches are known.
 inline const CuteKernel& CuteKernelOf(const Step& step) {
   return static_cast<const CuteKernel&>(*step.own);

@@ -11,6 +11,7 @@
 
 #include "builder/provider/cute/kernel.h"
 #include "builder/provider/cute/manifest.h"
+#include "builder/provider/cute/problems.h"
 
 namespace kbundle::builder {
 namespace {
@@ -122,10 +123,12 @@ class StepMaker {
     const std::string type = field.at("type");
     arg.ctype = ParseDType(type).value_or(DType::kInvalid);
     if (field.contains("float")) {
-      arg.kind = ArgKind::kFloat;
       const std::string name = field.at("float");
-      for (size_t i = 0; i < op_.attributes.size(); ++i) {
-        if (op_.attributes[i].name == name) arg.index = static_cast<int>(i);
+      for (const Arg& number : CuteFloats(kernel_)) {
+        if (CuteFloatName(op_, number) != name) continue;
+        arg.kind = number.kind;
+        arg.index = number.index;
+        arg.count = number.count;
       }
       const double factor = field.at("factor").get<double>();
       arg.text = fmt::format("{}({})", type, name);

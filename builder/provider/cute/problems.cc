@@ -30,14 +30,28 @@ std::string CuteName(const Arg& arg, const Op& op, const Template& variant) {
   return variant.regions[arg.index].name;
 }
 
-std::vector<std::string> CuteFloats(const Op& op, const CuteKernel& kernel) {
-  std::vector<std::string> names;
+std::string CuteFloatName(const Op& op, const Arg& arg) {
+  const std::string& name = op.attributes[arg.index].name;
+  return arg.count == 0 ? name : fmt::format("{}[{}]", name, arg.count - 1);
+}
+
+double CuteFloat(const Arg& arg, const DrawnProblem& drawn) {
+  const std::vector<double>& given = drawn.floats[static_cast<size_t>(arg.index)];
+  const auto element = static_cast<size_t>(std::max(arg.count, 1)) - 1;
+  return element < given.size() ? given[element] : 0;
+}
+
+std::vector<Arg> CuteFloats(const CuteKernel& kernel) {
+  std::vector<Arg> numbers;
   for (const CuteArgument& argument : kernel.arguments) {
-    if (argument.arg.kind != ArgKind::kFloat) continue;
-    const std::string& name = op.attributes[argument.arg.index].name;
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    const Arg& arg = argument.arg;
+    if (arg.kind != ArgKind::kFloat) continue;
+    const bool known = std::any_of(numbers.begin(), numbers.end(), [&](const Arg& one) {
+      return one.index == arg.index && one.count == arg.count;
+    });
+    if (!known) numbers.push_back(arg);
   }
-  return names;
+  return numbers;
 }
 
 CuteSubject SubjectOf(const Unit& unit) {
@@ -127,13 +141,8 @@ class ProblemWriter {
       KB_ASSIGN_OR_RETURN(const int64_t value, Value(atom));
       values.push_back(value);
     }
-    const Op& op = *subject_.op;
-    for (const std::string& name : CuteFloats(op, kernel_)) {
-      for (size_t i = 0; i < op.attributes.size(); ++i) {
-        if (op.attributes[i].name == name) {
-          floats.push_back(problem_.drawn.bindings.attributes[i].number);
-        }
-      }
+    for (const Arg& number : CuteFloats(kernel_)) {
+      floats.push_back(CuteFloat(number, problem_.drawn));
     }
     return Json{{"sm_count", problem_.sm_count},
                 {"arguments", arguments},
@@ -163,7 +172,7 @@ class ProblemWriter {
   Result<Json> Argument(const CuteArgument& argument) const {
     const Arg& arg = argument.arg;
     if (arg.kind == ArgKind::kFloat) {
-      return Json(problem_.drawn.bindings.attributes[static_cast<size_t>(arg.index)].number);
+      return Json(CuteFloat(arg, problem_.drawn));
     }
     if (arg.kind == ArgKind::kInteger) {
       KB_ASSIGN_OR_RETURN(const int64_t value, Value(arg.program));

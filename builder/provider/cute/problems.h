@@ -51,8 +51,11 @@ Result<nlohmann::json> WithProblems(const std::string& request, const CuteSubjec
                                     const Step& step, const std::vector<CuteProblem>& problems);
 // The name of an argument that is a pointer.
 std::string CuteName(const Arg& arg, const Op& op, const Template& variant);
-// The float attributes among its arguments, each once.
-std::vector<std::string> CuteFloats(const Op& op, const CuteKernel& kernel);
+// The floats that a call gives among its arguments, attributes and elements of them, each once; the
+// name of one, "scale" or "weights[2]"; its value in a problem, 0 of an element that is not there.
+std::vector<Arg> CuteFloats(const CuteKernel& kernel);
+std::string CuteFloatName(const Op& op, const Arg& arg);
+double CuteFloat(const Arg& arg, const DrawnProblem& drawn);
 
 }  // namespace kbundle::builder
 

@@ -88,8 +88,7 @@ class Computed {
       }
       return bytes;
     }
-    const auto number =
-        static_cast<float>(bindings_.attributes[static_cast<size_t>(arg.index)].number);
+    const auto number = static_cast<float>(CuteFloat(arg, problem_.drawn));
     const double factor =
         arg.program.empty() ? 1 : std::bit_cast<double>(arg.program.code[0].operand);
     const auto scaled = static_cast<float>(static_cast<double>(number) * factor);

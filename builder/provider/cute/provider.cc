@@ -10,6 +10,7 @@
 #include "builder/compile/compile.h"
 #include "builder/manifest/tables.h"
 #include "builder/provider/cute/compile.h"
+#include "builder/provider/cute/kernel.h"
 #include "builder/provider/cute/launch.h"
 #include "builder/provider/cute/manifest.h"
 #include "builder/provider/cute/python.h"
@@ -91,7 +92,16 @@ class Cute : public Provider {
                "its function decides what is compiled, and how");
     ReadTargets(table);
   }
-  void ReadPoints(VariantTable& table) const override { ReadGrid(table); }
+  void ReadPoints(VariantTable& table) const override {
+    auto own = std::make_shared<CuteVariant>();
+    if (const Node* tunables = table.fields.Take("tunables")) {
+      for (const Field& field : tunables->fields) {
+        if (field.value.Is(Node::Kind::kString)) own->score_tunable = field.key;  // "score_mods"
+      }
+    }
+    table.variant.own = std::move(own);
+    ReadGrid(table);
+  }
   void ReadKernelStep(StepTable& table) const override {
     table.fields.Refuse("kernel", "a variant of cute has no kernels by name",
                         "its steps name functions: { cute = \"forward\", args = [..] }");

@@ -10,6 +10,7 @@
 #include "builder/provider/cute/kernel.h"
 #include "builder/provider/cute/manifest.h"
 #include "builder/provider/cute/problems.h"
+#include "builder/score/tree.h"
 
 namespace kbundle::builder {
 namespace {
@@ -133,6 +134,14 @@ Json TextsOf(const std::vector<Program>& programs) {
   return texts;
 }
 
+// A number; of a score modifier what it computes (score/tree.h), null where it is none.
+Json TunableOf(const Op& op, const Template& variant, const Template::Point& point, size_t number) {
+  const int64_t value = point.tunables[number];
+  const auto& own = static_cast<const CuteVariant&>(*variant.own);
+  if (variant.tunables[number] != own.score_tunable) return value;
+  return value == 0 ? Json() : ScoreTree(op.score_mods[static_cast<size_t>(value) - 1]);
+}
+
 }  // namespace
 
 // The exact GPU, or what all of a kind run: CuTe DSL knows both. Families are left to who asks.
@@ -145,15 +154,17 @@ Result<std::string> CuteRequest(const Op& op, const Template& variant, const Tem
                                 const Step& step, const Target& target) {
   const CuteKernel& kernel = CuteKernelOf(step);
   const RequestWriter writer(op, variant, point, kernel);
-  Json arguments = Json::array(), types = Json::array(), tunables = Json::object();
+  Json arguments = Json::array(), types = Json::array(), floats = Json::array(),
+       tunables = Json::object();
   for (const CuteArgument& argument : kernel.arguments) {
     KB_ASSIGN_OR_RETURN(Json one, writer.Argument(argument));
     arguments.push_back(std::move(one));
   }
   for (const DType type : point.types) types.push_back(static_cast<int>(type));
   for (size_t i = 0; i < variant.tunables.size(); ++i) {
-    tunables[variant.tunables[i]] = point.tunables[i];
+    tunables[variant.tunables[i]] = TunableOf(op, variant, point, i);
   }
+  for (const Arg& number : CuteFloats(kernel)) floats.push_back(CuteFloatName(op, number));
   Json lets = Json::array(), regions = Json::array();
   for (const NamedProgram& let : variant.lets) lets.push_back({let.name, let.program.text});
   for (const Region& region : variant.regions) regions.push_back({region.name, region.text});
@@ -168,7 +179,7 @@ Result<std::string> CuteRequest(const Op& op, const Template& variant, const Tem
               {"values", point.tunables},
               {"arguments", arguments},
               {"atoms", writer.Atoms()},
-              {"floats", CuteFloats(op, kernel)},
+              {"floats", floats},
               {"infer", kInferred},
               {"prove", kProved},
               {"drawers", kDrawers},
