@@ -1,23 +1,24 @@
 # What `cmake --install` puts where, for programs outside this tree:
 #
 #   lib/libkbundle.so.1              the C ABI and XLA's handlers                component runtime
-#   include/kbundle/                 kbundle_c.h and the loader's C++ headers    component development
-#   lib/libkbundle_loader.a          the loader behind the C++ headers           component development
+#   include/kbundle/kbundle_c.h      the header of the C ABI                     component development
 #   lib/cmake/kbundle, lib/pkgconfig find_package(kbundle), pkg-config kbundle   component development
+#   include/kbundle/                 the loader's C++ headers                    component loader
+#   lib/libkbundle_loader.a          the loader behind the C++ headers           component loader
 #   bin/kbundle                      the command                                 component command
 #   libexec/kbundle, share/kbundle   what it starts, the headers of kernels      component command
 #   share/man, share/bash-completion, share/zsh, share/fish
 #                                    its manual page; what shells complete by    component command
 #
 # Each part looks for others from where it lies, so the prefix may be moved. Last of all the command still looks into the .venv
-# and the kernel headers of the checkout that it was built in.
+# and the kernel headers of the checkout that it was built in, unless KB_KNOWS_ITS_CHECKOUT is off. A wheel holds the first,
+# second and last component (scripts/wheel).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # The headers that are a promise; the others of loader/ and schemas/ are for this tree.
 set(kb_public_headers bundle check_plan describe launch open_bundles plan problem runtime select target)
 list(TRANSFORM kb_public_headers REPLACE "(.+)" "loader/include/kbundle/\\1.h")
-list(APPEND kb_public_headers ffi/c/include/kbundle/kbundle_c.h)
 foreach(header dtype format sha256 status)
   list(APPEND kb_public_headers schemas/include/kbundle/${header}.h)
 endforeach()
@@ -38,8 +39,10 @@ add_custom_target(kb_loader_archive ALL DEPENDS "${kb_archive}")
 set(kb_cmake_folder "${CMAKE_INSTALL_LIBDIR}/cmake/kbundle")
 install(TARGETS kbundle_shared EXPORT kbundleTargets
         LIBRARY COMPONENT runtime NAMELINK_COMPONENT development)
-install(FILES ${kb_public_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kbundle" COMPONENT development)
-install(FILES "${kb_archive}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+install(FILES ffi/c/include/kbundle/kbundle_c.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kbundle"
+        COMPONENT development)
+install(FILES ${kb_public_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kbundle" COMPONENT loader)
+install(FILES "${kb_archive}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT loader)
 
 set_target_properties(kbundle PROPERTIES EXPORT_NAME command)
 install(TARGETS kbundle EXPORT kbundleTargets RUNTIME COMPONENT command)

@@ -1,6 +1,7 @@
 """One wheel: the same files give the same bytes, on any day and in any folder.
 
-A wheel is a zip with its own list of digests (RECORD); names are sorted, times are the first that a zip can say, modes are 0644.
+A wheel is a zip with its own list of digests (RECORD); names are sorted, times are the first that a zip can say, modes are 0644, and 0755 of
+what is run.
 """
 
 import base64
@@ -21,6 +22,12 @@ def metadata(name, version, summary, requires=(), extras=(), description=""):
     return "\n".join(lines)
 
 
+def in_prefix(name, version, path):
+    """Where a wheel has a file that pip puts below the environment's own folder: bin/ by a name of its own, the rest by its path."""
+    kind = "scripts" if path.startswith("bin/") else "data"
+    return f"{name.replace('-', '_')}-{version}.data/{kind}/{path.removeprefix('bin/')}"
+
+
 def record(files, name):
     """RECORD of the other files: path, SHA-256, size."""
     rows = []
@@ -30,9 +37,9 @@ def record(files, name):
     return "".join(rows) + f"{name},,\n"
 
 
-def write(folder, name, version, tag, files, about, entry_points="", licenses=()):
-    """Writes the wheel into the folder and returns its path. files: {path inside: bytes}; about: METADATA; licenses: {name: bytes}.
-    The module's own code is pure or loaded by ctypes, so tag begins with py3-none."""
+def write(folder, name, version, tag, files, about, entry_points="", licenses=(), programs=()):
+    """Writes the wheel into the folder and returns its path. files: {path inside: bytes}; about: METADATA; licenses: {name: bytes}; programs:
+    the paths of files that are run. The module's own code is pure or loaded by ctypes, so tag begins with py3-none."""
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
     pure = "true" if tag.endswith("-any") else "false"
@@ -50,7 +57,7 @@ def write(folder, name, version, tag, files, about, entry_points="", licenses=()
         for path in sorted(whole, key=lambda path: (path.startswith(info), path)):  # as the format recommends: about it comes last
             entry = zipfile.ZipInfo(path, FIRST_DAY)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o100644 << 16
+            entry.external_attr = (0o100755 if path in programs else 0o100644) << 16
             entry.create_system = 3
             archive.writestr(entry, whole[path])
     folder = pathlib.Path(folder)

@@ -40,23 +40,34 @@ std::string Environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// <environment>/lib/python3.*/site-packages/nvidia/cu13
-void AddWheels(const fs::path& environment, std::vector<std::string>* roots) {
+// <prefix>/lib/python3.*/site-packages/nvidia/cu13, of each release; Debian's own Python says
+// dist-packages.
+std::vector<std::string> WheelsIn(const fs::path& prefix) {
   std::error_code error;
   std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(environment / "lib", error)) {
-    const fs::path root = entry.path() / "site-packages/nvidia/cu13";
-    if (entry.path().filename().string().starts_with("python3") && fs::is_directory(root, error)) {
-      found.push_back(root.lexically_normal().string());
+  for (const auto& entry : fs::directory_iterator(prefix / "lib", error)) {
+    if (!entry.path().filename().string().starts_with("python3")) continue;
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      const fs::path root = entry.path() / packages / "nvidia/cu13";
+      if (fs::is_directory(root, error)) found.push_back(root.lexically_normal().string());
     }
   }
   std::sort(found.begin(), found.end());
-  roots->insert(roots->end(), found.begin(), found.end());
+  return found;
 }
 
 std::vector<std::string> WheelRoots() {
+  std::vector<std::string> prefixes = PythonEnvironments();
+  // Where pip puts this command, it puts what the command needs: --user and the folder of an
+  // isolated build have no interpreter.
+  prefixes.push_back(fs::path(OwnExecutable()).parent_path().parent_path().string());
   std::vector<std::string> roots;
-  for (const std::string& environment : PythonEnvironments()) AddWheels(environment, &roots);
+  for (const std::string& prefix : prefixes) {
+    for (std::string& root : WheelsIn(prefix)) {
+      if (std::find(roots.begin(), roots.end(), root) == roots.end())
+        roots.push_back(std::move(root));
+    }
+  }
   return roots;
 }
 

@@ -2,9 +2,10 @@
 //
 // Searched in order, each part on its own (a wheel installation may hold just one of them):
 // $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environments of
-// tools/python_environments.h (the working folder does not matter), /usr/local/cuda, nvcc in
-// PATH. nvFatbin, which older toolkits lack, is always looked for in all of them. Host compiler:
-// $KBUNDLE_CXX, else c++, else g++. What only one provider needs it looks for itself, in `roots`.
+// tools/python_environments.h (the working folder does not matter) and of the prefix that this
+// command is installed in, /usr/local/cuda, nvcc in PATH. nvFatbin, which older toolkits lack, is
+// always looked for in all of them. Host compiler: $KBUNDLE_CXX, else c++, else g++. What only one
+// provider needs it looks for itself, in `roots`.
 #ifndef KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
 #define KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
 
