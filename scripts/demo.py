@@ -28,7 +28,7 @@ Next, in {root}:
   build/release/kbundle inspect {bundle}
   build/release/kbundle verify {bundle}
 For GPUs too, ten minutes the first time: build/release/kbundle build kernels -o {bundle}
-"Writing your own op" in README.md is a whole library on one page."""
+docs/whole-library.md is a whole library on one page."""
 
 
 def error_of(y, wanted):

@@ -10,13 +10,11 @@ import pages
 
 # Class, the test that holds it, and which blocks are of it: page, language, name, text, as patterns that must fit whole ("" of none).
 BLOCKS = (
-    ("library", "test_readme.py", (r"README\.md", r"\w+", r".+", r".*")),
     ("library", "test_authoring.py", (r"builder/AUTHORING\.md", r"\w+", r".+", r".*")),
     ("commands", "test_commands.py", (r".*", r"(sh)?", r"", rf"({'|'.join(map(re.escape, pages.PROGRAMS))}).*")),
-    ("pytorch", "test_python_blocks.py", (r"README\.md", r"python", r"", r"import torch.*")),
     ("python", "test_python_blocks.py", (r"README\.md", r"python", r"", r".*")),
     ("cute", "test_python_blocks.py", (r"builder/AUTHORING\.md", r"python", r"", r"def scale.*")),
-    ("list", "test_python_blocks.py", (r"README\.md", r"", r"", r"b = kbundle\.open.*")),
+    ("list", "test_python_blocks.py", (r"docs/python\.md", r"text", r"", r"b = kbundle\.open.*")),
     ("tree", "test_blocks.py", (r"CONTRIBUTING\.md", r"", r"", r"schemas/ .*")),
     ("framed", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"toml", r"", r".*")),
     ("lines", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"json", r"", r".*")),
@@ -29,7 +27,7 @@ CLASSES = (
     # Needs no device, and its answer about this tree belongs to scripts/check: run, and understood (0 or 1).
     ("answers", r"kbundle (tune --(check|revalidate)\b|verify .*--strict)"),
     # Run as it stands, without a GPU, in the order of the page; a form has its capitals filled in. Must answer 0.
-    ("run", r"kbundle (new|completion|man|build|inspect|verify|explain|extract|doctor|schema|cache)\b|python -c 'import model"),
+    ("run", r"kbundle (new|completion|man|build|inspect|verify|explain|extract|doctor|schema|cache)\b"),
     # Needs a GPU: read by the command's own parser here, which then finds no device; run by section `page_commands` of scripts/gpu_check.
     ("gpu", r"kbundle (tune|test|algorithms|profile|specialize)\b"),
     # Runs others of this list, or takes longer than a test may: continuous integration runs these two before this test.

@@ -5,7 +5,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NAMES = ("README.md", "CONTRIBUTING.md", "builder/MANIFEST.md", "builder/AUTHORING.md")
+NAMES = ("README.md", "CONTRIBUTING.md", "builder/MANIFEST.md", "builder/AUTHORING.md", "docs/command.md", "docs/python.md")
 FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 HEADING = re.compile(r"^## (.*)$", re.M)
 SPAN = re.compile(r"`([^`\n]+)`")

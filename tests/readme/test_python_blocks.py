@@ -1,4 +1,4 @@
-"""Promise: README.md's Python runs as it stands, without a GPU: its blocks without a file name in the page's order in one process, its list
+"""Promise: README.md's Python runs as it stands, without a GPU, its blocks in the page's order in one process, and the list of docs/python.md
 line by line. AUTHORING.md's function of CuTe DSL is one that tests/cute builds."""
 
 import contextlib
@@ -71,12 +71,6 @@ def test_the_blocks_run_in_the_order_of_the_page(run):
     run(ARRAYS + after.join(block.text for block in blocks) + after)
 
 
-def test_the_block_of_pytorch_runs(run):
-    pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
-    [block] = of("pytorch")
-    run(block.text + "assert z.shape == x.shape and o.shape == q.shape and x.grad.isfinite().all() and amax == x.detach().abs().max()\n")
-
-
 def lines_of(block):
     """(code, the code that its explanation quotes): they stand two or more spaces apart."""
     for line in block.text.splitlines():
@@ -85,7 +79,7 @@ def lines_of(block):
 
 
 def test_every_line_of_the_list_runs(run):
-    [block] = of("list")
+    [block] = of("list", "docs/python.md")
     lines, quotes = [], []
     for code, quoted in lines_of(block):
         for general, real in FILLED.items():
