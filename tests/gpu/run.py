@@ -44,6 +44,7 @@ SECTIONS = {
     "grouped": (["layers/grouped.py"], 300, 1),
     "cross_entropy": (["layers/cross_entropy.py"], 240, 1),
     "router": (["layers/router.py"], 240, 1),
+    "moe": (["layers/moe.py"], 200, 1),
     "attention": (["attention.py"], 200, 1),
     "attention_forms": (["attention_forms.py"], 480, 1),
     "attention_ragged": (["attention_ragged.py"], 300, 1),
