@@ -60,6 +60,8 @@ Result<Json> CuteLearner::Search(PythonWorker* worker) {
     KB_ASSIGN_OR_RETURN(const Refuted refuted, Prove(answer));
     if (refuted.by.empty()) return answer;
     if (searches_ == kMostSearches) return AtStep(refuted.first.message() + Searched(), "");
+    const std::string& why = refuted.first.message();
+    refuted_ = why.substr(0, why.find('\n'));
     inferred_.insert(inferred_.end(), refuted.by.begin(), refuted.by.end());
     std::sort(inferred_.begin(), inferred_.end());
     KB_RETURN_IF_ERROR(Draw());
@@ -80,8 +82,9 @@ Result<Refuted> CuteLearner::Prove(const Json& answer) const {
 std::string CuteLearner::Searched() const {
   if (searches_ == 1) return "";
   return fmt::format(
-      "\nnote: that was search {} of at most {}; {} problems refuted what those before had found",
-      searches_, kMostSearches, inferred_.size() - kInferred);
+      "\nnote: that was search {} of at most {}; {} problems refuted what those before had found, "
+      "the last time because {}",
+      searches_, kMostSearches, inferred_.size() - kInferred, refuted_);
 }
 
 Status CuteLearner::FailureOf(const Json& answer) const {

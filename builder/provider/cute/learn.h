@@ -48,6 +48,7 @@ class CuteLearner {
   std::vector<CuteProblem> problems_;
   std::string request_;
   int searches_ = 0;
+  std::string refuted_;  // how the latest search's expressions were, in words
 };
 
 }  // namespace kbundle::builder
