@@ -56,8 +56,20 @@ Status Bundle::ReadIndex(Rep* rep) {
 }
 
 Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path) {
+  return OpenFile(path, FileView::Open(path));
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::OpenDescriptor(int fd) {
+  return OpenFile(fmt::format("descriptor {}", fd), FileView::OfDescriptor(fd));
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::OpenMemory(std::span<const uint8_t> bytes) {
+  return OpenFile(fmt::format("{} bytes of memory", bytes.size()),
+                  FileView::OfBytes({bytes.begin(), bytes.end()}));
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::OpenFile(std::string path, Result<FileView> file) {
   const auto context = [&path] { return fmt::format("opening bundle '{}'", path); };
-  Result<FileView> file = FileView::Open(path);
   if (!file.ok()) return std::move(file).status().Annotate(context());
   auto rep = std::make_unique<Rep>(path, std::move(*file));
   Status status = ReadHeader(rep.get());

@@ -34,7 +34,23 @@ Status OpenError(int error) {
 Result<FileView> FileView::Open(const std::string& path) {
   // O_NONBLOCK: opening a pipe must not wait for a writer; it means nothing for a regular file.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return OpenError(errno);
+  return fd < 0 ? OpenError(errno) : Of(fd);
+}
+
+Result<FileView> FileView::OfDescriptor(int fd) {
+  const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own >= 0) return Of(own);
+  if (errno != EBADF) return OpenError(errno);
+  return InvalidArgument("no file is open under that number: give one that open() returned");
+}
+
+FileView FileView::OfBytes(std::vector<uint8_t> bytes) {
+  FileView view(-1, bytes.size());
+  view.bytes_ = std::move(bytes);
+  return view;
+}
+
+Result<FileView> FileView::Of(int fd) {
   struct stat info;
   if (::fstat(fd, &info) != 0) {
     const int error = errno;
@@ -53,6 +69,14 @@ FileView::~FileView() {
 }
 
 Status FileView::Read(uint64_t offset, void* into, uint64_t size) const {
+  if (fd_ < 0) {
+    if (offset > bytes_.size() || size > bytes_.size() - offset) {
+      return DataLoss(
+          fmt::format("the bytes end at {} but {} are needed at {}", bytes_.size(), size, offset));
+    }
+    std::copy_n(bytes_.data() + offset, size, static_cast<uint8_t*>(into));
+    return Status();
+  }
   auto* bytes = static_cast<char*>(into);
   uint64_t done = 0;
   while (done < size) {

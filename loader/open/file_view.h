@@ -1,22 +1,28 @@
-// One regular file, open for reading. pread only: a file that shrinks while it is open gives an
-// error value, where a mapping would give SIGBUS.
+// One regular file, open for reading, or a copy of bytes that never were one. pread only: a file
+// that shrinks while it is open gives an error value, where a mapping would give SIGBUS.
 #ifndef KBUNDLE_LOADER_FILE_VIEW_H_
 #define KBUNDLE_LOADER_FILE_VIEW_H_
 
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kbundle/status.h"
 
 namespace kbundle {
 
-// Owns the descriptor. Movable. Read may be called from any thread.
+// Owns the descriptor or the bytes. Movable. Read may be called from any thread.
 class FileView {
  public:
   // kNotFound, kPermissionDenied, kInvalidArgument (not a regular file) or kUnavailable.
   static Result<FileView> Open(const std::string& path);
-  FileView(FileView&& other) noexcept : fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+  // The file behind a descriptor, which stays the caller's: he may close it, and read on from where
+  // he was. kInvalidArgument: it is none of a regular file.
+  static Result<FileView> OfDescriptor(int fd);
+  static FileView OfBytes(std::vector<uint8_t> bytes);
+  FileView(FileView&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), size_(other.size_), bytes_(std::move(other.bytes_)) {}
   FileView& operator=(FileView&&) = delete;
   ~FileView();
 
@@ -26,8 +32,10 @@ class FileView {
 
  private:
   FileView(int fd, uint64_t size) : fd_(fd), size_(size) {}
-  int fd_;
+  static Result<FileView> Of(int fd);  // takes it
+  int fd_;                             // -1: bytes_
   uint64_t size_;
+  std::vector<uint8_t> bytes_;
 };
 
 }  // namespace kbundle

@@ -117,6 +117,7 @@ class Chooser {
     }
     ChosenPlan result;
     result.reason = ReasonOf(facts_.choice) + TunedProblem() + notes_;
+    result.passed_over = !notes_.empty();
     result.plan = builder_.Finish(std::move(facts_));
     return result;
   }

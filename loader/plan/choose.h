@@ -15,7 +15,8 @@ namespace kbundle {
 
 struct ChosenPlan {
   std::unique_ptr<Plan> plan;
-  std::string reason;  // why the first class's variant, and what was passed over
+  std::string reason;        // why the first class's variant, and what was passed over
+  bool passed_over = false;  // what comes before it in the order did not load or fit here
 };
 
 // options.alignment is at most 16. Variants are passed over, each with its reason, when this device

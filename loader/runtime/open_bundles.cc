@@ -81,6 +81,10 @@ Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<Bu
 
 Result<BundlePtr> OpenShared(const std::string& path, const std::string& name) {
   KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path));
+  return Share(std::move(bundle), name);
+}
+
+Result<BundlePtr> Share(BundlePtr bundle, const std::string& name) {
   const std::string key = NameOr(name, *bundle);
   OpenBundles& open = OpenBundles::Global();
   std::lock_guard lock(open.mutex);
@@ -92,7 +96,7 @@ Result<BundlePtr> OpenShared(const std::string& path, const std::string& name) {
     return AlreadyExists(fmt::format(
         "opening {} as '{}': op '{}' under that name is taken by other content, {} ({} against "
         "{}): open it under another name, or reload the name",
-        path, key, shared->name()->string_view(), held->path(), held->content_id(),
+        bundle->path(), key, shared->name()->string_view(), held->path(), held->content_id(),
         bundle->content_id()));
   }
   bundles.push_back(bundle);

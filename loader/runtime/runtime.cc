@@ -11,6 +11,7 @@
 
 #include "kbundle/driver_api.h"
 #include "kbundle/key.h"
+#include "kbundle/log.h"
 #include "loader/cuda/code_cache.h"
 #include "loader/cuda/cuda_device.h"
 #include "loader/cuda/plan_cuda.h"
@@ -52,6 +53,14 @@ Result<Place> CurrentContext(const DriverApi& driver) {
 
 std::string_view TextOf(const Sha256Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+void LogChoice(const RuntimeStats::Chosen& row, bool passed_over, Choice choice) {
+  if (!IsLogged()) return;
+  const bool second_best = passed_over || choice == Choice::kPortable;
+  Log(second_best ? Severity::kWarning : Severity::kInfo,
+      fmt::format("made a plan for {} of bundle '{}' on {}: {} ({}): {}", row.problem, row.bundle,
+                  row.device, row.variant, row.choice, row.reason));
 }
 
 }  // namespace
@@ -111,14 +120,16 @@ Result<std::shared_ptr<const Plan>> Runtime::Rep::Make(const Bundle& bundle, con
   }
   KB_ASSIGN_OR_RETURN(ChosenPlan chosen, ChoosePlan(bundle, problem, device, options,
                                                     Policy::Global().snapshot(), *builder));
-  choices.Count({.bundle = std::string(bundle.name()),
-                 .content_id = std::string(bundle.content_id()),
-                 .op = chosen.plan->problem().op_name,
-                 .problem = chosen.plan->problem().ToString(),
-                 .variant = bundle.VariantId(chosen.plan->variants().front()),
-                 .choice = ChoiceName(chosen.plan->choice()),
-                 .device = device.ToString(),
-                 .reason = std::move(chosen.reason)});
+  RuntimeStats::Chosen row{.bundle = std::string(bundle.name()),
+                           .content_id = std::string(bundle.content_id()),
+                           .op = chosen.plan->problem().op_name,
+                           .problem = chosen.plan->problem().ToString(),
+                           .variant = bundle.VariantId(chosen.plan->variants().front()),
+                           .choice = ChoiceName(chosen.plan->choice()),
+                           .device = device.ToString(),
+                           .reason = std::move(chosen.reason)};
+  LogChoice(row, chosen.passed_over, chosen.plan->choice());
+  choices.Count(std::move(row));
   plans_made.fetch_add(1, std::memory_order_relaxed);
   return std::shared_ptr<const Plan>(std::move(chosen.plan));
 }

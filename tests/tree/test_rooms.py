@@ -75,7 +75,7 @@ PUBLIC = {
     "plan": "plan.h",
     "cuda": "driver_api.h",
     "provider/cublaslt": "cublaslt_api.h product_descriptors.h",
-    "runtime": "open_bundles.h runtime.h",
+    "runtime": "log.h open_bundles.h runtime.h",
     "describe": "describe.h",
 }
 TREES = {"builder": BUILDER, "loader": LOADER}

@@ -1,43 +1,61 @@
-// Bundles, policy and statistics of the C ABI: each function checks its pointers, calls one
+// Bundles, policy, log and statistics of the C ABI: each function checks its pointers, calls one
 // function of the loader and hands out what it returned.
+#include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "handles.h"
 #include "kbundle/describe.h"
+#include "kbundle/log.h"
 #include "kbundle/open_bundles.h"
 #include "kbundle/select.h"
-#include "spec.h"
 
 namespace kbundle {
 namespace {
 
-using Opener = Result<std::shared_ptr<const Bundle>> (*)(const std::string&, const std::string&);
+using Opened = Result<std::shared_ptr<const Bundle>>;
+using Opener = Opened (*)(const std::string&, const std::string&);
 
-Status OpenBy(Opener opener, const char* path, const char* name, kb_bundle** out) {
-  KB_RETURN_IF_ERROR(RequirePointer(path, "path"));
-  KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-  KB_ASSIGN_OR_RETURN(auto bundle, opener(path, name == nullptr ? "" : name));
-  const std::string known(name == nullptr || *name == '\0' ? bundle->name() : name);
+std::string TextOrNone(const char* text) { return text == nullptr ? "" : text; }
+
+Status Return(Opened opened, const std::string& name, kb_bundle** out) {
+  KB_ASSIGN_OR_RETURN(auto bundle, std::move(opened));
+  const std::string known(name.empty() ? bundle->name() : name);
   *out = new kb_bundle{known, std::move(bundle)};
   return Status();
 }
 
-Result<Device> ChosenDevice(Device::Kind kind, const char* target) {
-  if (target == nullptr) return Runtime::Global().CurrentDevice(kind);
-  KB_ASSIGN_OR_RETURN(Device device, DeviceFromTargetName(target));
-  if (device.kind != kind) {
-    return InvalidArgument(std::string("explaining for target '") + target +
-                           "': it is not a target of the device kind that was asked for");
-  }
-  return device;
+Status OpenBy(Opener opener, const char* path, const char* name, kb_bundle** out) {
+  KB_RETURN_IF_ERROR(RequirePointer(path, "path"));
+  KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
+  return Return(opener(path, TextOrNone(name)), TextOrNone(name), out);
 }
 
-Result<Problem> MakeProblem(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec) {
-  KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
-  KB_RETURN_IF_ERROR(RequirePointer(op, "op"));
-  KB_ASSIGN_OR_RETURN(ProblemSpec request, ToProblemSpec(spec));
-  return bundle->bundle->MakeProblem(op, request);
+Status ShareAs(Opened opened, const std::string& name, kb_bundle** out) {
+  KB_ASSIGN_OR_RETURN(auto bundle, std::move(opened));
+  return Return(Share(std::move(bundle), name), name, out);
+}
+
+// What the C function and its state are, where the loader's function finds them. It is replaced
+// while nobody is in a call (SetLog waits), so one will do.
+struct CLog {
+  void (*function)(void* state, int32_t severity, const char* message) = nullptr;
+  void* state = nullptr;
+};
+
+void CallCLog(void* log, Severity severity, const char* message) {
+  const auto& to = *static_cast<const CLog*>(log);
+  to.function(to.state, static_cast<int32_t>(severity), message);
+}
+
+void LogTo(void (*function)(void*, int32_t, const char*), void* state) {
+  static std::mutex& one_at_a_time = *new std::mutex();
+  static CLog& log = *new CLog();
+  const std::lock_guard lock(one_at_a_time);
+  SetLog(nullptr, nullptr);
+  log = {function, state};
+  if (function != nullptr) SetLog(&CallCLog, &log);
 }
 
 }  // namespace
@@ -51,6 +69,24 @@ extern "C" {
 
 kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out) {
   return Guarded([&] { return kbundle::OpenBy(&kbundle::OpenShared, path, name, out); });
+}
+
+kb_error* kb_bundle_open_descriptor(int descriptor, const char* name, kb_bundle** out) {
+  return Guarded([&]() -> Status {
+    KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
+    return kbundle::ShareAs(kbundle::Bundle::OpenDescriptor(descriptor), kbundle::TextOrNone(name),
+                            out);
+  });
+}
+
+kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, const char* name,
+                                kb_bundle** out) {
+  return Guarded([&]() -> Status {
+    KB_RETURN_IF_ERROR(RequirePointer(bytes, "bytes"));
+    KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
+    const std::span given(static_cast<const uint8_t*>(bytes), size);
+    return kbundle::ShareAs(kbundle::Bundle::OpenMemory(given), kbundle::TextOrNone(name), out);
+  });
 }
 
 kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out) {
@@ -98,38 +134,6 @@ kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t wh
   });
 }
 
-kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                   int32_t kind, char** json) {
-  return Guarded([&]() -> Status {
-    KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
-    KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
-    KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::MakeProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(std::string text,
-                        kbundle::InferJson(*bundle->bundle, problem, device_kind));
-    return kbundle::ReturnText(text, json);
-  });
-}
-
-kb_error* kb_explain(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                     int32_t kind, const char* target, char** json) {
-  return kb_explain_modes(bundle, op, spec, kind, target, 0, json);
-}
-
-kb_error* kb_explain_modes(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
-                           int32_t kind, const char* target, uint64_t modes, char** json) {
-  return Guarded([&]() -> Status {
-    KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
-    KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
-    KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::MakeProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(kbundle::Device device, kbundle::ChosenDevice(device_kind, target));
-    kbundle::SelectOptions options;
-    options.policy = kbundle::Policy::Global().snapshot();
-    KB_ASSIGN_OR_RETURN(options.modes, kbundle::Modes::FromBits(modes, "explaining a choice"));
-    return kbundle::ReturnText(kbundle::ExplainJson(*bundle->bundle, problem, device, options),
-                               json);
-  });
-}
-
 kb_error* kb_policy_force(const kb_bundle* bundle, const char* variant_id) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
@@ -161,6 +165,10 @@ void kb_policy_allow_portable(int32_t allow) {
 }
 
 uint64_t kb_policy_generation(void) { return kbundle::Policy::Global().generation(); }
+
+void kb_log_to(void (*log)(void* state, int32_t severity, const char* message), void* state) {
+  kb_error_free(Guarded([&] { return kbundle::LogTo(log, state), Status(); }));
+}
 
 kb_error* kb_stats(char** json) {
   return Guarded([&]() -> Status {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,15 @@
 
 namespace kbundle {
 
+class FileView;
+
 class Bundle {
  public:
   static Result<std::shared_ptr<const Bundle>> Open(const std::string& path);
+  // The same of a file that is open already, whose descriptor stays the caller's, and of bytes,
+  // which are copied. path() says "descriptor 5", "1475424 bytes of memory".
+  static Result<std::shared_ptr<const Bundle>> OpenDescriptor(int fd);
+  static Result<std::shared_ptr<const Bundle>> OpenMemory(std::span<const uint8_t> bytes);
   ~Bundle();
   Bundle(const Bundle&) = delete;
   Bundle& operator=(const Bundle&) = delete;
@@ -63,6 +70,7 @@ class Bundle {
 
  private:
   explicit Bundle(std::unique_ptr<Rep> rep);
+  static Result<std::shared_ptr<const Bundle>> OpenFile(std::string path, Result<FileView> file);
   static Status ReadHeader(Rep* rep);
   static Status ReadIndex(Rep* rep);
   std::unique_ptr<Rep> rep_;

@@ -12,6 +12,9 @@
 
 namespace kbundle {
 
+// Puts a bundle under a name as OpenShared does with the one it opens.
+Result<std::shared_ptr<const Bundle>> Share(std::shared_ptr<const Bundle> bundle,
+                                            const std::string& name);
 // As OpenShared, but bundles of that name that share an op with the file lose it. Programs that
 // found them keep them. `name` empty: the one inside the file.
 Result<std::shared_ptr<const Bundle>> ReloadShared(const std::string& path,

@@ -10,13 +10,20 @@ static void Check(kb_error* error, const char* doing) {
   exit(1);
 }
 
+static void Tell(void* state, int32_t severity, const char* message) {
+  fprintf((FILE*)state, "%s: %s\n", severity == KB_LOG_WARNING ? "warning" : "info", message);
+}
+
 int main(int count, char** words) {
   const int64_t dims[] = {3, 5};
   const kb_tensor x_spec = {1, 12 /* f32 */, 2, dims, NULL};
   kb_problem_spec spec;
   kb_bundle* bundle = NULL;
   kb_plan* plan = NULL;
-  char *json = NULL, *variant = NULL;
+  kb_result shape;
+  size_t shapes = 0;
+  int64_t workspace = -1;
+  char *json = NULL, *variant = NULL, *selected = NULL;
   float x[15], y[15];
   void* operands[] = {x};
   void* results[] = {y};
@@ -30,6 +37,12 @@ int main(int count, char** words) {
 
   Check(kb_bundle_open(words[1], NULL, &bundle), "open");
   Check(kb_explain(bundle, "twice.forward", &spec, KB_DEVICE_HOST, NULL, &json), "explain");
+  Check(kb_results(bundle, "twice.forward", &spec, &shape, 1, &shapes), "results");
+  Check(kb_workspace_bytes(bundle, "twice.forward", &spec, KB_DEVICE_HOST, &workspace),
+        "workspace");
+  Check(kb_select(bundle, "twice.forward", &spec, KB_DEVICE_HOST, NULL, 0, &selected), "select");
+  if (shapes != 1 || shape.rank != 2 || shape.dims[1] != 5 || workspace != 0) return 1;
+  kb_log_to(Tell, stderr);
   Check(kb_plan_make(bundle, "twice.forward", &spec, KB_DEVICE_HOST, -1, &plan), "plan");
   Check(kb_plan_variant(plan, &variant), "variant");
   Check(kb_plan_launch_host(plan, NULL, operands, results, NULL), "launch");
@@ -37,7 +50,8 @@ int main(int count, char** words) {
   for (i = 0; i < 15; ++i) {
     if (y[i] != 2 * x[i]) return 1;
   }
-  if (strstr(json, variant) == NULL) return 1;
+  if (strstr(json, variant) == NULL || strcmp(selected, variant) != 0) return 1;
+  kb_string_free(selected);
   kb_string_free(json);
   kb_string_free(variant);
   kb_plan_release(plan);

@@ -93,8 +93,13 @@ typedef struct {
  * them, so that a name and an op are one bundle, whatever was opened first; code 6 names an op that
  * other content has there. The same content under its name again is the same bundle. */
 KB_EXPORT kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out);
-/* The same, but bundles of that name that share an op with the file lose it: programs that are
- * compiled from now on get the new one, others keep what they have. */
+/* The same of a file that is open already: the descriptor stays the caller's, who may close it. */
+KB_EXPORT kb_error* kb_bundle_open_descriptor(int descriptor, const char* name, kb_bundle** out);
+/* The same of `size` bytes in memory, which are copied: for a bundle inside another file. */
+KB_EXPORT kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, const char* name,
+                                          kb_bundle** out);
+/* As kb_bundle_open, but bundles of that name that share an op with the file lose it: programs that
+ * are compiled from now on get the new one, others keep what they have. */
 KB_EXPORT kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out);
 /* A reference to the bundle that is open under the name and has the op, as compiled programs find
  * theirs; op NULL: the only one of that name. Code 5 lists what is open. */
@@ -141,6 +146,28 @@ KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, 
 KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                              int32_t kind, char** json);
 
+/* ---- the same without JSON ---- */
+enum { KB_MOST_RANK = 16 };
+typedef struct {
+  int32_t present; /* 0: these operands and attributes have no such result; the rest is 0 */
+  int32_t dtype;
+  int32_t rank;
+  int64_t dims[KB_MOST_RANK];
+} kb_result;
+/* What the op's results are, in its order: *count of them, of which the first `capacity` are
+ * written. results may be NULL where capacity is 0. Needs no device and loads nothing. */
+KB_EXPORT kb_error* kb_results(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
+                               kb_result* results, size_t capacity, size_t* count);
+/* Bytes of workspace that serve whatever may be chosen on a device of this kind: kb_infer's
+ * "workspace_bytes". Needs no device and loads nothing. */
+KB_EXPORT kb_error* kb_workspace_bytes(const kb_bundle* bundle, const char* op,
+                                       const kb_problem_spec* spec, int32_t kind, int64_t* bytes);
+/* The variant that a plan would be made of, unless a library of the process refuses it: what
+ * kb_explain calls "chosen". target NULL: the current device of `kind`; modes: bits of kb_mode.
+ * Loads nothing. */
+KB_EXPORT kb_error* kb_select(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
+                              int32_t kind, const char* target, uint64_t modes, char** variant_id);
+
 /* JSON: {"problem","target","chosen": id or null,"choice","workspace_bytes","needs": which library
  *    a process must bring for it, or null,
  *  "tuned": null, or of the tuned problem that decided {"problem","device","winner","default",
@@ -182,6 +209,17 @@ KB_EXPORT void kb_policy_allow_portable(int32_t allow);
  *  "chosen":[{"bundle": the name inside the file,"content_id","op","problem","variant","choice",
  *   "device","reason","count"}]} */
 KB_EXPORT kb_error* kb_stats(char** json);
+
+/* ---- log ---- */
+/* KB_LOG_WARNING: a better variant was passed over (a library is missing or refused it, a workspace
+ * was too small), or code for any GPU was taken. KB_LOG_INFO: any other plan that was made. */
+typedef enum { KB_LOG_INFO = 0, KB_LOG_WARNING = 1 } kb_log_severity;
+/* Gives every plan that is made from now on, in this process, to `log`: what for, the variant, why.
+ * It is called on the thread that makes the plan, maybe several at a time, and must not call this
+ * function; the message lives for the call. log NULL: nobody; on return the one before is in no
+ * call any more. Of its own the library prints nothing. */
+KB_EXPORT void kb_log_to(void (*log)(void* state, int32_t severity, const char* message),
+                         void* state);
 
 /* ---- plans ---- */
 /* CUDA: the calling thread's current context. workspace_limit -1: no limit. */
@@ -254,8 +292,14 @@ KB_EXPORT void kb_plan_release(kb_plan* plan);
  * and the op's attributes under the prefix "a." ("a.scale"): bool, int64, double, string (enum,
  * dtype), arrays of int64 or double. FFI arguments are the present operands in order, FFI results
  * the present results in order, then the workspace. */
+struct XLA_FFI_Api;
 struct XLA_FFI_CallFrame;
 struct XLA_FFI_Error;
+/* Registers the handlers of a platform, "cpu" or "CUDA", with the XLA runtime that `api` is of: for
+ * hosts without Python, for each runtime and platform, before a program that calls kbundle is
+ * compiled or loaded there. Again is fine; what XLA refuses, such as handlers of another copy of
+ * this library, is code 13 with its words. */
+KB_EXPORT kb_error* kb_xla_register(const struct XLA_FFI_Api* api, const char* platform);
 KB_EXPORT struct XLA_FFI_Error* kb_xla_instantiate_host(struct XLA_FFI_CallFrame* frame);
 KB_EXPORT struct XLA_FFI_Error* kb_xla_execute_host(struct XLA_FFI_CallFrame* frame);
 KB_EXPORT struct XLA_FFI_Error* kb_xla_instantiate_cuda(struct XLA_FFI_CallFrame* frame);
