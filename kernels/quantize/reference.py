@@ -81,8 +81,8 @@ def make_inputs(op, problem, seed):
         sizes = lambda dims: np.abs(rng.standard_normal(dims)) * 2.0 ** rng.integers(-40, 40, dims)
         return {name: sizes(problem[name]) for name in ("history", "amax", "scale")}
     made = {name: rng.uniform(0.01, 30, 1) for name in ("scale", "scale_inv") if name in problem}
-    if op == "per_tensor_activation":
-        return made | {"x": rng.standard_normal(problem["x"]) * 3}
+    if op.startswith("per_tensor_activation"):
+        return made | {name: rng.standard_normal(problem[name]) * size for name, size in (("x", 3), ("dy", 1)) if name in problem}
     if "x" in problem and not problem.get("dbias"):
         made["x"] = rng.standard_normal(problem["x"]) * 2.0 ** rng.integers(-12, 8, problem["x"])
     return made
@@ -181,6 +181,23 @@ FUNCTIONS = {
 }
 
 
+def _silu_slope(x, alpha):
+    """The derivative of x sigmoid(alpha x), also where x is too far out for x * 0 to be a number."""
+    s = _sigmoid(alpha * x)
+    growth = s * (1 - s)
+    return s + np.where(growth == 0, 0, x * growth * alpha)
+
+
+def _gelu_slope(x):
+    s = _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))
+    growth = s * (1 - s)
+    return s + np.where(growth == 0, 0, x * growth * 2 * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x ** 2))
+
+
+SLOPES = {"gelu": _gelu_slope, "silu": lambda x: _silu_slope(x, 1.0), "relu": lambda x: np.where(x > 0, 1.0, 0.0),
+          "squared_relu": lambda x: 2 * FUNCTIONS["relu"](x)}
+
+
 def per_tensor_activation(x, scale, *, out_dtype, function, limit=7.0, alpha=1.702, offset=1.0, rowwise=True, transposed=False):
     limit, alpha, offset = (np.float64(np.float32(number)) for number in (limit, alpha, offset))
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -192,3 +209,21 @@ def per_tensor_activation(x, scale, *, out_dtype, function, limit=7.0, alpha=1.7
         y = y.astype(np.float32)
     q, found, scale_inv = per_tensor(y, scale, out_dtype=out_dtype)
     return q if rowwise else None, q.T if transposed else None, found, scale_inv
+
+
+def per_tensor_activation_gradient(dy, x, scale, *, out_dtype, function, limit=7.0, alpha=1.702, offset=1.0, rowwise=True, transposed=False,
+                                   dbias=False):
+    limit, alpha, offset = (np.float64(np.float32(number)) for number in (limit, alpha, offset))
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        if function == "clamped_silu":
+            m, gate = np.minimum(x[:, 0], limit), np.clip(x[:, 1], -limit, limit) + offset
+            slope = np.where(x[:, 0] > limit, 0, _silu_slope(m, alpha))
+            planes = [dy * slope * gate, np.where(np.abs(x[:, 1]) > limit, 0 * dy, dy * (m * _sigmoid(alpha * m)))]
+        else:
+            slope = SLOPES[function](x[:, 0])
+            planes = [dy * slope] if x.shape[1] == 1 else [dy * slope * x[:, 1], dy * FUNCTIONS[function](x[:, 0])]
+        dz = np.stack(planes, axis=1).astype(np.float32)
+        flat = dz.reshape(len(x), dz.shape[1] * dz.shape[2])
+        q, found, scale_inv = per_tensor(flat, scale, out_dtype=out_dtype)
+        sums = flat.sum(axis=0, dtype=np.float64).reshape(dz.shape[1:])
+    return (q.reshape(x.shape) if rowwise else None, q.T if transposed else None, found, scale_inv, sums if dbias else None)

@@ -179,34 +179,61 @@ struct TiledResult {
   TransposedTile* tile;  // two of them
 };
 
-// Blocks are counted along the columns first; each takes `tiles` tiles below one another.
+// Where the tiles of a block are. Blocks are counted along the columns first; each takes `tiles`
+// tiles below one another, its part of the rows.
+struct BlockTiles {
+  int64 M, N;
+  int tiles, part, columns;
+  int64 n0;
+
+  __device__ __forceinline__ BlockTiles(int64 M, int64 N, int tiles) : M(M), N(N), tiles(tiles) {
+    const int across = max(1, static_cast<int>((N + kTileColumns - 1) / kTileColumns));
+    part = blockIdx.x / across;
+    n0 = int64{static_cast<int>(blockIdx.x) % across} * kTileColumns;
+    columns = static_cast<int>(min(N - n0, int64{kTileColumns}));
+  }
+};
+
+// rows(row, column, codes) makes the codes of kMicroRows rows, of PLANES matrices; where q_t is
+// wanted they are transposed on their way to it, one matrix below the other. All threads call it.
+template <typename Q, int VEC, int PLANES, typename Rows>
+__device__ __forceinline__ void ForTiles(const BlockTiles& at, unsigned char* q_t,
+                                         TransposedTile* tile, const Rows& rows) {
+  constexpr int kAcross = kTileColumns / VEC, kDown = kThreads / kAcross;
+  const int column = threadIdx.x % kAcross * VEC;
+  for (int t = 0; t < at.tiles; ++t) {
+    const int64 m0 = (int64{at.part} * at.tiles + t) * kTileRows;
+    if (m0 >= at.M) break;
+    TransposedTile* const into = tile + t % 2 * PLANES;
+    for (int word = threadIdx.x / kAcross; word < kTileWords; word += kDown) {
+      Codes<Q, VEC> codes[PLANES][kMicroRows];
+      rows(m0 + word * kMicroRows, at.n0 + column, codes);
+      if (!q_t) continue;
+#pragma unroll
+      for (int p = 0; p < PLANES; ++p) into[p].Put(column, word, codes[p]);
+    }
+    if (!q_t) continue;
+    __syncthreads();
+    const int high = static_cast<int>(min(at.M - m0, int64{kTileRows}));
+#pragma unroll
+    for (int p = 0; p < PLANES; ++p)
+      into[p].Store(q_t + (p * at.N + at.n0) * at.M + m0, at.M, high, at.columns);
+  }
+}
+
 template <typename Q, int VEC, typename Source>
 __device__ __forceinline__ void QuantizeTiles(const Source& source, const TiledResult& to,
                                               const float* scale, int64 M, int tiles) {
-  constexpr int kAcross = kTileColumns / VEC, kDown = kThreads / kAcross;
   const float by = ScaleOf<Q>(scale, to.largest);
   if (blockIdx.x == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / by;
-  const int across = max(1, static_cast<int>((source.N + kTileColumns - 1) / kTileColumns));
-  const int part = blockIdx.x / across;
-  const int64 n0 = int64{static_cast<int>(blockIdx.x) % across} * kTileColumns;
-  const int columns = static_cast<int>(min(source.N - n0, int64{kTileColumns}));
-  const int column = threadIdx.x % kAcross * VEC;
+  const BlockTiles at(M, source.N, tiles);
   Found<Q, VEC> found;
-  for (int t = 0; t < tiles; ++t) {
-    const int64 m0 = (int64{part} * tiles + t) * kTileRows;
-    if (m0 >= M) break;
-    for (int word = threadIdx.x / kAcross; word < kTileWords; word += kDown) {
-      Codes<Q, VEC> codes[kMicroRows];
-      QuantizeRows<Q, VEC>(source, m0 + word * kMicroRows, n0 + column, M, by, to.q, codes, found);
-      if (to.q_t) to.tile[t % 2].Put(column, word, codes);
-    }
-    if (!to.q_t) continue;
-    __syncthreads();
-    const int rows = static_cast<int>(min(M - m0, int64{kTileRows}));
-    to.tile[t % 2].Store(to.q_t + n0 * M + m0, M, rows, columns);
-  }
+  ForTiles<Q, VEC, 1>(at, to.q_t, to.tile, [&](int64 row, int64 column, auto& codes) {
+    QuantizeRows<Q, VEC>(source, row, column, M, by, to.q, codes[0], found);
+  });
   if (scale) KeepLargest(found.most, to.largest);
-  if (to.partial && M > 0) SumColumns(found.sum, to.partial + part * source.N + n0, columns);
+  if (to.partial && M > 0)
+    SumColumns(found.sum, to.partial + at.part * source.N + at.n0, at.columns);
 }
 
 template <typename T, int VEC>

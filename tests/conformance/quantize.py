@@ -69,7 +69,7 @@ def cases(reference):
 
 
 def activations(rng):
-    """Whatever the numbers are, and tiles that end anywhere."""
+    """Whatever the numbers are, and tiles that end anywhere; then the gradients of the same."""
     for function in ("gelu", "silu", "relu", "squared_relu", "clamped_silu"):
         for rows, columns in SIZES:
             for gates in (1, 2) if function != "clamped_silu" else (2,):
@@ -78,6 +78,20 @@ def activations(rng):
         x = rng.standard_normal((16, 2, 64)) * 3
         x[:6, 0, 5], x[6:9, 1, 7] = [0.0, -0.0, np.nan, np.inf, 1e4, -1e4], [0.0, np.nan, -1e4]
         yield "strange numbers", "per_tensor_activation", {"x": x, "scale": np.array([2.0])}, {"function": function}
+        yield from activation_gradients(rng, function, x)
+
+
+def activation_gradients(rng, function, strange):
+    for rows, columns in SIZES:
+        for gates in (1, 2) if function != "clamped_silu" else (2,):
+            given = {"dy": rng.standard_normal((rows, columns)), "x": rng.standard_normal((rows, gates, columns)) * 3, "scale": np.array([10.0])}
+            for layout in (dict(transposed=True, dbias=True), dict(rowwise=False, transposed=True), dict(dbias=True)):
+                yield f"{rows} x {columns}", "per_tensor_activation_gradient", given, {"function": function, **layout}
+    dy = rng.standard_normal((16, 64))
+    yield "strange numbers", "per_tensor_activation_gradient", {"dy": dy, "x": strange, "scale": np.array([2.0])}, {"function": function}
+    dy[:3, 9], dy[5, :3] = [np.nan, np.inf, -np.inf], 0
+    x = np.abs(strange) if function == "relu" else np.where(np.isfinite(strange), strange, 1.0).clip(-8, 8)
+    yield "strange gradients", "per_tensor_activation_gradient", {"dy": dy, "x": x, "scale": np.array([2.0])}, {"function": function}
 
 
 def histories(rng):

@@ -54,6 +54,12 @@ def rows():
     swiglu = {"function": "silu", **e4m3}
     yield Row("swiglu + quantize", "per_tensor_activation", gated, swiglu, plain.swiglu, 0.0)
     yield Row("swiglu + quantize + transpose", "per_tensor_activation", gated, dict(swiglu, transposed=True), plain.swiglu_transpose, 0.0)
+    gradient = lambda planes: lambda m, n: [("bf16", (m, n)), ("bf16", (m, planes, n)), ("f32", (1,))]
+    e5m2 = {"out_dtype": "e5m2"}
+    yield Row("dgelu + dbias + quantize + transpose", "per_tensor_activation_gradient", gradient(1),
+              dict(e5m2, function="gelu", transposed=True, dbias=True), plain.dgelu_transpose_dbias, 3.2)
+    yield Row("dswiglu + quantize + transpose", "per_tensor_activation_gradient", gradient(2),
+              dict(e5m2, function="silu", transposed=True), plain.dswiglu_transpose, 3.2)
     yield Row("dequantize", "dequantize", lambda m, n: [("e4m3", (m, n)), ("f32", (1,))], {"out_dtype": "bf16"}, plain.dequantize, 3.9)
 
 
