@@ -75,12 +75,18 @@ def update_scale(history, amax, scale, *, format, margin=0, algorithm="max"):
 
 
 def make_inputs(op, problem, seed):
-    """Numbers of many sizes, some of which become subnormal in FP8 and some too large for it; scales are positive."""
+    """Numbers of many sizes, some of which become subnormal in FP8 and some too large for it; scales are positive. Sizes of groups
+    are random shares of all rows or of most; some groups are empty."""
     rng = np.random.default_rng(seed)
     if op == "update_scale":
         sizes = lambda dims: np.abs(rng.standard_normal(dims)) * 2.0 ** rng.integers(-40, 40, dims)
         return {name: sizes(problem[name]) for name in ("history", "amax", "scale")}
-    made = {name: rng.uniform(0.01, 30, 1) for name in ("scale", "scale_inv") if name in problem}
+    made = {name: rng.uniform(0.01, 30, problem.get("sizes", 1)) for name in ("scale", "scale_inv") if name in problem}
+    if op == "per_tensor_grouped":
+        rows, groups = problem["x"][0], problem["sizes"][0]
+        shares = rng.exponential(size=groups) * (rng.random(groups) > 0.2)
+        cuts = np.floor(np.cumsum(shares) / max(shares.sum(), 1e-9) * (rows if seed % 2 == 0 else rows - rows // 8) + 0.5)
+        made["sizes"] = np.diff(cuts, prepend=0).astype(np.int32)
     if op.startswith("per_tensor_activation"):
         return made | {name: rng.standard_normal(problem[name]) * size for name, size in (("x", 3), ("dy", 1)) if name in problem}
     if "x" in problem and not problem.get("dbias"):
@@ -227,3 +233,20 @@ def per_tensor_activation_gradient(dy, x, scale, *, out_dtype, function, limit=7
         q, found, scale_inv = per_tensor(flat, scale, out_dtype=out_dtype)
         sums = flat.sum(axis=0, dtype=np.float64).reshape(dz.shape[1:])
     return (q.reshape(x.shape) if rowwise else None, q.T if transposed else None, found, scale_inv, sums if dbias else None)
+
+
+# ---- rows in groups ----
+
+def places(sizes, rows):
+    """Where groups begin and the last one ends, of any sizes: a negative one is 0, and rows end with the last there is."""
+    summed = np.cumsum(np.maximum(np.asarray(sizes, np.int64), 0))
+    return np.concatenate([[0], np.minimum(summed, rows)]).astype(np.int64)
+
+
+def per_tensor_grouped(x, sizes, scale=None, *, out_dtype, rowwise=True, transposed=False):
+    q, found, scale_inv = np.zeros(x.shape), np.zeros(len(sizes)), np.ones(len(sizes))
+    offsets = places(sizes, len(x))
+    for group, (first, last) in enumerate(zip(offsets, offsets[1:])):
+        of_group = None if scale is None else scale[group:group + 1]
+        q[first:last], found[group:group + 1], scale_inv[group:group + 1] = per_tensor(x[first:last], of_group, out_dtype=out_dtype)
+    return q if rowwise else None, q.T if transposed else None, found, scale_inv

@@ -59,6 +59,7 @@ def cases(reference):
         for layout in (dict(), dict(columnwise=True), dict(rowwise=False, columnwise=True)):
             yield f"{rows} x {columns}", "mxfp8", given, layout
     yield from activations(rng)
+    yield from groups(rng)
     codes = np.arange(256, dtype=np.uint8)
     for scale_inv in (1.0, 0.3, 1e-30, 1e38, np.nan, np.inf):
         given = np.tile(codes.view(ml_dtypes.float8_e5m2).astype(np.float64), 5).reshape(10, 128)
@@ -92,6 +93,25 @@ def activation_gradients(rng, function, strange):
     dy[:3, 9], dy[5, :3] = [np.nan, np.inf, -np.inf], 0
     x = np.abs(strange) if function == "relu" else np.where(np.isfinite(strange), strange, 1.0).clip(-8, 8)
     yield "strange gradients", "per_tensor_activation_gradient", {"dy": dy, "x": x, "scale": np.array([2.0])}, {"function": function}
+
+
+def groups(rng):
+    """Groups of many rows, of one and of none, that end anywhere; sizes that overrun, that are negative, and that leave rows over."""
+    wrong = np.array([5, -3, 2**31 - 1, 7, 0])
+    for rows, columns in SIZES:
+        one_each, many = np.ones(rows, np.int64), rng.multinomial(rows, np.full(5, 0.2))
+        for name, sizes in (("of five groups", many), ("of one group", np.array([rows])), ("a group each", one_each), ("wrong sizes", wrong),
+                            ("some left over", np.array([0, rows // 3, 0, rows // 4])), ("no rows", np.zeros(3)), ("no groups", np.zeros(0))):
+            given = {"x": rng.standard_normal((rows, columns)) * 2.0 ** rng.integers(-9, 9, (rows, 1)), "sizes": sizes}
+            yield f"{rows} x {columns}, {name}", "per_tensor_grouped", given, {"transposed": True}
+            given = given | {"scale": rng.random(len(sizes)) * 100}
+            for layout in (dict(transposed=True), dict(transposed=True, rowwise=False), dict()):
+                yield f"{rows} x {columns}, {name}", "per_tensor_grouped", given, layout
+    x = rng.standard_normal((300, 72))
+    x[20, 3], x[150, 70], x[299, 0] = np.nan, np.inf, np.nan  # the last one is of no group
+    for scale in (None, np.array([3.0, np.inf, 2.0**-20, 1e30])):
+        given = {"x": x, "sizes": np.array([18, 70, 150, 40])} | ({} if scale is None else {"scale": scale})
+        yield "strange numbers", "per_tensor_grouped", given, {"transposed": True}
 
 
 def histories(rng):

@@ -24,6 +24,7 @@ from unlisted import drawn
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "build/kernels.kb"
 BAR_SHAPE = (16384, 8192)
+GROUPS = 64
 CALLS, REPEATS = 4, 9
 
 
@@ -36,6 +37,7 @@ class Row:
     attributes: dict[str, Any]
     formula: Callable
     bar: float  # TB/s at BAR_SHAPE
+    beside: str = ""  # the row that it may be a tenth slower than at BAR_SHAPE
 
 
 def rows():
@@ -60,6 +62,12 @@ def rows():
               dict(e5m2, function="gelu", transposed=True, dbias=True), plain.dgelu_transpose_dbias, 3.2)
     yield Row("dswiglu + quantize + transpose", "per_tensor_activation_gradient", gradient(2),
               dict(e5m2, function="silu", transposed=True), plain.dswiglu_transpose, 3.2)
+    grouped = lambda m, n: [("bf16", (m, n)), ("i32", (GROUPS,)), ("f32", (GROUPS,))]
+    yield Row("grouped + quantize + amax", "per_tensor_grouped", grouped, e4m3, plain.grouped, 0.0, "quantize + amax")
+    yield Row("grouped + quantize + amax + transpose", "per_tensor_grouped", grouped, dict(e4m3, transposed=True), plain.grouped_transpose, 0.0,
+              "quantize + amax + transpose")
+    yield Row("grouped, current scaling", "per_tensor_grouped", lambda m, n: [*grouped(m, n)[:2], None], e4m3, plain.grouped_current, 0.0,
+              "current scaling")
     yield Row("dequantize", "dequantize", lambda m, n: [("e4m3", (m, n)), ("f32", (1,))], {"out_dtype": "bf16"}, plain.dequantize, 3.9)
 
 
@@ -81,10 +89,18 @@ def check_cases(report, cuda, hostile):
     report.fact("launches", sum(2 * o.launches for o in outcomes))
 
 
-def filled(cuda, dtype, dims, seed):
+def sizes_of(rows):
+    """Of groups of random shares of the rows, some of them empty."""
+    rng = np.random.default_rng(0)
+    return rng.multinomial(rows, rng.dirichlet(np.ones(GROUPS)) * (rng.random(GROUPS) > 0.1)).astype(np.int32)
+
+
+def filled(cuda, dtype, dims, seed, rows):
     buffer = devices.Buffer(cuda, dtype, dims)
     if dtype == "bf16" and buffer.size >= 1 << 23:
         random_bf16(cuda, buffer, seed)
+    elif dtype == "i32":
+        buffer.put(sizes_of(rows))
     elif dtype in ("e4m3", "e5m2"):
         cuda.fill(buffer.address, 0x31 + seed, buffer.size)
     else:
@@ -97,7 +113,7 @@ def ours(cuda, bundle, row, shape):
     described = row.operands(*shape)
     problem = capi.Problem("quantize." + row.op, described, row.attributes)
     plan = capi.Plan(bundle, problem, cuda.kind)
-    operands = [o and filled(cuda, *o, seed) for seed, o in enumerate(described)]
+    operands = [o and filled(cuda, *o, seed, shape[0]) for seed, o in enumerate(described)]
     results = [r["present"] and devices.Buffer(cuda, r["dtype"], r["dims"]) for r in bundle.infer(problem, cuda.kind)["results"]]
     workspace = cuda.allocate(max(1, plan.workspace_bytes))
     arguments = [capi.Plan.pointers([b.address if b else None for b in buffers]) for buffers in (operands, results)]
@@ -117,8 +133,10 @@ def theirs(row, shape):
     rng, made = np.random.default_rng(0), []
     for operand in filter(None, row.operands(*shape)):
         dtype, dims = operand
-        if dims == (1,):
-            made.append(jnp.full((1,), 2.0, jnp.float32))
+        if dtype == "i32":
+            made.append(jnp.asarray(sizes_of(shape[0])))
+        elif len(dims) == 1:
+            made.append(jnp.full(dims, 2.0, jnp.float32))
         else:
             block = rng.standard_normal((256, *dims[1:])).astype(np.float32)
             wide = jnp.resize(jnp.asarray(block), dims)
@@ -153,14 +171,18 @@ def times(report, cuda):
     report.fact("seed (KB_SEED)", seed)
     bundle, copy, table = capi.Bundle(BUNDLE), reference_tbps(report, cuda), []
     for shape in shapes(seed):
+        us_of = {}
         for row in rows():
             variant, us, moved = ours(cuda, bundle, row, shape)
+            us_of[row.title] = us
             jax_us = theirs(row, shape)
             tbps = moved / us / 1e6
             table.append([row.title, f"{shape[0]} x {shape[1]}", variant.split("/")[1].split("@")[0], f"{us:.1f}", f"{tbps:.2f}",
                           f"{100 * tbps / copy:.0f}", f"{jax_us:.1f}", f"{jax_us / us:.2f}"])
             if shape == BAR_SHAPE and row.bar:
                 report.bar(f"{row.title}, {shape[0]} x {shape[1]} bf16", tbps, row.bar, "TB/s", at_least=True)
+            if shape == BAR_SHAPE and row.beside:
+                report.bar(f"{row.title}, {shape[0]} x {shape[1]} bf16: times {row.beside}", us / us_of[row.beside], 1.1)
             if moved > 1 << 26:
                 report.bar(f"{row.title}, {shape[0]} x {shape[1]}: times jax.jit", jax_us / us, 0.98, at_least=True)
     report.table("Launches in a captured graph, and jax.jit", ["op", "shape", "variant", "us", "TB/s", "% of copy", "jax us", "ratio"], table)

@@ -85,3 +85,29 @@ def dgelu_transpose_dbias(dy, x, scale):
 
 def dswiglu_transpose(dy, x, scale):
     return gradient(lambda z, gate: jax.nn.silu(z) * gate, dy, [x[:, 0], x[:, 1]], scale, dy.dtype)[:4]
+
+
+def of_rows(numbers, sizes, rows):
+    """Each row's number, 0 of rows of no group."""
+    padded, counts = jnp.append(numbers, 0.0), jnp.append(sizes, rows - jnp.sum(sizes))
+    return jnp.repeat(padded, counts, total_repeat_length=rows)[:, None]
+
+
+def largest_of_groups(x, sizes):
+    row_of = jnp.repeat(jnp.arange(len(sizes) + 1), jnp.append(sizes, len(x) - jnp.sum(sizes)), total_repeat_length=len(x))
+    return jnp.maximum(jax.ops.segment_max(jnp.max(jnp.abs(x), axis=1).astype(jnp.float32), row_of, len(sizes) + 1)[:-1], 0)
+
+
+def grouped(x, sizes, scale):
+    q = jnp.clip(x.astype(jnp.float32) * of_rows(scale, sizes, len(x)), -MOST, MOST).astype(jnp.float8_e4m3fn)
+    return q, largest_of_groups(x, sizes), 1 / scale
+
+
+def grouped_transpose(x, sizes, scale):
+    q, amax, scale_inv = grouped(x, sizes, scale)
+    return q, q.T, amax, scale_inv
+
+
+def grouped_current(x, sizes):
+    amax = largest_of_groups(x, sizes)
+    return grouped(x, sizes, jnp.where((amax > 0) & jnp.isfinite(amax), MOST / amax, 1.0))

@@ -1,0 +1,145 @@
+// The CUDA kernels of quantize for rows in groups, run on the CPU by simt/machine.h: groups of any
+// sizes, also of wrong ones, have codes, amax and scales of their own, and transposes are equal to
+// what is not transposed.
+#include "kernels/quantize_run.h"
+//
+#include "quantize/grouped.cuh"
+
+namespace quantize {
+namespace {
+
+// The group of each row, by definition.
+std::vector<int> GroupsByDefinition(const std::vector<int>& sizes, int64 M) {
+  std::vector<int> of(M, static_cast<int>(sizes.size()));
+  int64 row = 0;
+  for (size_t g = 0; g < sizes.size(); ++g)
+    for (int64 i = 0; i < sizes[g] && row < M; ++i) of[row++] = static_cast<int>(g);
+  return of;
+}
+
+std::vector<int> GroupsByKernels(const std::vector<int>& sizes, int M) {
+  const int G = static_cast<int>(sizes.size()), padded = (M + 3) / 4 * 4;
+  Guarded<int> offsets(G + 1);
+  std::vector<int> group_of(padded, -1);
+  Launch(1, [&] { group_offsets<kThreads>(offsets.data(), sizes.data(), G, M); });
+  Launch((M + kThreads - 1) / kThreads,
+         [&] { group_rows<kThreads>(group_of.data(), offsets.data(), G, M); });
+  EXPECT_TRUE(offsets.Whole());
+  for (int i = M; i < padded; ++i) EXPECT_EQ(group_of[i], G);
+  return group_of;
+}
+
+TEST(GroupsOnCpu, AnySizesGiveEachRowItsGroup) {
+  const int most = 0x7fffffff;
+  std::vector<int> many(700, 1);
+  many[3] = 0, many[300] = 50, many[699] = most;
+  for (const std::vector<int>& sizes :
+       {std::vector<int>{3, 0, 5}, {0, 0, 700}, {-4, 6, most, most, 2}, {1000, 1}, {}, {0}, many}) {
+    for (int M : {1, 4, 257, 901}) {
+      const std::vector<int> found = GroupsByKernels(sizes, M);
+      EXPECT_EQ(std::vector<int>(found.begin(), found.begin() + M), GroupsByDefinition(sizes, M));
+    }
+  }
+}
+
+struct Case {
+  int M, N;
+  std::vector<int> sizes;
+  int tiles = 1;
+  bool given = true, rowwise = true, transposed = true;
+};
+
+template <typename Q, typename T, int VEC>
+struct Run {
+  const Case& c;
+  const int G = static_cast<int>(c.sizes.size());
+  const Input<T> x{static_cast<size_t>(c.M) * c.N};
+  const std::vector<int> padded = GroupsByKernels(c.sizes, c.M);
+  Guarded<Byte> q{static_cast<size_t>(c.M) * c.N}, q_t{static_cast<size_t>(c.M) * c.N};
+  std::vector<float> scale, amax = std::vector<float>(G, 0.0f), scale_inv = amax;
+
+  explicit Run(const Case& c) : c(c) {
+    alignas(16) static int group_of[4096];
+    std::copy(padded.begin(), padded.end(), group_of);
+    for (int g = 0; g < G; ++g) scale.push_back(0.5f + 3.0f * static_cast<float>(g % 7));
+    const int across = (c.N + 63) / 64,
+              blocks = (c.M + 128 * c.tiles - 1) / (128 * c.tiles) * across;
+    if (!c.given)
+      Launch(blocks,
+             [&] { grouped_amax<T, VEC>(amax.data(), x.data(), group_of, c.M, c.N, G, c.tiles); });
+    Launch(blocks, [&] {
+      cast_groups<T, VEC>(c.rowwise ? q.data() : nullptr, c.transposed ? q_t.data() : nullptr,
+                          amax.data(), scale_inv.data(), x.data(), group_of,
+                          c.given ? scale.data() : nullptr, c.M, c.N, G, c.tiles, kE5m2<Q>);
+    });
+  }
+
+  void Check() {
+    EXPECT_TRUE(q.Whole() && q_t.Whole());
+    const std::vector<int> group = GroupsByDefinition(c.sizes, c.M);
+    std::vector<float> most(G, 0.0f);
+    for (int m = 0; m < c.M; ++m)
+      for (int n = 0; group[m] < G && n < c.N; ++n)
+        most[group[m]] = std::max(most[group[m]], std::abs(x.f[m * c.N + n]));
+    EXPECT_EQ(amax, most);
+    for (int g = 0; g < G; ++g) {
+      if (!c.given) scale[g] = most[g] > 0.0f ? Fp8<Q>::kMost / most[g] : 1.0f;
+      EXPECT_EQ(scale_inv[g], 1.0f / scale[g]);
+    }
+    for (int m = 0; m < c.M; ++m) {
+      for (int n = 0; n < c.N; ++n) {
+        const Byte code =
+            group[m] < G ? CodeOfFloat<Q>(x.f[m * c.N + n] * scale[group[m]]) : Byte{0};
+        ASSERT_EQ(c.rowwise ? q.data()[m * c.N + n] : code, code) << m << ", " << n;
+        ASSERT_EQ(c.transposed ? q_t.data()[n * c.M + m] : code, code) << m << ", " << n;
+      }
+    }
+  }
+};
+
+template <typename Q, typename T, int VEC>
+void GroupsAreRight(const Case& c) {
+  SCOPED_TRACE(testing::Message() << c.M << " x " << c.N << " by " << VEC << ", " << c.tiles);
+  Run<Q, T, VEC>(c).Check();
+}
+
+TEST(GroupsOnCpu, EachGroupHasItsOwnScaleAndAmax) {
+  using E4 = __nv_fp8_e4m3;
+  using E5 = __nv_fp8_e5m2;
+  const std::vector<int> ends_anywhere = {33, 0, 1, 2, 90, 3, 129};
+  const std::vector<int> one_each(140, 1);
+  for (bool given : {true, false}) {
+    GroupsAreRight<E4, __nv_bfloat16, 8>({300, 72, ends_anywhere, 1, given});
+    GroupsAreRight<E5, float, 4>({261, 132, ends_anywhere, 1, given});
+    GroupsAreRight<E4, __half, 1>({262, 67, ends_anywhere, 1, given});
+    GroupsAreRight<E5, __nv_bfloat16, 8>({140, 64, one_each, 1, given});
+    GroupsAreRight<E4, __nv_bfloat16, 8>({600, 72, {250, 300}, 4, given});
+    GroupsAreRight<E4, __nv_bfloat16, 8>({130, 8, {-5, 40, 0x7fffffff, 9}, 1, given});
+    GroupsAreRight<E4, __nv_bfloat16, 8>({40, 72, {}, 1, given});
+  }
+  GroupsAreRight<E4, __half, 8>({300, 72, ends_anywhere, 1, true, false, true});
+  GroupsAreRight<E4, __half, 8>({300, 72, ends_anywhere, 1, true, true, false});
+}
+
+TEST(GroupsOnCpu, WhatIsNoNumberStaysInItsGroup) {
+  std::vector<float> x(8 * 8, 2.0f);
+  x[1 * 8 + 3] = NAN, x[7 * 8] = NAN;  // of group 0, and of none
+  alignas(16) int group_of[8] = {0, 0, 0, 1, 1, 1, 2, 2};
+  std::vector<float> amax(2, 0.0f), scale_inv(2);
+  std::vector<Byte> q(64, 0xee), q_t(64, 0xee);
+  Launch(1, [&] { grouped_amax<float, 4>(amax.data(), x.data(), group_of, 8, 8, 2, 1); });
+  Launch(1, [&] {
+    cast_groups<float, 4>(q.data(), q_t.data(), amax.data(), scale_inv.data(), x.data(), group_of,
+                          nullptr, 8, 8, 2, 1, false);
+  });
+  EXPECT_TRUE(std::isnan(amax[0]));
+  EXPECT_EQ(scale_inv[0], 1.0f);
+  EXPECT_EQ(amax[1], 2.0f);
+  EXPECT_EQ(q[3 * 8], 0x7e);
+  EXPECT_EQ(q[8 + 3] & 0x7f, 0x7f);
+  EXPECT_EQ(q[7 * 8], 0);
+  EXPECT_EQ(q_t[7], 0);
+}
+
+}  // namespace
+}  // namespace quantize
