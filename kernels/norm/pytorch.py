@@ -35,6 +35,10 @@ def layer_norm(x, gamma, beta=None, *, epsilon=1e-6, zero_centered_gamma=False, 
 
 def _weights(function, x, gamma, beta, residual):
     """gamma and beta of one dtype; an error names what does not fit x."""
+    last, dtype = x.shape[-1:], x.dtype
+    if residual is None and last and gamma.shape == last and gamma.dtype is dtype and (
+            beta is None or (beta.shape == last and beta.dtype is dtype)):
+        return gamma, beta  # nearly always, and nothing is to be done
     for name, weight in (("gamma", gamma), ("beta", beta)):
         if weight is not None and (x.dim() < 1 or weight.shape != x.shape[-1:]):
             raise ValueError("%s: %s has shape %s; for x of shape %s it must be %s"

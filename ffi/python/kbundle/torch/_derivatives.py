@@ -45,13 +45,18 @@ def derivative_of(op):
 
 
 class Backward(NamedTuple):
-    """A Derivative with its names resolved: for each operand of the backward op its sources, of ("operand", index), ("result", index) and
-    ("cotangent", index); and for each operand of the forward op the result that is its gradient, or None."""
+    """A Derivative with its names resolved, in the shape in which calls need it. kept: what a call of the forward op saves, (whether it is a
+    result, index) of each; sources: of each operand of the backward op, (whether it is saved, index there or among cotangents) of all that
+    it may come from; gradients: for each operand of the forward op the result that is its gradient, or None."""
     op: str
+    names: list  # of operands of the forward op
+    kept: list
     sources: list
     optional: list
     gradients: list
     attributes: dict  # of the backward op: the names of those it shares with the forward op, and functions of the others
+    through: list  # results of the forward op that something flows back through
+    without: list  # the others
 
 
 def resolve(derivative, forward, backward):
@@ -59,7 +64,7 @@ def resolve(derivative, forward, backward):
     kinds = {"d" + result.name: ("cotangent", index) for index, result in enumerate(forward.results)}
     kinds.update((result.name, ("result", index)) for index, result in enumerate(forward.results))
     kinds.update((operand.name, ("operand", index)) for index, operand in enumerate(forward.operands))
-    sources = []
+    origins = []
     for operand in backward.operands:
         names = derivative.operands.get(operand.name, (operand.name,))
         names = (names,) if isinstance(names, str) else names
@@ -67,48 +72,58 @@ def resolve(derivative, forward, backward):
         if missing:
             raise Error("INVALID_ARGUMENT", "differentiating op %r by %r: its operand %r is to come from %r; there are %s"
                         % (forward.name, backward.name, operand.name, missing[0], ", ".join(kinds)))
-        sources.append([kinds[name] for name in names])
+        origins.append([kinds[name] for name in names])
     made = {result.name: index for index, result in enumerate(backward.results)}
-    gradients = [made.get(derivative.results.get(operand.name, "d" + operand.name)) for operand in forward.operands]
     shared = {attribute.name for attribute in forward.attributes}
     attributes = {attribute.name: derivative.attributes.get(attribute.name) for attribute in backward.attributes
                   if attribute.name in derivative.attributes or attribute.name in shared}
-    return Backward(backward.name, sources, [operand.optional for operand in backward.operands], gradients, attributes)
+    used = {origin for one in origins for origin in one}
+    kept = sorted((kind == "result", index) for kind, index in used if kind != "cotangent")
+    through = [index for index in range(len(forward.results)) if ("cotangent", index) in used]
+    return Backward(
+        backward.name, [operand.name for operand in forward.operands], kept,
+        [[(False, index) if kind == "cotangent" else (True, kept.index((kind == "result", index))) for kind, index in one] for one in origins],
+        [operand.optional for operand in backward.operands],
+        [made.get(derivative.results.get(operand.name, "d" + operand.name)) for operand in forward.operands], attributes, through,
+        [index for index in range(len(forward.results)) if index not in through])
 
 
 def save(ctx, backward, tensors, results, attributes):
-    """For `gradients`, of a call of the forward op."""
+    """For `gradients`, of a call of the forward op; absent results are None."""
     ctx.set_materialize_grads(False)
-    ctx.attributes, ctx.described = attributes, [(result.shape, result.dtype, result.device) for result in results]
-    wanted = {source for sources in backward.sources for source in sources}
-    ctx.save_for_backward(*[tensor if ("operand", index) in wanted else None for index, tensor in enumerate(tensors)],
-                          *[result if ("result", index) in wanted else None for index, result in enumerate(results)])
-    ctx.mark_non_differentiable(*[result for index, result in enumerate(results) if ("cotangent", index) not in wanted])
+    ctx.attributes = attributes
+    ctx.save_for_backward(*[results[index] if is_result else tensors[index] for is_result, index in backward.kept])
+    if len(backward.through) > 1:  # then it may be that something flows back through others alone
+        ctx.results = [None if result is None else (result.shape, result.dtype, result.device) for result in results]
+    if backward.without:
+        ctx.mark_non_differentiable(*[results[index] for index in backward.without if results[index] is not None])
 
 
-def gradients(ctx, backward, names, needs, cotangents, call, is_absent):
-    """Of the operands of the forward op, None of those that have none. names: of those operands; needs: those whose gradient is wanted;
-    call(op, tensors, attributes)."""
-    if all(cotangent is None for cotangent in cotangents):
-        return [None] * len(names)
-    saved = ctx.saved_tensors
-    given = {("operand", index): tensor for index, tensor in enumerate(saved[:len(names)])}
-    given.update((("result", index), None if tensor is None or is_absent(tensor) else tensor)
-                 for index, tensor in enumerate(saved[len(names):]))
-    given.update((("cotangent", index), cotangent) for index, cotangent in enumerate(cotangents))
-    tensors = []
+def gradients(ctx, backward, needs, cotangents, call):
+    """Of the operands of the forward op, None of those that have none. needs: of each whether its gradient is wanted; call(op, tensors,
+    attributes): results, absent ones None."""
+    if all([cotangents[index] is None for index in backward.through]):
+        return [None] * len(backward.names)
+    saved, tensors = ctx.saved_tensors, []
     for sources, optional in zip(backward.sources, backward.optional):
-        found = next((given[source] for source in sources if given[source] is not None), None)
-        if found is None and not optional:  # nothing flows back through a result whose cotangent the op needs
-            [index] = [index for kind, index in sources if kind == "cotangent"]
-            shape, dtype, device = ctx.described[index]
-            found = torch.zeros(shape, dtype=dtype, device=device)
+        for is_saved, index in sources:
+            found = saved[index] if is_saved else cotangents[index]
+            if found is not None:
+                break
+        else:
+            if not optional:  # nothing flows back through a result whose cotangent the op needs
+                shape, dtype, device = ctx.results[next(index for is_saved, index in sources if not is_saved)]
+                found = torch.zeros(shape, dtype=dtype, device=device)
         tensors.append(found)
-    missing = [name for name, made in zip(names, backward.gradients) if name in needs and made is None]
-    if missing:
-        raise Error("UNIMPLEMENTED", "differentiating by op %r: it has no gradient of operand %r; keep it out of what is differentiated "
-                    "(detach)" % (backward.op, missing[0]))
-    attributes = {name: ctx.attributes[name] if function is None else function(needs)
-                  for name, function in backward.attributes.items() if function is not None or name in ctx.attributes}
+    for name, needed, made in zip(backward.names, needs, backward.gradients):
+        if needed and made is None:
+            raise Error("UNIMPLEMENTED", "differentiating by op %r: it has no gradient of operand %r; keep it out of what is differentiated "
+                        "(detach)" % (backward.op, name))
+    attributes = {}
+    for name, function in backward.attributes.items():
+        if function is not None:
+            attributes[name] = function(frozenset(name for name, needed in zip(backward.names, needs) if needed))
+        elif name in ctx.attributes:
+            attributes[name] = ctx.attributes[name]
     made = call(backward.op, tensors, attributes)
-    return [None if index is None or name not in needs else made[index] for name, index in zip(names, backward.gradients)]
+    return [made[index] if needed and index is not None else None for index, needed in zip(backward.gradients, needs)]

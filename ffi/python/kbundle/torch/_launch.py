@@ -3,6 +3,7 @@
 Plans are kept until the policy changes or a bundle is opened or closed, since both may change what is chosen.
 """
 
+import contextlib
 import ctypes
 import math
 import threading
@@ -65,6 +66,16 @@ def run(op, bundle, tensors, attributes):
     with torch.cuda.device(device):
         _make_context_current()
         return _launch(op, bundle, tensors, attributes, device)
+
+
+def plan(op, bundle, tensors, attributes):
+    """(the policy's generation before it was made, the Plan of a call of `run`)."""
+    device = device_of(op, tensors)
+    with contextlib.nullcontext() if device.type == "cpu" else torch.cuda.device(device):
+        if device.type != "cpu":
+            _make_context_current()
+        now = _policy.generation()
+        return now, _plan(op, bundle, tensors, attributes, device)
 
 
 def device_of(op, tensors, kinds=KINDS):

@@ -16,7 +16,7 @@ from kbundle import _open_bundles
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._errors import Error
-from kbundle.torch import _derivatives, _launch, _symbolic
+from kbundle.torch import _derivatives, _eager, _launch, _symbolic
 from kbundle.torch._dtypes import NAMES, TORCH
 
 NAMESPACE = "kbundle"
@@ -39,12 +39,40 @@ def call(bundle, op, *tensors, **attributes):
     is None. Tensors that are not contiguous are copied. Gradients flow where the op's family says how."""
     if bundle is not None and not isinstance(bundle, Bundle):
         raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned, or None" % (op, bundle))
-    made = _call(None if bundle is None else bundle.name, op, tensors, attributes)
-    results = tuple(None if is_absent(result) else result for result in made)
-    return results[0] if len(results) == 1 else results
+    results = _call(None if bundle is None else bundle.name, op, tensors, attributes)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _call(bundle, op, tensors, attributes):
+    """Results, absent ones None."""
+    if not _eager.enabled or torch.compiler.is_compiling():
+        return _long(bundle, op, tensors, attributes)
+    made = _eager.attempt(bundle, op, tensors, attributes)
+    if made is None:
+        return _long(bundle, op, tensors, attributes)
+    if type(made) is _eager.Unknown:
+        unknown, made = made, _long(bundle, op, tensors, attributes)
+        _know(unknown, bundle, op, tensors, attributes)
+    return made
+
+
+def _know(unknown, bundle, op, tensors, attributes):
+    """Of a call that was made the long way, for those to come."""
+    decided, serving = _eager.environment(), _bundle(bundle, op)
+    if bundle is not None or _open_bundles.used() is serving:
+        decided = None
+    given = [index for index, tensor in enumerate(tensors) if tensor is not None]
+    _eager.know(unknown, _eager.Site(_kernel(serving.op(op)), serving.name, given, attributes,
+                                     lambda tensors: _long(serving.name, op, tensors, attributes), decided))
+
+
+def _long(bundle, op, tensors, attributes):
+    """By the operator that the op is, which says what is wrong with a call."""
+    made = _overload(bundle, op, tensors, attributes)
+    return [None if is_absent(result) else result for result in (made if isinstance(made, (tuple, list)) else (made,))]
+
+
+def _overload(bundle, op, tensors, attributes):
     spelled = {}
     for name, value in attributes.items():
         if isinstance(value, torch.Tensor):
@@ -63,18 +91,14 @@ def _call(bundle, op, tensors, attributes):
         bundle, overload, absent = _bound(bundle, op, len(tensors), tuple(attributes))
         if not (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)):
             with _below_autograd():  # torch's own rule for gradients is in Python, and costs half of what the call does
-                return _results(overload(*tensors, *([None] * absent), bundle=bundle, **spelled))
+                return overload(*tensors, *([None] * absent), bundle=bundle, **spelled)
     try:
-        return _results(overload(*tensors, *([None] * absent), bundle=bundle, **spelled))
+        return overload(*tensors, *([None] * absent), bundle=bundle, **spelled)
     except RuntimeError as error:
         if "functorch transforms" not in str(error):
             raise
         raise Error("UNIMPLEMENTED", "calling op %r under torch.func.grad, vjp or jacrev: torch has no such rule for operators that packages "
                     "bring along; use torch.autograd.grad" % op) from None
-
-
-def _results(made):
-    return made if isinstance(made, (tuple, list)) else (made,)
 
 
 def is_absent(result):
@@ -111,13 +135,13 @@ def _bound(bundle, op, given, attributes):
     found = known.get(key)
     if found is None:
         serving = _bundle(bundle, op)
-        found = serving.name, _operator(serving.op(op), given, attributes), len(serving.op(op).operands) - given
+        found = serving.name, _checked(serving.op(op), given, attributes), len(serving.op(op).operands) - given
         if bundle is not None or _open_bundles.used() is serving:
             known[key] = found
     return found
 
 
-def _operator(description, given, attributes):
+def _checked(description, given, attributes):
     if given > len(description.operands):
         raise Error("INVALID_ARGUMENT", "calling op %r: %d operands are given; it has %d: %s"
                     % (description.name, given, len(description.operands), ", ".join(operand.name for operand in description.operands)))
@@ -126,10 +150,11 @@ def _operator(description, given, attributes):
         if name not in names:
             raise Error("INVALID_ARGUMENT", "calling op %r: it has no attribute %r; there are %s"
                         % (description.name, name, ", ".join(names) or "none"))
-    return _made(description)
+    return _kernel(description).overload
 
 
-def _made(description):
+def _kernel(description):
+    """The _Kernel of the op's operator, which is made where there is none yet."""
     key = description.name, description.interface
     made = _operators.get(key)
     if made is None:
@@ -143,7 +168,7 @@ def _made(description):
 def register(bundle):
     """Makes all ops of an open bundle operators of torch: what a process does that loads a program which another one exported."""
     for op in bundle.ops:
-        _made(op)
+        _kernel(op)
 
 
 # ---- one operator ----
@@ -192,7 +217,7 @@ def _define(description):
     torch.library.register_vmap(qualified, functools.partial(_vmap, description.vmap, description.name, kernel), lib=_library)
     base, overload = name.split(".")
     kernel.overload = getattr(getattr(torch.ops.kbundle, base), overload)
-    return kernel.overload
+    return kernel
 
 
 class _Kernel:
@@ -200,17 +225,19 @@ class _Kernel:
     attributes that are not at their defaults."""
 
     def __init__(self, description, names):
-        self._op, self._description, self._count = description.name, description, len(description.results)
+        self.op, self._description = description.name, description
+        self.operand_count, self.result_count = len(description.operands), len(description.results)
+        self.types = {attribute.name: attribute.type for attribute in description.attributes}
         self._names = {spelled: name for name, spelled in names.items()}
         self._backward = None
         self.overload = None
 
     def __call__(self, *tensors, bundle="", **attributes):
-        results = _launch.run(self._op, bundle, self._all(tensors), self._plain(attributes))
-        return results[0] if self._count == 1 else tuple(results)
+        results = _launch.run(self.op, bundle, self._all(tensors), self._plain(attributes))
+        return results[0] if self.result_count == 1 else tuple(results)
 
     def fake(self, *tensors, bundle="", **attributes):
-        device = _launch.device_of(self._op, tensors, {*_launch.KINDS, "meta"})
+        device = _launch.device_of(self.op, tensors, {*_launch.KINDS, "meta"})
         tensors, attributes = self._all(tensors), self._plain(attributes)
         shapes = self._symbolic(bundle, tensors, attributes, device.type)
         if shapes is None:
@@ -221,7 +248,7 @@ class _Kernel:
         results = [torch.empty(dims, dtype=TORCH[found["dtype"]], device=device) if found["present"]
                    else torch.empty(_launch.ABSENT, dtype=torch.uint8, device=device)
                    for found, dims in zip(inferred["results"], shapes, strict=True)]
-        return results[0] if self._count == 1 else tuple(results)
+        return results[0] if self.result_count == 1 else tuple(results)
 
     def _symbolic(self, bundle, tensors, attributes, kind):
         """(what kb_infer says of an example of the sizes, shapes of the results in the symbols), or None where nothing is a symbol, or the
@@ -245,13 +272,13 @@ class _Kernel:
     def _infer(self, bundle, shapes, attributes, kind):
         """Of tensors that are nowhere (device "meta"): enough if CPU or CUDA can run the problem."""
         if kind in _launch.KINDS:
-            return _launch.infer(self._op, bundle, shapes, attributes, _launch.KINDS[kind])[1]
+            return _launch.infer(self.op, bundle, shapes, attributes, _launch.KINDS[kind])[1]
         try:
-            return _launch.infer(self._op, bundle, shapes, attributes, HOST)[1]
+            return _launch.infer(self.op, bundle, shapes, attributes, HOST)[1]
         except Error as error:
             if error.tag != "NOT_FOUND":
                 raise
-            return _launch.infer(self._op, bundle, shapes, attributes, CUDA)[1]
+            return _launch.infer(self.op, bundle, shapes, attributes, CUDA)[1]
 
     def _all(self, tensors):
         return [*tensors, *[None] * (len(self._description.operands) - len(tensors))]
@@ -262,26 +289,31 @@ class _Kernel:
     # ---- derivative ----
 
     def setup_context(self, ctx, inputs, keyword_only_inputs, output):
-        results = output if self._count > 1 else (output,)
         attributes = dict(keyword_only_inputs)
-        ctx.bundle = attributes.pop("bundle", "")
-        ctx.backward_op = self._resolve(ctx.bundle)
-        if ctx.backward_op is not None:
-            ctx.given = len(inputs)
-            _derivatives.save(ctx, ctx.backward_op, self._all(inputs), results, dict(self._plain(attributes)))
+        ctx.given, bundle = len(inputs), attributes.pop("bundle", "")
+        results = output if self.result_count > 1 else (output,)
+        self.save(ctx, bundle, self._all(inputs), [None if is_absent(result) else result for result in results], dict(self._plain(attributes)))
 
     def backward(self, ctx, *cotangents):
-        if ctx.backward_op is None:
-            raise Error("UNIMPLEMENTED", "differentiating op %r: its family says of no op that computes its gradients; keep it out of what is "
-                        "differentiated (torch.no_grad, detach), or say it by kbundle.torch.register_derivative" % self._op)
-        names = [operand.name for operand in self._description.operands]
-        needs = frozenset(name for name, needed in zip(names, ctx.needs_input_grad) if needed)
-        gradients = _derivatives.gradients(ctx, ctx.backward_op, names, needs, cotangents,
-                                           lambda op, tensors, attributes: _call(ctx.bundle or None, op, tensors, attributes), is_absent)
+        gradients = self.gradients(ctx, ctx.needs_input_grad, cotangents)
         return gradients[0] if ctx.given == 1 else tuple(gradients[:ctx.given])
 
+    def save(self, ctx, bundle, tensors, results, attributes):
+        """For `gradients`, of a call; tensors: all operands, results: absent ones None."""
+        ctx.bundle, ctx.backward_op = bundle, self._resolve(bundle)
+        if ctx.backward_op is not None:
+            _derivatives.save(ctx, ctx.backward_op, tensors, results, attributes)
+
+    def gradients(self, ctx, needs, cotangents):
+        """Of all operands, None where none is wanted."""
+        if ctx.backward_op is None:
+            raise Error("UNIMPLEMENTED", "differentiating op %r: its family says of no op that computes its gradients; keep it out of what is "
+                        "differentiated (torch.no_grad, detach), or say it by kbundle.torch.register_derivative" % self.op)
+        return _derivatives.gradients(ctx, ctx.backward_op, needs, cotangents,
+                                      lambda op, tensors, attributes: _call(ctx.bundle or None, op, tensors, attributes))
+
     def _resolve(self, bundle):
-        derivative = _derivatives.derivative_of(self._op)
+        derivative = _derivatives.derivative_of(self.op)
         if derivative is None:
             return None
         if self._backward is None or self._backward[0] is not derivative:

@@ -1,0 +1,49 @@
+// A launch on tensors of PyTorch: copies where operands are not contiguous, results and workspace
+// allocated, on the current stream or PyTorch's own threads.
+#ifndef KBUNDLE_FFI_TORCH_LAUNCH_H_
+#define KBUNDLE_FFI_TORCH_LAUNCH_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "sites.h"
+#include "torch_functions.h"
+
+namespace kbundle {
+
+struct TorchDevice {
+  int32_t type = -1, index = -1;
+};
+
+// A reference of ours to a tensor, or nothing. Borrows the table.
+class OwnedTensor {
+ public:
+  OwnedTensor() = default;
+  OwnedTensor(const TorchFunctions& torch, TorchTensor tensor) : torch_(&torch), tensor_(tensor) {}
+  OwnedTensor(OwnedTensor&& other) noexcept
+      : torch_(other.torch_), tensor_(std::exchange(other.tensor_, nullptr)) {}
+  OwnedTensor& operator=(OwnedTensor&& other) noexcept {
+    std::swap(torch_, other.torch_);
+    std::swap(tensor_, other.tensor_);
+    return *this;
+  }
+  ~OwnedTensor() {
+    if (tensor_ != nullptr) torch_->Delete(tensor_);
+  }
+  TorchTensor get() const { return tensor_; }
+  TorchTensor Give() { return std::exchange(tensor_, nullptr); }
+
+ private:
+  const TorchFunctions* torch_ = nullptr;
+  TorchTensor tensor_ = nullptr;
+};
+
+// Results, one for each of the plan's, nothing where absent. False: something failed; made is then
+// worth nothing. given: replaced by copies where they are not contiguous or written over.
+bool LaunchEager(const TorchFunctions& torch, const Sites::Found& known, TorchDevice device,
+                 std::vector<OwnedTensor>& given, std::vector<OwnedTensor>* made);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_FFI_TORCH_LAUNCH_H_
