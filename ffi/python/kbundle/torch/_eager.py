@@ -47,7 +47,7 @@ def _without_python():
         return False, 0
 
 
-enabled, _cuda = _without_python()
+enabled, cuda = _without_python()
 
 
 class Site:
@@ -113,11 +113,14 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, site, *given):
-        made = site.run(site.number, *given)
-        if site.single:
-            made = (made,)
-        if made[0] is None and site.missed(made):
+        try:
+            made = site.run(site.number, *given)
+        except RuntimeError:
+            made = None
+        if site.missed(made):
             made = tuple(site.long(given))
+        elif site.single:
+            made = (made,)
         ctx.site = site
         site.kernel.save(ctx, site.bundle, site.all(given), made, site.attributes)
         return made
@@ -155,7 +158,7 @@ def _operator(op, given, results):
             operands = ", ".join(["int site", *["Tensor t%d" % index for index in range(given)]])
             made = "Tensor" if results == 1 else "(%s)" % ", ".join(["Tensor"] * results)
             _library.define("%s.%s(%s) -> %s" % (*name, operands, made))
-            check(library().kb_torch_implement(text(".".join(name), "name"), _cuda))
+            check(library().kb_torch_implement(text(".".join(name), "name"), cuda))
             _defined[name] = getattr(getattr(getattr(torch.ops, NAMESPACE), name[0]), name[1])._op
         return _defined[name]
 
