@@ -190,7 +190,7 @@ int InspectCommand::Run(const Terminal& terminal) const {
   const auto opened = Bundle::Open(file);
   if (!opened.ok()) return terminal.Fail(opened.status());
   if (!html.empty()) return Draw(**opened, terminal);
-  const auto text = DescribeJson(**opened, op, true);
+  const auto text = DescribeJson(**opened, op, Detail::kWhole);
   if (!text.ok()) return terminal.Fail(text.status());
   if (json) {
     terminal.Line(*text);

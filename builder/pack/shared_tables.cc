@@ -12,7 +12,7 @@
 
 #include "kbundle/format.h"
 #include "kbundle/key.h"
-#include "loader/open/structure.h"
+#include "loader/verify/structure.h"
 
 namespace kbundle::builder {
 namespace {
@@ -205,7 +205,8 @@ class Writer {
 };
 
 bool TakenByReaders(const std::string& bytes) {
-  return CheckStructure(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()).ok();
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  return Structure(data, bytes.size()).CheckWhole().ok();
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ Result<Json> Op(const Bundle& bundle, uint32_t number, const Json& described) {
 }  // namespace
 
 Result<std::string> BundlePage(const Bundle& bundle) {
-  KB_ASSIGN_OR_RETURN(const std::string text, DescribeJson(bundle, "", true));
+  KB_ASSIGN_OR_RETURN(const std::string text, DescribeJson(bundle, "", Detail::kWhole));
   const Json described = Json::parse(text);
   Json data;
   for (const char* key : {"name", "content_id", "file_bytes", "provenance", "targets", "devices"}) {

@@ -12,6 +12,7 @@
 #include "loader/bind/cuts.h"
 #include "loader/describe/describe_op.h"
 #include "loader/open/index.h"
+#include "loader/open/variant_rows.h"
 #include "loader/provider/provider.h"
 #include "loader/support/absent.h"
 
@@ -120,18 +121,21 @@ void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
   json.EndObject().EndObject();
 }
 
-void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, bool whole) {
+void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, Detail detail) {
   const fb::Op& op = OpOf(bundle, number);
-  json.BeginObject().Key("name").Text(View(op.name())).Key("summary").Text(View(op.summary()));
+  json.BeginObject().Key("name").Text(View(op.name()));
+  if (detail == Detail::kName) {
+    json.EndObject();
+    return;
+  }
+  json.Key("summary").Text(View(op.summary()));
   json.Key("interface").Text(Hex(op.interface_hash()));
   WriteInterface(json, op);
-  if (whole) {
+  if (detail == Detail::kWhole) {
     WriteProblems(json, op);
     json.Key("variants").BeginArray();
-    const auto* variants = IndexOf(bundle).variants();
-    for (uint32_t i = 0; i < Count(variants); ++i) {
-      if (variants->Get(i)->op() == number) WriteVariant(json, bundle, i);
-    }
+    const VariantRange range = VariantsOf(IndexOf(bundle), number);
+    for (uint32_t i = range.first; i < range.end; ++i) WriteVariant(json, bundle, i);
     json.EndArray();
   }
   json.EndObject();
@@ -183,11 +187,13 @@ std::vector<std::string> RanOn(const Bundle& bundle, uint32_t number) {
   return devices;
 }
 
-Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool whole) {
+Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, Detail detail) {
   uint32_t only = 0;
   if (!op.empty()) {
     KB_ASSIGN_OR_RETURN(only, bundle.FindOp(op));
   }
+  const bool every_row = detail == Detail::kWhole || (op.empty() && detail != Detail::kName);
+  if (every_row) KB_RETURN_IF_ERROR(bundle.CheckIndex());
   const fb::Index& index = IndexOf(bundle);
   JsonWriter json;
   json.BeginObject().Key("name").Text(bundle.name()).Key("path").Text(bundle.path());
@@ -204,10 +210,10 @@ Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool
   for (uint32_t i = 0; i < Count(index.devices()); ++i) json.Text(View(index.devices()->Get(i)));
   json.EndArray().Key("ops").BeginArray();
   for (uint32_t i = 0; i < Count(index.ops()); ++i) {
-    if (op.empty() || i == only) WriteOp(json, bundle, i, whole);
+    if (op.empty() || i == only) WriteOp(json, bundle, i, detail);
   }
   json.EndArray();
-  if (whole) WriteBlobs(json, index);
+  if (detail == Detail::kWhole) WriteBlobs(json, index);
   json.EndObject();
   return std::move(json).text();
 }

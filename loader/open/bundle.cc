@@ -1,5 +1,6 @@
-// Opening: header, index, structure, meaning, each checked once and in this order. After that the
-// index is trusted, and what is left are look-ups.
+// Opening: header, index, structure, meaning, each checked once and in this order. What belongs to
+// one op alone may wait until somebody asks for the op: FindOp is the door to its rows. After that
+// the index is trusted, and what is left are look-ups.
 #include "kbundle/bundle.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,6 @@
 #include "kbundle/sha256.h"
 #include "loader/open/bundle_rep.h"
 #include "loader/open/index.h"
-#include "loader/open/structure.h"
 #include "loader/verify/verify.h"
 
 namespace kbundle {
@@ -32,7 +32,7 @@ Status Bundle::ReadHeader(Rep* rep) {
   return VerifyHeader(rep->header, size);
 }
 
-Status Bundle::ReadIndex(Rep* rep) {
+Status Bundle::ReadIndex(Rep* rep, Checks checks) {
   const uint64_t size = rep->header.index_size;
   rep->index_bytes = std::make_unique_for_overwrite<uint8_t[]>(size);
   KB_RETURN_IF_ERROR(rep->file.Read(rep->header.index_offset, rep->index_bytes.get(), size));
@@ -50,30 +50,54 @@ Status Bundle::ReadIndex(Rep* rep) {
                     "build the file again",
                     ToHex(rep->digest)));
   }
-  KB_RETURN_IF_ERROR(CheckStructure(bytes, size));
+  const bool all = checks == Checks::kAll;
+  Status sound = all ? VerifyIndex(bytes, rep->header) : VerifyOutline(bytes, rep->header);
+  if (!sound.ok()) return std::move(sound).Annotate("index");
   rep->index = fb::GetIndex(bytes);
-  return VerifyIndex(*rep->index, rep->header).Annotate("index");
+  if (!all) rep->checked = std::make_unique<std::atomic<bool>[]>(Count(rep->index->ops()));
+  return Status();
 }
 
-Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path) {
-  return OpenFile(path, FileView::Open(path));
+// Of two threads that ask at once each may check: the answer is the same, and nothing is written
+// but that it was good. An op that is refused is checked, and refused, whenever it is asked for.
+Status Bundle::Rep::CheckOp(uint32_t op) const {
+  if (checked == nullptr || checked[op].load(std::memory_order_acquire)) return Status();
+  KB_RETURN_IF_ERROR(VerifyOneOp(index_bytes.get(), header, op).Annotate("index"));
+  checked[op].store(true, std::memory_order_release);
+  return Status();
 }
 
-Result<std::shared_ptr<const Bundle>> Bundle::OpenDescriptor(int fd) {
-  return OpenFile(fmt::format("descriptor {}", fd), FileView::OfDescriptor(fd));
+Status Bundle::CheckIndex() const {
+  if (rep_->checked == nullptr) return Status();
+  KB_VERIFY(VerifyIndex(rep_->index_bytes.get(), rep_->header).Annotate("index"), "bundle '{}'",
+            rep_->path);
+  for (uint32_t op = 0; op < Count(rep_->index->ops()); ++op) {
+    rep_->checked[op].store(true, std::memory_order_release);
+  }
+  return Status();
 }
 
-Result<std::shared_ptr<const Bundle>> Bundle::OpenMemory(std::span<const uint8_t> bytes) {
+Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path, Checks checks) {
+  return OpenFile(path, FileView::Open(path), checks);
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::OpenDescriptor(int fd, Checks checks) {
+  return OpenFile(fmt::format("descriptor {}", fd), FileView::OfDescriptor(fd), checks);
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::OpenMemory(std::span<const uint8_t> bytes,
+                                                         Checks checks) {
   return OpenFile(fmt::format("{} bytes of memory", bytes.size()),
-                  FileView::OfBytes({bytes.begin(), bytes.end()}));
+                  FileView::OfBytes({bytes.begin(), bytes.end()}), checks);
 }
 
-Result<std::shared_ptr<const Bundle>> Bundle::OpenFile(std::string path, Result<FileView> file) {
+Result<std::shared_ptr<const Bundle>> Bundle::OpenFile(std::string path, Result<FileView> file,
+                                                       Checks checks) {
   const auto context = [&path] { return fmt::format("opening bundle '{}'", path); };
   if (!file.ok()) return std::move(file).status().Annotate(context());
   auto rep = std::make_unique<Rep>(path, std::move(*file));
   Status status = ReadHeader(rep.get());
-  if (status.ok()) status = ReadIndex(rep.get());
+  if (status.ok()) status = ReadIndex(rep.get(), checks);
   if (!status.ok()) return std::move(status).Annotate(context());
   return std::shared_ptr<const Bundle>(new Bundle(std::move(rep)));
 }
@@ -92,17 +116,28 @@ std::string Bundle::Rep::BlobName(uint32_t blob) const {
   return fmt::format("blob {} of bundle '{}'", blob, path);
 }
 
-Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
-  const auto* ops = rep_->index->ops();
+std::optional<uint32_t> Bundle::Rep::NumberOf(std::string_view op) const {
+  const auto* ops = index->ops();
   uint32_t low = 0, high = Count(ops);
   while (low < high) {
     const uint32_t middle = (low + high) / 2;
-    if (ops->Get(middle)->name()->string_view() < op_name)
+    if (ops->Get(middle)->name()->string_view() < op)
       low = middle + 1;
     else
       high = middle;
   }
-  if (low < Count(ops) && ops->Get(low)->name()->string_view() == op_name) return low;
+  if (low < Count(ops) && ops->Get(low)->name()->string_view() == op) return low;
+  return std::nullopt;
+}
+
+bool Bundle::HasOp(std::string_view op_name) const { return rep_->NumberOf(op_name).has_value(); }
+
+Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
+  if (const std::optional<uint32_t> op = rep_->NumberOf(op_name)) {
+    KB_VERIFY(rep_->CheckOp(*op), "using bundle '{}'", rep_->path);
+    return *op;
+  }
+  const auto* ops = rep_->index->ops();
   std::vector<std::string> names;
   for (uint32_t i = 0; i < Count(ops); ++i) names.push_back(ops->Get(i)->name()->str());
   std::string has = "no op at all";

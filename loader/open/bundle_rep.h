@@ -3,8 +3,11 @@
 #define KBUNDLE_LOADER_BUNDLE_REP_H_
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
@@ -28,10 +31,18 @@ struct Bundle::Rep {
   // Own memory, aligned as new[] aligns: nothing done to the file afterwards reaches it.
   std::unique_ptr<uint8_t[]> index_bytes;
   const fb::Index* index = nullptr;
+  // Which ops were found sound; null where everything was checked by Open.
+  std::unique_ptr<std::atomic<bool>[]> checked;
 
+  Status CheckOp(uint32_t op) const;  // once; of a number below the count of ops
+  std::optional<uint32_t> NumberOf(std::string_view op) const;
   std::string BlobName(uint32_t blob) const;  // "blob 3 of bundle 'x.kb'"
-  // One frame, verified; `base` is empty for a frame that stands alone.
+  // One frame, not compared with its hashes; `base` is empty for a frame that stands alone.
   Result<std::vector<uint8_t>> InflateBlob(uint32_t number, std::span<const uint8_t> base) const;
+  // Verified.
+  Result<std::vector<uint8_t>> ReadWhole(uint32_t number) const;
+  Result<std::vector<uint8_t>> ReadDelta(uint32_t number, BaseCache* bases) const;
+  // Not verified: good for nothing but a delta.
   Result<std::shared_ptr<const std::vector<uint8_t>>> ReadBase(uint32_t number,
                                                                BaseCache* bases) const;
   Status CheckPadding(uint64_t from, uint64_t to) const;

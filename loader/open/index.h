@@ -1,4 +1,5 @@
-// The index of a bundle, row by row: verified when it was opened, so every number may be used.
+// The index of a bundle, row by row: verified, so every number may be used. Of a bundle that was
+// opened with Checks::kByOp only those of ops that FindOp has answered for.
 #ifndef KBUNDLE_LOADER_INDEX_H_
 #define KBUNDLE_LOADER_INDEX_H_
 

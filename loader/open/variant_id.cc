@@ -31,6 +31,21 @@ std::string LocalId(const fb::Index& index, const fb::Variant& variant, bool wit
   return fmt::format("{}/{}{}", op.name()->string_view(), row.name()->string_view(), point);
 }
 
+// Of the entry that has the variant. Entries cover all variants in order; the row itself may lie
+// while its op has not been checked.
+uint32_t OpOfVariant(const fb::Index& index, uint32_t variant) {
+  uint32_t low = 0, high = Count(index.entries()) - 1;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    const fb::Entry& entry = *index.entries()->Get(middle);
+    if (entry.first() + entry.count() <= variant)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return index.entries()->Get(low)->op();
+}
+
 std::string_view TargetName(const fb::Index& index, const fb::Variant& variant) {
   return index.targets()->Get(variant.target())->name()->string_view();
 }
@@ -52,21 +67,7 @@ bool Asks(const fb::Index& index, uint32_t variant) {
   return false;
 }
 
-VariantRange VariantsOf(const fb::Index& index, uint32_t op) {
-  const auto* variants = index.variants();
-  const auto bound = [&](uint64_t wanted) {
-    uint32_t low = 0, high = Count(variants);
-    while (low < high) {
-      const uint32_t middle = low + (high - low) / 2;
-      if (variants->Get(middle)->op() < wanted)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    return low;
-  };
-  return {bound(op), bound(uint64_t{op} + 1)};
-}
+VariantRange VariantsOf(const fb::Index& index, uint32_t op) { return VariantRowsOfOp(index, op); }
 
 std::string TunablesText(const fb::Index& index, uint32_t variant) {
   const fb::Variant& row = *index.variants()->Get(variant);
@@ -80,7 +81,9 @@ std::string TunablesText(const fb::Index& index, uint32_t variant) {
 }
 
 std::string Bundle::VariantId(uint32_t variant) const {
-  if (variant >= Count(rep_->index->variants())) return fmt::format("no variant {}", variant);
+  const std::string none = fmt::format("no variant {}", variant);
+  if (variant >= Count(rep_->index->variants())) return none;
+  if (!rep_->CheckOp(OpOfVariant(*rep_->index, variant)).ok()) return none;
   const fb::Variant& row = *rep_->index->variants()->Get(variant);
   return fmt::format("{}@{}", LocalId(*rep_->index, row, true), TargetName(*rep_->index, row));
 }

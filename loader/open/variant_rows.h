@@ -6,12 +6,11 @@
 #include <string>
 
 #include "kbundle/bundle_generated.h"
+#include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 
-struct VariantRange {
-  uint32_t first = 0, end = 0;
-};
+using VariantRange = RowRange;
 
 // All of an op: every target, every dtype.
 VariantRange VariantsOf(const fb::Index& index, uint32_t op);

@@ -34,13 +34,11 @@ std::string NameOr(const std::string& name, const Bundle& bundle) {
   return name.empty() ? std::string(bundle.name()) : name;
 }
 
-bool HasOp(const Bundle& bundle, std::string_view op) { return bundle.FindOp(op).ok(); }
-
 // The first op that both have; null: none.
 const fb::Op* SharedOp(const Bundle& a, const Bundle& b) {
   if (IndexOf(a).ops() == nullptr) return nullptr;
   for (const fb::Op* op : *IndexOf(a).ops()) {
-    if (HasOp(b, op->name()->string_view())) return op;
+    if (b.HasOp(op->name()->string_view())) return op;
   }
   return nullptr;
 }
@@ -80,7 +78,7 @@ Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<Bu
 }  // namespace
 
 Result<BundlePtr> OpenShared(const std::string& path, const std::string& name) {
-  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path));
+  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path, Checks::kByOp));
   return Share(std::move(bundle), name);
 }
 
@@ -104,7 +102,7 @@ Result<BundlePtr> Share(BundlePtr bundle, const std::string& name) {
 }
 
 Result<BundlePtr> ReloadShared(const std::string& path, const std::string& name) {
-  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path));
+  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path, Checks::kByOp));
   std::vector<BundlePtr> old;  // die after the lock
   OpenBundles& open = OpenBundles::Global();
   {
@@ -161,7 +159,7 @@ Result<BundlePtr> FindOpen(std::string_view name, std::string_view op) {
                     name, PathsOf(bundles)));
   }
   for (const BundlePtr& bundle : bundles) {
-    if (HasOp(*bundle, op)) return bundle;
+    if (bundle->HasOp(op)) return bundle;
   }
   return NoSuchOp(name, op, bundles);
 }

@@ -1,15 +1,14 @@
-// The order matters: what a check uses has been checked before it. What may be shared by many rows
-// costs steps, so that a small file cannot ask for a long check.
+// The header, the three ways to check an index, and what all checks are made of. What may be shared
+// by many rows costs steps, so that a small file cannot ask for a long check.
 #include "loader/verify/verify.h"
 
 #include <cstring>
-#include <unordered_set>
 
 #include "kbundle/dtype.h"
 #include "kbundle/key.h"
-#include "kbundle/target.h"
 #include "kbundle/utf8.h"
-#include "loader/provider/provider.h"
+#include "loader/verify/op_rows.h"
+#include "loader/verify/structure.h"
 
 namespace kbundle {
 namespace {
@@ -66,167 +65,6 @@ Status CheckHeaderFields(const Header& header) {
   return Status();
 }
 
-Status VerifyTargets(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.targets()), kMaxTargets, "targets"));
-  std::unordered_set<std::string_view> names;
-  for (uint32_t i = 0; i < Count(index.targets()); ++i) {
-    const fb::Target& target = *index.targets()->Get(i);
-    KB_VERIFY(CheckName(target.name(), "name"), "target {}", i);
-    const Result<Target> parsed = Target::Parse(target.name()->string_view());
-    if (!parsed.ok()) return DataLoss(fmt::format("target {}: {}", i, parsed.status().message()));
-    const bool portable = parsed->kind == TargetKind::kCudaPortable;  // lowest capability is free
-    if (target.kind() != static_cast<uint8_t>(parsed->kind) ||
-        target.feature() != static_cast<uint8_t>(parsed->feature) ||
-        (!portable && (target.major() != parsed->major || target.minor() != parsed->minor))) {
-      return DataLoss(
-          fmt::format("target {} '{}' has kind {}, {}.{}, feature {}: not what its name "
-                      "says",
-                      i, target.name()->string_view(), target.kind(), target.major(),
-                      target.minor(), target.feature()));
-    }
-    if (!names.insert(target.name()->string_view()).second) {
-      return DataLoss(fmt::format("target '{}' appears twice", target.name()->string_view()));
-    }
-  }
-  return Status();
-}
-
-bool HasOffset(const fb::Arg& arg) {
-  return arg.kind() <= static_cast<int>(ArgKind::kRegion) && !Absent(arg.program());
-}
-
-// Of the templates: the feature bits that a file with them must have.
-uint64_t FeaturesOf(const fb::Index& index) {
-  uint64_t features = 0;
-  for (uint32_t t = 0; t < Count(index.templates()); ++t) {
-    for (const fb::Step* step : *index.templates()->Get(t)->steps()) {
-      if (Count(step->structs()) != 0) features |= kFeatureStructs;
-      for (uint32_t a = 0; a < Count(step->args()); ++a) {
-        if (HasOffset(*step->args()->Get(a))) features |= kFeatureOffsets;
-      }
-    }
-  }
-  return features;
-}
-
-// Of one variant, whose points are launched differently: their ids must not meet.
-bool ArePartsOfOne(const fb::Template& before, const fb::Template& row) {
-  if (before.name()->string_view() != row.name()->string_view()) return false;
-  if (before.provider() != row.provider() || Count(before.tunables()) != Count(row.tunables())) {
-    return false;
-  }
-  for (uint32_t i = 0; i < Count(row.tunables()); ++i) {
-    if (View(before.tunables()->Get(i)) != View(row.tunables()->Get(i))) return false;
-  }
-  return true;
-}
-
-Status VerifyTemplatesOf(const fb::Index& index, uint32_t number, uint32_t* next) {
-  const fb::Op& op = *index.ops()->Get(number);
-  const uint64_t end = uint64_t{op.first_template()} + op.template_count();
-  if (op.first_template() != *next || end > Count(index.templates())) {
-    return DataLoss(fmt::format("templates {} + {}, must begin at {} and end by {}",
-                                op.first_template(), op.template_count(), *next,
-                                Count(index.templates())));
-  }
-  *next = static_cast<uint32_t>(end);
-  std::unordered_set<std::string_view> names;
-  for (uint32_t i = op.first_template(); i < end; ++i) {
-    const fb::Template& row = *index.templates()->Get(i);
-    KB_VERIFY(CheckName(row.name(), "name"), "template {}", i);
-    if (row.op() != number) return DataLoss(fmt::format("template {} says op {}", i, row.op()));
-    if (!names.insert(row.name()->string_view()).second &&
-        !(i > op.first_template() && ArePartsOfOne(*index.templates()->Get(i - 1), row))) {
-      return DataLoss(fmt::format("template '{}' appears twice", row.name()->string_view()));
-    }
-    KB_VERIFY(VerifyTemplate(index, op, row), "variant '{}'", row.name()->string_view());
-  }
-  return Status();
-}
-
-Status VerifyOps(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.ops()), kMaxOps, "ops"));
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.templates()), kMaxTemplates, "variants' templates"));
-  uint32_t next_template = 0;
-  for (uint32_t i = 0; i < Count(index.ops()); ++i) {
-    const fb::Op& op = *index.ops()->Get(i);
-    KB_VERIFY(CheckName(op.name(), "name"), "op {}", i);
-    const std::string_view name = op.name()->string_view();
-    if (i > 0 && index.ops()->Get(i - 1)->name()->string_view() >= name) {
-      return DataLoss(
-          fmt::format("op '{}' is not above the one before: not sorted or not unique", name));
-    }
-    KB_VERIFY(VerifyOp(index, op), "op '{}'", name);
-    KB_VERIFY(VerifyTemplatesOf(index, i, &next_template), "op '{}'", name);
-  }
-  if (next_template == Count(index.templates())) return Status();
-  return DataLoss(
-      fmt::format("{} of {} templates belong to an op", next_template, Count(index.templates())));
-}
-
-// Before the templates, which name them by number.
-Status CheckProviders(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.providers()), kMaxProviders, "providers"));
-  for (uint32_t i = 0; i < Count(index.providers()); ++i) {
-    KB_VERIFY(CheckName(index.providers()->Get(i), "name"), "provider {}", i);
-    const std::string_view name = index.providers()->Get(i)->string_view();
-    if (i > 0 && index.providers()->Get(i - 1)->string_view() >= name) {
-      return DataLoss(fmt::format("provider '{}' is not sorted or not unique", name));
-    }
-    if (FindProvider(name) != nullptr) continue;
-    return Unimplemented(fmt::format(
-        "it has code of provider '{}', which this reader does not know: upgrade kbundle", name));
-  }
-  return Status();
-}
-
-Status VerifyDevices(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.devices()), kMaxDevices, "devices"));
-  for (uint32_t i = 0; i < Count(index.devices()); ++i) {
-    KB_VERIFY(CheckName(index.devices()->Get(i), "name"), "device {}", i);
-  }
-  for (uint32_t i = 0; i < Count(index.ran_on()); ++i) {
-    const fb::RanOn& row = *index.ran_on()->Get(i);
-    KB_VERIFY(CheckIndex(row.blob(), Count(index.blobs()), "blob"), "ran_on {}", i);
-    KB_VERIFY(CheckIndex(row.device(), Count(index.devices()), "device"), "ran_on {}", i);
-    if (i == 0) continue;
-    const fb::RanOn& before = *index.ran_on()->Get(i - 1);
-    if (std::pair(before.blob(), before.device()) >= std::pair(row.blob(), row.device())) {
-      return DataLoss(fmt::format("ran_on {} is not sorted or not unique", i));
-    }
-  }
-  return Status();
-}
-
-Status VerifyNames(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckName(index.name(), "bundle name"));
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.provenance()), kMaxProvenance, "provenance rows"));
-  for (uint32_t i = 0; i < Count(index.provenance()); ++i) {
-    const fb::KeyValue& row = *index.provenance()->Get(i);
-    KB_VERIFY(CheckName(row.key(), "key"), "provenance {}", i);
-    KB_VERIFY(CheckText(row.value(), "value"), "provenance {}", i);
-    if (i > 0 && index.provenance()->Get(i - 1)->key()->string_view() >= row.key()->string_view()) {
-      return DataLoss(
-          fmt::format("provenance '{}' is not sorted or not unique", row.key()->string_view()));
-    }
-  }
-  for (uint32_t i = 0; i < Count(index.symbols()); ++i) {
-    KB_VERIFY(CheckName(index.symbols()->Get(i), "name"), "symbol {}", i);
-  }
-  return Status();
-}
-
-// The vectors of 64-bit numbers; the rest of an index is made of 32 bits and less. Those inside of
-// tables are looked at with the tables.
-Status CheckVectors(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckAligned(index.constants(), "constants"));
-  KB_RETURN_IF_ERROR(CheckAligned(index.variants(), "variants"));
-  KB_RETURN_IF_ERROR(CheckAligned(index.entries(), "entries"));
-  KB_RETURN_IF_ERROR(CheckAligned(index.blobs(), "blobs"));
-  KB_RETURN_IF_ERROR(CheckAligned(index.tuned(), "tuned problems"));
-  return CheckAligned(index.coordinates(), "coordinates");
-}
-
 // Of the index that this thread checks; none: no end.
 thread_local uint64_t* steps_left = nullptr;
 
@@ -243,6 +81,17 @@ class StepLimit {
  private:
   uint64_t steps_;
 };
+
+// What VerifyOutline and VerifyOneOp look at only where an op refers to it.
+Status VerifyShared(const fb::Index& index) {
+  for (uint32_t i = 0; i < Count(index.symbols()); ++i) {
+    KB_VERIFY(CheckName(index.symbols()->Get(i), "name"), "symbol {}", i);
+  }
+  for (uint32_t i = 0; i < Count(index.evidence()); ++i) {
+    KB_VERIFY(VerifyEvidence(*index.evidence()->Get(i), index), "evidence {}", i);
+  }
+  return Status();
+}
 
 }  // namespace
 
@@ -320,23 +169,30 @@ Status VerifyHeader(const Header& header, uint64_t file_size) {
   return CheckHeaderFields(header);
 }
 
-Status VerifyIndex(const fb::Index& index, const Header& header) {
+Status VerifyIndex(const uint8_t* bytes, const Header& header) {
+  Structure structure(bytes, header.index_size);
+  KB_RETURN_IF_ERROR(structure.CheckWhole());
+  const fb::Index& index = structure.index();
   const StepLimit limit(header.index_size);
-  KB_RETURN_IF_ERROR(CheckVectors(index));
-  KB_RETURN_IF_ERROR(VerifyNames(index));
-  KB_RETURN_IF_ERROR(VerifyTargets(index));
-  KB_RETURN_IF_ERROR(VerifyBlobs(index, header));
-  KB_RETURN_IF_ERROR(CheckProviders(index));
-  KB_RETURN_IF_ERROR(VerifyOps(index));
-  if (const uint64_t missing = FeaturesOf(index) & ~header.required_features; missing != 0) {
-    return DataLoss((missing & kFeatureOffsets) != 0
-                        ? "offsets of pointers without their feature bit"
-                        : "structs without their feature bit");
+  KB_RETURN_IF_ERROR(VerifyOutlineRows(index, header));
+  KB_RETURN_IF_ERROR(VerifyShared(index));
+  for (uint32_t op = 0; op < Count(index.ops()); ++op) {
+    KB_RETURN_IF_ERROR(VerifyOpRows(structure, header, op));
   }
-  KB_RETURN_IF_ERROR(VerifyVariants(index, header));
-  KB_RETURN_IF_ERROR(VerifyEntries(index));
-  KB_RETURN_IF_ERROR(VerifyDevices(index));
-  return VerifyTuned(index);
+  return Status();
+}
+
+Status VerifyOutline(const uint8_t* bytes, const Header& header) {
+  Structure structure(bytes, header.index_size);
+  KB_RETURN_IF_ERROR(structure.CheckOutline());
+  const StepLimit limit(header.index_size);
+  return VerifyOutlineRows(structure.index(), header);
+}
+
+Status VerifyOneOp(const uint8_t* bytes, const Header& header, uint32_t op) {
+  Structure structure(bytes, header.index_size);
+  const StepLimit limit(header.index_size);
+  return VerifyOpRows(structure, header, op);
 }
 
 }  // namespace kbundle

@@ -1,5 +1,5 @@
-// The third pass of every open: does a structurally sound index also make sense? Afterwards every
-// number in it may be used without another look. Each refusal names element, value and limit.
+// Is an index sound, in structure and in meaning? Afterwards every number in it may be used without
+// another look. Each refusal names element, value and limit.
 #ifndef KBUNDLE_LOADER_VERIFY_H_
 #define KBUNDLE_LOADER_VERIFY_H_
 
@@ -23,16 +23,23 @@ namespace kbundle {
 // Header fields that need nothing but the header and the file's length; order as in FORMAT.md.
 Status VerifyHeader(const Header& header, uint64_t file_size);
 
-// Everything about the index, in time that is bounded by its size (kMaxCheckStepsPerByte).
-// `header` has passed VerifyHeader.
-Status VerifyIndex(const fb::Index& index, const Header& header);
+// The index behind a header that has passed VerifyHeader: `bytes`, header.index_size of them. Each
+// of the three takes time that is bounded by the size (kMaxCheckStepsPerByte).
+//
+// Everything.
+Status VerifyIndex(const uint8_t* bytes, const Header& header);
+// All that belongs to no single op: enough to look for an op, and to read blobs.
+Status VerifyOutline(const uint8_t* bytes, const Header& header);
+// What the outline leaves out of one op: afterwards it may be used. Requires VerifyOutline, and a
+// number of Index.ops. Names the op.
+Status VerifyOneOp(const uint8_t* bytes, const Header& header, uint32_t op);
 
+class Structure;
+Status VerifyOutlineRows(const fb::Index& index, const Header& header);
+Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op);
 Status VerifyOp(const fb::Index& index, const fb::Op& op);
 Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row);
 Status VerifyBlobs(const fb::Index& index, const Header& header);
-Status VerifyVariants(const fb::Index& index, const Header& header);
-Status VerifyEntries(const fb::Index& index);
-Status VerifyTuned(const fb::Index& index);
 
 // Where a program stands, which decides what it may refer to.
 struct ProgramScope {
@@ -50,7 +57,7 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
                      bool* uses_sm_count = nullptr);
 
 // Takes `steps` from what checking this index may cost; kResourceExhausted when that is used up.
-// Outside of VerifyIndex there is no end to it.
+// Outside of these checks there is no end to it.
 Status Spend(uint64_t steps);
 
 // kResourceExhausted: more than format.h or limits.h allows.

@@ -1,10 +1,12 @@
-// The struct vectors: variants, entries, kernels, blobs. What is many must be quick: 10,000
-// variants are part of an open that takes 3 ms.
+// The struct vectors: variants, entries, kernels, blobs. What is many must be quick: every open
+// goes over all entries and blobs, an op's first use over all its variants.
 #include <tuple>
 #include <vector>
 
 #include "kbundle/key.h"
 #include "loader/provider/provider.h"
+#include "loader/support/rows_of_op.h"
+#include "loader/verify/op_rows.h"
 #include "loader/verify/verify.h"
 
 namespace kbundle {
@@ -67,8 +69,20 @@ Status CheckAsking(const fb::Kernel& row, const Provider& provider, uint64_t fea
   return provider.VerifyOwnRow(row);
 }
 
-Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::Step& step,
-                      TargetKind target, const Provider& provider, uint64_t features) {
+// Of Index.symbols, each looked at once.
+Status CheckSymbol(OpRows& rows, uint32_t number) {
+  const auto* symbols = rows.index.symbols();
+  KB_RETURN_IF_ERROR(CheckIndex(number, Count(symbols), "symbol"));
+  if (rows.structure.whole() || rows.symbols[number]) return Status();
+  KB_VERIFY(rows.structure.CheckString(*symbols->Get(number)), "symbol {}", number);
+  KB_VERIFY(CheckName(symbols->Get(number), "name"), "symbol {}", number);
+  rows.symbols[number] = true;
+  return Status();
+}
+
+Status CheckKernelRow(OpRows& rows, const fb::Kernel& row, const fb::Step& step, TargetKind target,
+                      const Provider& provider) {
+  const fb::Index& index = rows.index;
   const auto kind = static_cast<StepKind>(step.kind());
   if (row.workspace() != 0 && kind != StepKind::kOwn) {
     return DataLoss("a workspace of its own is for a provider's own steps");
@@ -78,8 +92,10 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
         fmt::format("{} bytes of workspace, at most {}", row.workspace(), kMaxStepWorkspace));
   }
   if (kind == StepKind::kMemset || kind == StepKind::kCopy) return CheckNoCode(row);
-  KB_RETURN_IF_ERROR(CheckIndex(row.symbol(), Count(index.symbols()), "symbol"));
-  if (kind == StepKind::kOwn && row.blob() == kNone) return CheckAsking(row, provider, features);
+  KB_RETURN_IF_ERROR(CheckSymbol(rows, row.symbol()));
+  if (kind == StepKind::kOwn && row.blob() == kNone) {
+    return CheckAsking(row, provider, rows.header.required_features);
+  }
   KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
   KB_RETURN_IF_ERROR(kind == StepKind::kOwn ? provider.VerifyOwnRow(row)
                                             : provider.VerifyKernelRow(row));
@@ -90,17 +106,17 @@ Status CheckKernelRow(const fb::Index& index, const fb::Kernel& row, const fb::S
                                     static_cast<uint32_t>(format)));
 }
 
-// providers: by their numbers in the index. features: of the header.
-Status CheckVariant(const fb::Index& index, const std::vector<const Provider*>& providers,
-                    uint64_t features, const fb::Variant& variant) {
-  KB_RETURN_IF_ERROR(CheckIndex(variant.op(), Count(index.ops()), "op"));
-  KB_RETURN_IF_ERROR(CheckIndex(variant.target(), Count(index.targets()), "target"));
+// A row of the op, as its entry has it. providers: by their numbers in the index.
+Status CheckVariant(OpRows& rows, const std::vector<const Provider*>& providers,
+                    const fb::Variant& variant) {
+  const fb::Index& index = rows.index;
   KB_RETURN_IF_ERROR(CheckIndex(variant.template_index(), Count(index.templates()), "template"));
   if (variant.flags() != 0) return DataLoss(fmt::format("flags {}, must be 0", variant.flags()));
-  const fb::Template& row = *index.templates()->Get(variant.template_index());
-  if (row.op() != variant.op()) {
-    return DataLoss(fmt::format("its template belongs to op {}, not {}", row.op(), variant.op()));
+  // Another op's templates have perhaps not been looked at.
+  if (variant.template_index() - rows.op.first_template() >= rows.op.template_count()) {
+    return DataLoss(fmt::format("its template {} belongs to another op", variant.template_index()));
   }
+  const fb::Template& row = *index.templates()->Get(variant.template_index());
   const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
   const Provider& provider = *providers[row.provider()];
   if (!provider.MakesCodeFor(kind)) {
@@ -117,16 +133,16 @@ Status CheckVariant(const fb::Index& index, const std::vector<const Provider*>& 
         fmt::format("kernels at row {} of {}", variant.kernels(), Count(index.kernels())));
   }
   for (uint32_t i = 0; i < steps; ++i) {
-    KB_VERIFY(CheckKernelRow(index, *index.kernels()->Get(variant.kernels() + i),
-                             *row.steps()->Get(i), kind, provider, features),
+    KB_VERIFY(CheckKernelRow(rows, *index.kernels()->Get(variant.kernels() + i),
+                             *row.steps()->Get(i), kind, provider),
               "step {}", i);
   }
   return Status();
 }
 
 // Each type parameter has one of its dtypes; the bytes above are zero.
-Status CheckEntryTypes(const fb::Index& index, const fb::Entry& entry) {
-  const auto* params = index.ops()->Get(entry.op())->types();
+Status CheckEntryTypes(const fb::Op& op, const fb::Entry& entry) {
+  const auto* params = op.types();
   KB_RETURN_IF_ERROR(Spend(kMaxTypeParams));
   for (uint32_t i = 0; i < kMaxTypeParams; ++i) {
     const auto dtype = static_cast<uint8_t>(TypeAt(entry.types(), static_cast<int>(i)));
@@ -141,10 +157,11 @@ Status CheckEntryTypes(const fb::Index& index, const fb::Entry& entry) {
 
 EntryKey KeyOf(const fb::Entry& entry) { return {entry.op(), entry.target(), entry.types()}; }
 
-Status CheckEntry(const fb::Index& index, const fb::Entry& entry) {
+Status CheckEntry(const OpRows& rows, const fb::Entry& entry) {
+  const fb::Index& index = rows.index;
   if (entry.reserved() != 0) return DataLoss("reserved is not 0");
-  KB_RETURN_IF_ERROR(CheckIndex(entry.op(), Count(index.ops()), "op"));
-  KB_RETURN_IF_ERROR(CheckEntryTypes(index, entry));
+  KB_RETURN_IF_ERROR(CheckIndex(entry.target(), Count(index.targets()), "target"));
+  KB_RETURN_IF_ERROR(CheckEntryTypes(rows.op, entry));
   for (uint32_t i = 0; i < entry.count(); ++i) {
     const fb::Variant& variant = *index.variants()->Get(entry.first() + i);
     if (EntryKey{variant.op(), variant.target(), variant.types()} != KeyOf(entry)) {
@@ -186,20 +203,8 @@ Status VerifyBlobs(const fb::Index& index, const Header& header) {
   return Status();
 }
 
-Status VerifyVariants(const fb::Index& index, const Header& header) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.variants()), kMaxVariants, "variants"));
-  std::vector<const Provider*> providers;  // looked up once, for variants are many
-  for (uint32_t i = 0; i < Count(index.providers()); ++i) {
-    providers.push_back(FindProvider(index.providers()->Get(i)->string_view()));
-  }
-  for (uint32_t i = 0; i < Count(index.variants()); ++i) {
-    KB_VERIFY(CheckVariant(index, providers, header.required_features, *index.variants()->Get(i)),
-              "variant {}", i);
-  }
-  return Status();
-}
-
 Status VerifyEntries(const fb::Index& index) {
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.variants()), kMaxVariants, "variants"));
   uint64_t next = 0;  // entries cover the variants, in order, without gaps
   for (uint32_t i = 0; i < Count(index.entries()); ++i) {
     const fb::Entry& entry = *index.entries()->Get(i);
@@ -214,10 +219,28 @@ Status VerifyEntries(const fb::Index& index) {
     }
     next += entry.count();
     KB_VERIFY(CheckIndex(next - 1, Count(index.variants()), "last variant"), "entry {}", i);
-    KB_VERIFY(CheckEntry(index, entry), "entry {}", i);
+    KB_VERIFY(CheckIndex(entry.op(), Count(index.ops()), "op"), "entry {}", i);
   }
   if (next == Count(index.variants())) return Status();
   return DataLoss(fmt::format("entries cover {} of {} variants", next, Count(index.variants())));
+}
+
+Status VerifyVariantsOf(OpRows& rows) {
+  const fb::Index& index = rows.index;
+  if (!rows.structure.whole()) rows.symbols.resize(Count(index.symbols()));
+  std::vector<const Provider*> providers;  // looked up once, for variants are many
+  for (uint32_t i = 0; i < Count(index.providers()); ++i) {
+    providers.push_back(FindProvider(index.providers()->Get(i)->string_view()));
+  }
+  const RowRange range = RowsOfOp(index.entries(), rows.number);
+  for (uint32_t e = range.first; e < range.end; ++e) {
+    const fb::Entry& entry = *index.entries()->Get(e);
+    KB_VERIFY(CheckEntry(rows, entry), "entry {}", e);
+    for (uint32_t i = entry.first(); i < entry.first() + entry.count(); ++i) {
+      KB_VERIFY(CheckVariant(rows, providers, *index.variants()->Get(i)), "variant {}", i);
+    }
+  }
+  return Status();
 }
 
 }  // namespace kbundle

@@ -2,19 +2,21 @@
 #include <cmath>
 #include <tuple>
 
+#include "loader/support/rows_of_op.h"
+#include "loader/verify/op_rows.h"
 #include "loader/verify/verify.h"
 
 namespace kbundle {
 namespace {
 
-Status CheckTuned(const fb::Index& index, const fb::Tuned& row) {
-  KB_RETURN_IF_ERROR(CheckIndex(row.op(), Count(index.ops()), "op"));
+// own: the variants of the row's op. That another row says that it is the op's is no proof of it.
+Status CheckTuned(const fb::Index& index, const RowRange& own, const fb::Tuned& row) {
   KB_RETURN_IF_ERROR(CheckIndex(row.winner(), Count(index.variants()), "winner"));
   KB_RETURN_IF_ERROR(CheckIndex(row.evidence(), Count(index.evidence()), "evidence"));
   KB_RETURN_IF_ERROR(CheckIndex(row.device(), Count(index.tuned_devices()), "device"));
   if (row.reserved() != 0) return DataLoss("reserved is not 0");
-  const fb::Variant& winner = *index.variants()->Get(row.winner());
-  if (winner.op() != row.op() || winner.target() != row.target()) {
+  if (row.winner() < own.first || row.winner() >= own.end ||
+      index.variants()->Get(row.winner())->target() != row.target()) {
     return DataLoss("its winner is of another op or target");
   }
   const uint32_t count = Count(index.ops()->Get(row.op())->coordinates());
@@ -25,7 +27,9 @@ Status CheckTuned(const fb::Index& index, const fb::Tuned& row) {
   return Status();
 }
 
-Status CheckEvidence(const fb::Index& index, const fb::Evidence& row) {
+}  // namespace
+
+Status VerifyEvidence(const fb::Evidence& row, const fb::Index& index) {
   for (const auto* text : {row.problem(), row.verdict(), row.reason()}) {
     KB_RETURN_IF_ERROR(CheckText(text, "text"));
   }
@@ -47,8 +51,6 @@ Status CheckEvidence(const fb::Index& index, const fb::Evidence& row) {
   return Status();
 }
 
-}  // namespace
-
 Status VerifyTuned(const fb::Index& index) {
   KB_RETURN_IF_ERROR(CheckCount(Count(index.tuned()), kMaxTuned, "tuned problems"));
   KB_RETURN_IF_ERROR(CheckCount(Count(index.evidence()), kMaxTuned, "tuned problems' evidence"));
@@ -61,19 +63,31 @@ Status VerifyTuned(const fb::Index& index) {
   for (uint32_t i = 0; i < Count(index.tuned_devices()); ++i) {
     KB_VERIFY(CheckName(index.tuned_devices()->Get(i), "name"), "tuned device {}", i);
   }
-  for (uint32_t i = 0; i < Count(index.evidence()); ++i) {
-    KB_VERIFY(CheckEvidence(index, *index.evidence()->Get(i)), "evidence {}", i);
-  }
   for (uint32_t i = 0; i < Count(index.tuned()); ++i) {
-    KB_VERIFY(CheckTuned(index, *index.tuned()->Get(i)), "tuned problem {}", i);
-    if (i == 0) continue;
     const auto key = [&](uint32_t k) {
       const fb::Tuned& row = *index.tuned()->Get(k);
       return std::tuple(row.op(), row.target(), row.match(), row.evidence());
     };
-    if (!(key(i - 1) < key(i))) {
+    KB_VERIFY(CheckIndex(index.tuned()->Get(i)->op(), Count(index.ops()), "op"), "tuned problem {}",
+              i);
+    if (i > 0 && !(key(i - 1) < key(i))) {
       return DataLoss(fmt::format("tuned problem {} is not above the one before", i));
     }
+  }
+  return Status();
+}
+
+Status VerifyTunedOf(const OpRows& rows) {
+  const fb::Index& index = rows.index;
+  const RowRange range = RowsOfOp(index.tuned(), rows.number);
+  const RowRange own = VariantRowsOfOp(index, rows.number);
+  for (uint32_t i = range.first; i < range.end; ++i) {
+    const fb::Tuned& row = *index.tuned()->Get(i);
+    KB_VERIFY(CheckTuned(index, own, row), "tuned problem {}", i);
+    if (rows.structure.whole()) continue;  // all evidence was looked at
+    const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
+    KB_VERIFY(rows.structure.CheckEvidence(evidence), "evidence {}", row.evidence());
+    KB_VERIFY(VerifyEvidence(evidence, index), "evidence {}", row.evidence());
   }
   return Status();
 }

@@ -32,7 +32,7 @@ def test_a_bundle_describes_its_ops(probe):
 
 
 def test_opening_reads_nothing_that_is_long_and_rarely_wanted(kernels):
-    [described] = kernels._describe("softmax.scaled_forward", whole=False)["ops"]
+    [described] = kernels._describe("softmax.scaled_forward", whole=0)["ops"]
     assert not {"problems", "variants"} & set(described)
     op = kernels.op("softmax.scaled_forward")
     assert not {"problems", "variants"} & set(vars(op))

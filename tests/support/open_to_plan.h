@@ -25,10 +25,12 @@ class OpenToPlan {
  public:
   OpenToPlan() { driver_.Record(false); }
   // Opens, describes, explains, selects, resolves, reads blobs and makes plans for a GPU that runs
-  // nothing and for the CPU. True when the bytes opened.
+  // nothing and for the CPU, with everything checked at once and op by op. True when the bytes
+  // opened with everything checked.
   bool Run(const std::string& bytes);
 
  private:
+  void RunByOp(const std::string& path, bool sound);
   FakeDriver driver_;
   Runtime runtime_{driver_.api()};
 };

@@ -74,8 +74,8 @@ kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out) {
 kb_error* kb_bundle_open_descriptor(int descriptor, const char* name, kb_bundle** out) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-    return kbundle::ShareAs(kbundle::Bundle::OpenDescriptor(descriptor), kbundle::TextOrNone(name),
-                            out);
+    return kbundle::ShareAs(kbundle::Bundle::OpenDescriptor(descriptor, kbundle::Checks::kByOp),
+                            kbundle::TextOrNone(name), out);
   });
 }
 
@@ -85,7 +85,8 @@ kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, const char* na
     KB_RETURN_IF_ERROR(RequirePointer(bytes, "bytes"));
     KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
     const std::span given(static_cast<const uint8_t*>(bytes), size);
-    return kbundle::ShareAs(kbundle::Bundle::OpenMemory(given), kbundle::TextOrNone(name), out);
+    return kbundle::ShareAs(kbundle::Bundle::OpenMemory(given, kbundle::Checks::kByOp),
+                            kbundle::TextOrNone(name), out);
   });
 }
 
@@ -127,9 +128,11 @@ kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t wh
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
     KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
-    KB_ASSIGN_OR_RETURN(
-        std::string text,
-        kbundle::DescribeJson(*bundle->bundle, op == nullptr ? "" : op, whole != 0));
+    const auto detail = whole > 0    ? kbundle::Detail::kWhole
+                        : whole == 0 ? kbundle::Detail::kInterface
+                                     : kbundle::Detail::kName;
+    KB_ASSIGN_OR_RETURN(std::string text,
+                        kbundle::DescribeJson(*bundle->bundle, op == nullptr ? "" : op, detail));
     return kbundle::ReturnText(text, json);
   });
 }

@@ -62,13 +62,13 @@ class Bundle:
     def __init__(self, handle, name=None, path=None):
         """Takes over a kb_bundle. name: what it is open as; path: where the file was when it was opened."""
         self._handle = _Handle(handle)
-        described = self._describe(None, whole=False)
+        described = self._describe(None, whole=-1)
         self.name = described["name"] if name is None else name
         self.path = described["path"]
         self.content_id = described["content_id"]
         self.targets = described["targets"]
         self.provenance = described["provenance"]
-        self.ops = [Op(self, op) for op in described["ops"]]
+        self.ops = [Op(self, op["name"]) for op in described["ops"]]
         self._by_name = {op.name: op for op in self.ops}
         self._absolute_path = os.path.abspath(self.path if path is None else path)
         self._infer_cache = InferCache(self._infer)
@@ -89,7 +89,7 @@ class Bundle:
                         % (self.name, name))
         found = self._by_name.get(name)
         if found is None:
-            self._describe(name, whole=False)  # raises, naming the nearest
+            self._describe(name, whole=0)  # raises, naming the nearest
             raise Error("INTERNAL", "op %r appeared in bundle %r after it was opened" % (name, self.name))
         return found
 
@@ -172,8 +172,8 @@ class Bundle:
         return call_json(library().kb_infer, self._live, text(op, "op"), ctypes.byref(spec), kind)
 
     def _describe(self, op, whole):
-        return call_json(library().kb_bundle_describe, self._live,
-                         None if op is None else text(op, "op"), 1 if whole else 0)
+        """whole: 1; 0 leaves the long lists out; -1 also all of an op but its name, which no damage of another op disturbs."""
+        return call_json(library().kb_bundle_describe, self._live, None if op is None else text(op, "op"), whole)
 
     @property
     def _live(self):

@@ -1,4 +1,8 @@
-"""Ops: what a bundle says about each."""
+"""Ops: what a bundle says about each.
+
+A bundle has many ops, a program uses few: so an op is described, and its part of the file checked, when somebody first asks for more
+than its name.
+"""
 
 from types import SimpleNamespace
 
@@ -8,14 +12,25 @@ _LISTS = ("types", "operands", "results", "attributes", "tolerances")
 class Op:
     """What an op computes and how it is called: name, summary, interface (hash), vmap (rule), and lists of
     operands, results, attributes, types and tolerances, each with named fields (kb_bundle_describe in
-    kbundle_c.h names them). Belongs to a bundle; immutable; safe from any thread."""
+    kbundle_c.h names them). Belongs to a bundle; immutable; safe from any thread. All but the name is read when it is first
+    wanted, and DATA_LOSS where the bundle is damaged there."""
 
-    def __init__(self, bundle, description):
+    def __init__(self, bundle, name):
         self._bundle = bundle
-        for key, value in description.items():
-            if key in _LISTS:
+        self.name = name
+
+    def __getattr__(self, key):
+        """Of what is not there yet. Two threads may both read it, and write the same."""
+        if key.startswith("_") or "interface" in self.__dict__:
+            raise AttributeError("op %r has no %r" % (self.__dict__.get("name"), key))
+        [description] = self._bundle._describe(self.name, whole=0)["ops"]
+        for name, value in description.items():
+            if name in _LISTS:
                 value = [SimpleNamespace(**entry) for entry in value]
-            setattr(self, key, value)
+            if name != "interface":  # last: with it, all is there
+                setattr(self, name, value)
+        self.interface = description["interface"]
+        return getattr(self, key)
 
     @property
     def variants(self):
@@ -28,7 +43,7 @@ class Op:
         return self._entries("problems")
 
     def _entries(self, key):  # many, and rarely wanted: not read when the bundle is opened
-        [described] = self._bundle._describe(self.name, whole=True)["ops"]
+        [described] = self._bundle._describe(self.name, whole=1)["ops"]
         return [SimpleNamespace(**entry) for entry in described[key]]
 
     def __copy__(self):

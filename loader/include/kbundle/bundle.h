@@ -1,9 +1,11 @@
 // Bundle: the verified, immutable view of one bundle file.
 //
 // Open checks header, hashes of the index, FlatBuffers structure and meaning, once; afterwards the
-// index is trusted. Blobs are read with pread into the caller's memory and verified on each read,
-// so a file truncated, rewritten or replaced while open gives kDataLoss, never a signal, never
-// wrong code. Every method is const and safe from any thread. Views live as long as the Bundle.
+// index is trusted. What belongs to one op alone may be checked when the op is first asked for
+// instead, so that a first use pays for what it uses. Blobs are read with pread into the caller's
+// memory and verified on each read, so a file truncated, rewritten or replaced while open gives
+// kDataLoss, never a signal, never wrong code. Every method is const and safe from any thread.
+// Views live as long as the Bundle.
 #ifndef KBUNDLE_BUNDLE_H_
 #define KBUNDLE_BUNDLE_H_
 
@@ -23,13 +25,22 @@ namespace kbundle {
 
 class FileView;
 
+// When what belongs to one op alone is checked: its declaration, variants and measurements.
+enum class Checks {
+  kAll,   // by Open
+  kByOp,  // by the first FindOp or MakeProblem of the op, which is kDataLoss where it is damaged;
+          // other ops work
+};
+
 class Bundle {
  public:
-  static Result<std::shared_ptr<const Bundle>> Open(const std::string& path);
+  static Result<std::shared_ptr<const Bundle>> Open(const std::string& path,
+                                                    Checks checks = Checks::kAll);
   // The same of a file that is open already, whose descriptor stays the caller's, and of bytes,
   // which are copied. path() says "descriptor 5", "1475424 bytes of memory".
-  static Result<std::shared_ptr<const Bundle>> OpenDescriptor(int fd);
-  static Result<std::shared_ptr<const Bundle>> OpenMemory(std::span<const uint8_t> bytes);
+  static Result<std::shared_ptr<const Bundle>> OpenDescriptor(int fd, Checks checks = Checks::kAll);
+  static Result<std::shared_ptr<const Bundle>> OpenMemory(std::span<const uint8_t> bytes,
+                                                          Checks checks = Checks::kAll);
   ~Bundle();
   Bundle(const Bundle&) = delete;
   Bundle& operator=(const Bundle&) = delete;
@@ -42,14 +53,17 @@ class Bundle {
   const Sha256Digest& digest() const;
   uint64_t file_size() const;
 
-  // kNotFound names the nearest op names.
+  // Whether there is an op of that name; says nothing of its rows.
+  bool HasOp(std::string_view op_name) const;
+  // kNotFound names the nearest op names. kDataLoss: its part of the index makes no sense.
   Result<uint32_t> FindOp(std::string_view op_name) const;
 
   // Checks the request against the op's interface: operand count, dtypes, ranks, shape relations,
   // attributes, `require`; infers result shapes. kInvalidArgument says which and why.
   Result<Problem> MakeProblem(std::string_view op_name, const ProblemSpec& spec) const;
 
-  // "softmax.scaled_forward/warp_row[T=bf16,VEC=8]@sm_90a": stable over rebuilds.
+  // "softmax.scaled_forward/warp_row[T=bf16,VEC=8]@sm_90a": stable over rebuilds. "no variant 7"
+  // where there is none, or none of a sound op.
   std::string VariantId(uint32_t variant) const;
   // Without "@target" every target's variant of that name. kNotFound names the nearest.
   Result<std::vector<uint32_t>> FindVariants(std::string_view id) const;
@@ -61,6 +75,8 @@ class Bundle {
   // SHA-256 of what ReadBlob gives, as the index has it: the name of the code in every cache.
   // Requires a blob number of the index.
   Sha256Digest BlobDigest(uint32_t blob) const;
+  // All that Checks::kByOp has put off, in the order and the words of Checks::kAll.
+  Status CheckIndex() const;
   // Every byte of the file: header, index, padding zero, all blobs.
   Status VerifyAll() const;
 
@@ -70,9 +86,10 @@ class Bundle {
 
  private:
   explicit Bundle(std::unique_ptr<Rep> rep);
-  static Result<std::shared_ptr<const Bundle>> OpenFile(std::string path, Result<FileView> file);
+  static Result<std::shared_ptr<const Bundle>> OpenFile(std::string path, Result<FileView> file,
+                                                        Checks checks);
   static Status ReadHeader(Rep* rep);
-  static Status ReadIndex(Rep* rep);
+  static Status ReadIndex(Rep* rep, Checks checks);
   std::unique_ptr<Rep> rep_;
 };
 

@@ -15,10 +15,15 @@
 
 namespace kbundle {
 
+// How much is said of an op: its name; also how it is called; also its problems, its variants, and
+// with them of the blobs.
+enum class Detail { kName, kInterface, kWhole };
+
 // The shape of kb_bundle_describe. `op` empty: every op; else only that one (kNotFound names the
 // nearest). Beyond the documented keys a variant has "kernels": one row per step with "symbol"
 // (text, or null for a memset or copy), "blob" (-1), "registers", "spill_bytes", "static_shared".
-Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, bool whole);
+// kDataLoss where the bundle was opened with Checks::kByOp and what is described is damaged.
+Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, Detail detail);
 
 // The shape of kb_explain. "target" is the device's name. When no variant can be launched, which is
 // no error here, "chosen", "choice" and "workspace_bytes" are null and "error" says why.

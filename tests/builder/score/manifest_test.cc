@@ -168,7 +168,7 @@ TEST_F(ScoreManifest, TellsCallersTheNamesInABundleAndRebuildsWhatIncludesTheHea
                           << (reporter.failures.empty() ? "" : reporter.failures[0]);
   const Result<std::shared_ptr<const Bundle>> bundle = Bundle::Open(options.output);
   ASSERT_TRUE(bundle.ok()) << bundle.status().ToString();
-  const std::string described = *DescribeJson(**bundle, "demo.run", false);
+  const std::string described = *DescribeJson(**bundle, "demo.run", Detail::kInterface);
   for (const char* part :
        {R"json("name":"softcap","text":"cap * tanh(s / cap)","scalars":["cap"],"tensors":[])json",
         R"json("name":"alibi","text":"s + slope[h] * (k - q)","scalars":[],)json",

@@ -112,6 +112,8 @@ KB_EXPORT const void* kb_bundle_identity(const kb_bundle* bundle);
 KB_EXPORT kb_error* kb_bundle_close(const kb_bundle* bundle);
 /* Gives back a reference; the bundle stays open under its name. */
 KB_EXPORT void kb_bundle_release(kb_bundle* bundle);
+/* Every byte of the file, and all that opening has put off (kb_bundle_describe). Code 15 says what
+ * is damaged. */
 KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
 /* JSON: {"name","path","content_id": SHA-256 of the index in 64 hex,"file_bytes","provenance":{},
  *  "targets":[..],"devices":[..],
@@ -131,7 +133,10 @@ KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
  *    or null,"tunables":{}}]}],
  *  "blobs":[{"sha256","format","offset","stored_bytes","bytes","base":index or -1}]}
  * With op != NULL only that op's entry is in "ops". whole = 0 leaves "problems", "variants"
- * and "blobs" out, which are nearly all of the text. */
+ * and "blobs" out, which are nearly all of the text; whole < 0 also all of an op but its "name".
+ * Code 15 where an op that is described is damaged: opening a bundle checks what its ops share, and
+ * what belongs to one op alone is checked when the op is first named in any call. whole > 0, and
+ * op NULL with whole = 0, check all of them. */
 KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t whole,
                                        char** json);
 

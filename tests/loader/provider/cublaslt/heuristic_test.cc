@@ -156,7 +156,7 @@ TEST_F(HeuristicTest, ExplainAndCountsSayThatItWasAsked) {
   EXPECT_NE(json.find("\"algorithm\":\"heuristic\""), std::string::npos);
   ASSERT_TRUE(Make({}).ok());
   EXPECT_EQ(runtime_.stats().chosen.front().choice, "heuristic");
-  const auto described = DescribeJson(*bundle_, "product.multiply", /*whole=*/true);
+  const auto described = DescribeJson(*bundle_, "product.multiply", Detail::kWhole);
   ASSERT_TRUE(described.ok());
   EXPECT_NE(described->find("\"symbol\":\"algorithm\",\"blob\":-1"), std::string::npos);
 }

@@ -161,7 +161,7 @@ TEST(ToyProvider, ItSaysWhatItsStepsHaveAndNeed) {
   EXPECT_NE(json.find(R"("kind":"toy","fills":{"result":"y","offset":0},"bytes":32)"),
             std::string::npos)
       << json;
-  const auto described = DescribeJson(*bundle, "", true);
+  const auto described = DescribeJson(*bundle, "", Detail::kWhole);
   ASSERT_TRUE(described.ok());
   EXPECT_NE(described->find(R"("provider":"toy")"), std::string::npos);
   EXPECT_NE(described->find(R"("format":"toy")"), std::string::npos) << *described;

@@ -1,0 +1,82 @@
+// What one op has for itself, in the order in which each uses the other.
+#include <unordered_set>
+
+#include "loader/verify/op_rows.h"
+#include "loader/verify/verify.h"
+
+namespace kbundle {
+namespace {
+
+bool HasOffset(const fb::Arg& arg) {
+  return arg.kind() <= static_cast<int>(ArgKind::kRegion) && !Absent(arg.program());
+}
+
+// The feature bits that a file with this template must have.
+uint64_t FeaturesOf(const fb::Template& row) {
+  uint64_t features = 0;
+  for (const fb::Step* step : *row.steps()) {
+    if (Count(step->structs()) != 0) features |= kFeatureStructs;
+    for (uint32_t a = 0; a < Count(step->args()); ++a) {
+      if (HasOffset(*step->args()->Get(a))) features |= kFeatureOffsets;
+    }
+  }
+  return features;
+}
+
+Status CheckFeatures(const fb::Template& row, const Header& header) {
+  const uint64_t missing = FeaturesOf(row) & ~header.required_features;
+  if (missing == 0) return Status();
+  return DataLoss((missing & kFeatureOffsets) != 0 ? "offsets of pointers without their feature bit"
+                                                   : "structs without their feature bit");
+}
+
+// Of one variant, whose points are launched differently: their ids must not meet.
+bool ArePartsOfOne(const fb::Template& before, const fb::Template& row) {
+  if (before.name()->string_view() != row.name()->string_view()) return false;
+  if (before.provider() != row.provider() || Count(before.tunables()) != Count(row.tunables())) {
+    return false;
+  }
+  for (uint32_t i = 0; i < Count(row.tunables()); ++i) {
+    if (View(before.tunables()->Get(i)) != View(row.tunables()->Get(i))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status VerifyTemplatesOf(const OpRows& rows) {
+  const fb::Op& op = rows.op;
+  const uint32_t end = op.first_template() + op.template_count();
+  std::unordered_set<std::string_view> names;
+  for (uint32_t i = op.first_template(); i < end; ++i) {
+    const fb::Template& row = *rows.index.templates()->Get(i);
+    KB_VERIFY(rows.structure.CheckTemplate(row), "template {}", i);
+    KB_VERIFY(CheckName(row.name(), "name"), "template {}", i);
+    if (row.op() != rows.number) {
+      return DataLoss(fmt::format("template {} says op {}", i, row.op()));
+    }
+    const std::string_view name = row.name()->string_view();
+    if (!names.insert(name).second &&
+        !(i > op.first_template() && ArePartsOfOne(*rows.index.templates()->Get(i - 1), row))) {
+      return DataLoss(fmt::format("template '{}' appears twice", name));
+    }
+    KB_VERIFY(VerifyTemplate(rows.index, op, row), "variant '{}'", name);
+    KB_VERIFY(CheckFeatures(row, rows.header), "variant '{}'", name);
+  }
+  return Status();
+}
+
+Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op) {
+  OpRows rows{.header = header, .structure = structure, .number = op};
+  const auto check = [&rows] {
+    KB_RETURN_IF_ERROR(rows.structure.CheckOp(rows.op));
+    KB_RETURN_IF_ERROR(VerifyOp(rows.index, rows.op));
+    KB_RETURN_IF_ERROR(VerifyTemplatesOf(rows));
+    KB_RETURN_IF_ERROR(VerifyVariantsOf(rows));
+    return VerifyTunedOf(rows);
+  };
+  KB_VERIFY(check(), "op '{}'", rows.op.name()->string_view());
+  return Status();
+}
+
+}  // namespace kbundle

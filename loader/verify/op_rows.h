@@ -1,0 +1,38 @@
+// One op under check, and its rows.
+#ifndef KBUNDLE_LOADER_VERIFY_OP_ROWS_H_
+#define KBUNDLE_LOADER_VERIFY_OP_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kbundle/bundle_generated.h"
+#include "kbundle/format.h"
+#include "kbundle/status.h"
+#include "loader/verify/structure.h"
+
+namespace kbundle {
+
+// Borrows everything. The outline has been checked.
+struct OpRows {
+  const Header& header;
+  Structure& structure;
+  const uint32_t number;
+  const fb::Index& index = structure.index();
+  const fb::Op& op = *index.ops()->Get(number);
+  std::vector<bool> symbols = {};  // those of Index.symbols that were found good
+};
+
+// In this order: each uses what the one before has checked.
+Status VerifyTemplatesOf(const OpRows& rows);
+Status VerifyVariantsOf(OpRows& rows);  // entries, kernels and symbols with them
+Status VerifyTunedOf(const OpRows& rows);
+
+// Of all ops: sorted, and each row of an op that exists, so that an op's are a range.
+Status VerifyOps(const fb::Index& index);
+Status VerifyEntries(const fb::Index& index);
+Status VerifyTuned(const fb::Index& index);
+Status VerifyEvidence(const fb::Evidence& row, const fb::Index& index);
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_VERIFY_OP_ROWS_H_

@@ -1,0 +1,45 @@
+// Are the bytes of an index a sound FlatBuffer? Asked of the whole at once, or of what every reader
+// looks at (the outline) and then of each op as it is wanted.
+#ifndef KBUNDLE_LOADER_VERIFY_STRUCTURE_H_
+#define KBUNDLE_LOADER_VERIFY_STRUCTURE_H_
+
+#include <cstdint>
+
+#include "kbundle/bundle_generated.h"
+#include "kbundle/status.h"
+
+namespace kbundle {
+
+// Borrows the bytes. For one check in one thread: it counts the tables that it has seen, and
+// refuses more than FORMAT.md (3) allows for the size. Errors are kDataLoss.
+class Structure {
+ public:
+  Structure(const uint8_t* bytes, uint64_t size);
+
+  // One of these first; afterwards index() may be read, as far as it was checked.
+  Status CheckWhole();
+  // All but what is in an op's table beside name and templates' range, in templates, in symbols and
+  // in evidence.
+  Status CheckOutline();
+  const fb::Index& index() const { return *fb::GetIndex(bytes_); }
+  bool whole() const { return whole_; }
+
+  // What the outline leaves out; nothing to do where the whole was checked.
+  Status CheckOp(const fb::Op& op);
+  Status CheckTemplate(const fb::Template& row);
+  Status CheckString(const flatbuffers::String& text);
+  Status CheckEvidence(const fb::Evidence& row);
+
+ private:
+  Status CheckRoot() const;
+  bool IsOutlineSound();
+
+  const uint8_t* bytes_;
+  const uint64_t size_;
+  flatbuffers::Verifier verifier_;
+  bool whole_ = false;
+};
+
+}  // namespace kbundle
+
+#endif  // KBUNDLE_LOADER_VERIFY_STRUCTURE_H_

@@ -1,0 +1,131 @@
+// Promise: a bundle that is checked op by op gives nothing of an op before all of it was checked; an
+// op that is damaged behind right hashes is an error that names it, and the others work.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "kbundle/describe.h"
+#include "kbundle/select.h"
+#include "loader/open/index.h"
+#include "support/bundle_maker.h"
+#include "support/files.h"
+#include "support/tuned_rows.h"
+
+namespace kbundle {
+namespace {
+
+using testing::BundleMaker;
+using testing::MakeSpec;
+using testing::SampleMaker;
+using testing::TempDir;
+
+std::shared_ptr<const Bundle> OpenByOp(BundleMaker maker, const std::string& path) {
+  testing::WriteFile(path, maker.Bytes());
+  auto bundle = Bundle::Open(path, Checks::kByOp);
+  KB_CHECK(bundle.ok());
+  return *bundle;
+}
+
+// demo.sum's last template says that it is another op's.
+BundleMaker WithADamagedSum() {
+  BundleMaker maker = SampleMaker(64);
+  maker.change_index = [](fb::IndexT& index) { index.templates.back()->op = 0; };
+  return maker;
+}
+
+TEST(ByOp, ADamagedOpIsNamedAndOthersWork) {
+  TempDir dir;
+  const auto bundle = OpenByOp(WithADamagedSum(), dir / "x.kb");
+  const auto problem = bundle->MakeProblem("demo.scale", MakeSpec({"f32[4,8]"}));
+  ASSERT_TRUE(problem.ok()) << problem.status().ToString();
+  EXPECT_TRUE(Select(*bundle, *problem, *DeviceFromTargetName("sm_90a")).ok());
+  for (int i = 0; i < 2; ++i) {  // refused whenever it is asked for
+    const Status sum = bundle->FindOp("demo.sum").status();
+    EXPECT_EQ(sum.code(), StatusCode::kDataLoss);
+    EXPECT_NE(sum.message().find("op 'demo.sum': template"), std::string::npos) << sum.ToString();
+    EXPECT_NE(sum.message().find("x.kb"), std::string::npos) << sum.ToString();
+    EXPECT_EQ(bundle->MakeProblem("demo.sum", MakeSpec({"f32[4]"})).status().code(),
+              StatusCode::kDataLoss);
+  }
+  EXPECT_EQ(bundle->FindOp("demo.sun").status().code(), StatusCode::kNotFound);
+}
+
+TEST(ByOp, NothingIsToldOfARowWhoseOpIsDamaged) {
+  TempDir dir;
+  const auto bundle = OpenByOp(WithADamagedSum(), dir / "x.kb");
+  EXPECT_TRUE(bundle->HasOp("demo.sum"));
+  EXPECT_TRUE(DescribeJson(*bundle, "", Detail::kName).ok());
+  EXPECT_TRUE(DescribeJson(*bundle, "demo.scale", Detail::kInterface).ok());
+  for (const auto& described :
+       {DescribeJson(*bundle, "demo.sum", Detail::kInterface),
+        DescribeJson(*bundle, "", Detail::kInterface), DescribeJson(*bundle, "", Detail::kWhole),
+        DescribeJson(*bundle, "demo.scale", Detail::kWhole)}) {
+    EXPECT_EQ(described.status().code(), StatusCode::kDataLoss);
+  }
+  EXPECT_EQ(bundle->VerifyAll().code(), StatusCode::kDataLoss);
+  const auto* variants = IndexOf(*bundle).variants();
+  const uint32_t last = variants->size() - 1;  // of the last op
+  EXPECT_EQ(bundle->VariantId(last), "no variant " + std::to_string(last));
+  EXPECT_EQ(bundle->VariantId(0).rfind("demo.scale/", 0), 0u);
+}
+
+TEST(ByOp, AStringOutsideOfTheIndexIsFoundWhenItsOpIsAskedFor) {
+  TempDir dir;
+  BundleMaker maker = SampleMaker(64);
+  const std::string summary = "a summary that stands nowhere else";
+  maker.index.ops[1]->summary = summary;
+  maker.change_index_bytes = [&summary](std::string& index) {
+    const size_t at = index.find(summary);
+    KB_CHECK(at != std::string::npos);
+    index[at - 1] = '\x7f';  // the highest byte of its length
+  };
+  const auto bundle = OpenByOp(maker, dir / "x.kb");
+  EXPECT_TRUE(bundle->FindOp("demo.scale").ok());
+  const Status sum = bundle->FindOp("demo.sum").status();
+  EXPECT_NE(sum.message().find("op 'demo.sum': the index is not a sound FlatBuffer"),
+            std::string::npos)
+      << sum.ToString();
+  EXPECT_NE(bundle->CheckIndex().message().find("not a sound FlatBuffer"), std::string::npos);
+}
+
+TEST(ByOp, AWinnerThatOnlySaysThatItIsOfTheOpIsRefused) {
+  TempDir dir;
+  const auto plain = SampleMaker(64).Open(dir / "plain.kb");
+  const Problem problem = *plain->MakeProblem("demo.scale", MakeSpec({"f32[4,8]"}));
+  const uint32_t foreign = IndexOf(*plain).variants()->size() - 1;  // a row of demo.sum
+  BundleMaker maker = SampleMaker(64);
+  maker.change_index = [&](fb::IndexT& index) {
+    testing::AddTunedRows(*plain, {{problem, 0}}, &index);
+    const fb::Tuned t = index.tuned[0];
+    index.tuned[0] = fb::Tuned(t.match(), t.op(), foreign, t.evidence(), t.coordinates(),
+                               t.target(), t.reserved(), t.device());
+    const fb::Variant v = index.variants[foreign];
+    index.variants[foreign] =
+        fb::Variant(v.types(), t.op(), 0xffff, v.rank(), v.tunables(), v.kernels(), t.target(), 0);
+  };
+  const auto bundle = OpenByOp(maker, dir / "x.kb");
+  const Status scale = bundle->FindOp("demo.scale").status();
+  EXPECT_NE(scale.message().find("its winner is of another op or target"), std::string::npos)
+      << scale.ToString();
+}
+
+TEST(ByOp, FirstUsesOfManyThreadsAgree) {
+  TempDir dir;
+  const auto bundle = OpenByOp(WithADamagedSum(), dir / "x.kb");
+  std::atomic<int> good = 0, refused = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      refused += i == 0 && bundle->CheckIndex().code() == StatusCode::kDataLoss;
+      good += bundle->MakeProblem("demo.scale", MakeSpec({"f32[4,8]"})).ok();
+      refused += bundle->FindOp("demo.sum").status().code() == StatusCode::kDataLoss;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good, 8);
+  EXPECT_EQ(refused, 9);
+}
+
+}  // namespace
+}  // namespace kbundle
