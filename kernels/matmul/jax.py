@@ -57,10 +57,11 @@ def dense(x, w, bias=None, activation=None, *, precision=None, recipe=None, stat
     """activation(x[.., K] @ w[K, N] + bias[N]) with activation None, "relu" or "gelu" (the approximation with tanh), in
     one call. Leading dims of x are rows of one product: cheaper than vmap, which repeats w.
 
-    recipe: None, or how x, w and gradients are rounded to FP8 in front of the products, forward and backward: kbj.CurrentScaling() or
-    kbj.DelayedScaling(). The result has then x's dtype, gradients those of x, w and bias; w may have another dtype than x, such as the
-    float32 of master weights. K and N are multiples of 16. state: with DelayedScaling the layer's kbj.ScalingState, whose derivative
-    is that of the next step. codes: recipe.weight_codes(w, state), where w is quantized once for several calls; None: here.
+    recipe: None, or how x, w and gradients are rounded to FP8 in front of the products, forward and backward: kbj.CurrentScaling(),
+    kbj.DelayedScaling() or kbj.BlockScaling(). The result has then x's dtype, gradients those of x, w and bias; w may have another
+    dtype than x, such as the float32 of master weights. K and N are multiples of 16. state: with DelayedScaling the layer's
+    kbj.ScalingState, whose derivative is that of the next step. codes: recipe.weight_codes(w, state), where w is quantized once for
+    several calls; None: here.
     """
     if recipe is not None:
         x, w, bias = _recipe_layer("dense", x, w, bias, activation)
@@ -82,7 +83,8 @@ def dense(x, w, bias=None, activation=None, *, precision=None, recipe=None, stat
 
 def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None, recipe=None, state=None, codes=None):
     """dense(dense(x, w1, bias1, activation), w2, bias2), where a bias may be None. With a recipe state and codes, where they are not
-    None, are pairs: of the first layer and of the second; what the activation makes is then in memory in FP8 alone."""
+    None, are pairs: of the first layer and of the second; what the activation makes is then in memory in FP8 alone (with BlockScaling also
+    before it is quantized)."""
     if activation is None:
         raise ValueError('mlp: activation is None; "relu" or "gelu" is needed')
     if recipe is not None:

@@ -1,4 +1,5 @@
-"""Layers whose products are in FP8: what kbj.dense and kbj.mlp do with a recipe (jax_recipes.py, which says what each rounds by).
+"""Layers whose products are in FP8: what kbj.dense and kbj.mlp do with a recipe (jax_recipes.py and jax_block_scaling.py, which
+say what each rounds by).
 
 Of a product on Hopper both operands have the dim innermost over which is summed. So a matrix [M, N] is quantized both ways in one
 pass, and each way is used once:
@@ -26,7 +27,7 @@ UNIT = 16  # FP8 products on a GPU: rows of 16 bytes
 def check(where, recipe, w, state, codes, precision):
     """Refuses what no layer of this recipe takes."""
     if not isinstance(recipe, Recipe):
-        raise _arguments.refuse(where, "recipe", recipe, "None, or a kbj.CurrentScaling or kbj.DelayedScaling")
+        raise _arguments.refuse(where, "recipe", recipe, "None, or a kbj.CurrentScaling, kbj.DelayedScaling or kbj.BlockScaling")
     if precision is not None:
         raise _arguments.refuse(where, "precision", precision, "None with a recipe, whose products are FP8")
     recipe.check_state(where, state)
@@ -35,11 +36,12 @@ def check(where, recipe, w, state, codes, precision):
                          "bytes: pad w, or leave out the recipe" % (where, w.shape, UNIT, UNIT))
     if codes is None:
         return
-    turned = w.shape[::-1]
-    if not isinstance(codes, Fp8Codes) or jnp.shape(codes.data) != w.shape or jnp.shape(codes.transposed) != turned:
-        found = [jnp.shape(one) for one in (codes.data, codes.transposed)] if isinstance(codes, Fp8Codes) else type(codes).__name__
-        raise ValueError("%s: codes are %s; for w of shape %s they must be Fp8Codes of shapes %s and %s: recipe.weight_codes(w) makes "
-                         "them" % (where, found, w.shape, w.shape, turned))
+    of_data, of_transposed = recipe.scale_shapes(w.shape)
+    wanted = [w.shape, of_data, w.shape[::-1], of_transposed]
+    found = [jnp.shape(one) for one in codes[:4]] if isinstance(codes, Fp8Codes) else type(codes).__name__
+    if found != wanted:
+        raise ValueError("%s: codes are %s; for w of shape %s they must be Fp8Codes of codes, scales, and both of the transpose, of shapes "
+                         "%s: recipe.weight_codes(w) of this layer's recipe makes them" % (where, found, w.shape, wanted))
 
 
 def whole_rows(x):
@@ -70,12 +72,7 @@ def _forward(recipe, x, w, bias, dtype):
 def _gradients(recipe, x, w, dy, x_like, w_like):
     """(dx, dw) of x w from codes."""
     dx = recipe.product(dy.data, dy.scale, w.data, w.scale, x_like.dtype, 1)
-    return dx, recipe.product(x.transposed, x.transposed_scale, dy.transposed, dy.transposed_scale, w_like.dtype, 2)
-
-
-def _gradient_codes(recipe, dy, state, bias):
-    want = Want(dbias=bias is not None)
-    return recipe.codes(dy, recipe.scale_of("gradient", state), recipe.gradient_dtype, want)
+    return dx, recipe.weight_gradient(x, dy, w_like.dtype)
 
 
 def _waiting(x, w):
@@ -93,13 +90,13 @@ def _like(array):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _dense(x, w, bias, state, codes, activation, recipe):
     w = _weight(recipe, w, state, codes, Want(data=False))
-    x_codes = recipe.codes(x, recipe.scale_of("x", state), want=Want(transposed=False))
+    x_codes = recipe.x_codes(x, state, Want(transposed=False))
     return activated(_forward(recipe, x_codes, w, bias, x.dtype), activation)
 
 
 def _dense_forward(x, w, bias, state, codes, activation, recipe):
     w_codes = _weight(recipe, w, state, codes, Want())
-    x_codes = recipe.codes(x, recipe.scale_of("x", state))
+    x_codes = recipe.x_codes(x, state)
     z = _forward(recipe, x_codes, w_codes, bias, x.dtype)
     kept = *_waiting(x_codes, w_codes), None if activation is None else z, _like(x), _like(w), _like(bias)
     return activated(z, activation), (kept, state)
@@ -107,7 +104,7 @@ def _dense_forward(x, w, bias, state, codes, activation, recipe):
 
 def _dense_backward(activation, recipe, saved, dy):
     (x, w, z, x_like, w_like, bias), state = saved
-    dz = _gradient_codes(recipe, through_activation(dy, z, activation), state, bias)
+    dz = recipe.gradient_codes(through_activation(dy, z, activation), state, Want(dbias=bias is not None))
     return *_gradients(recipe, x, w, dz, x_like, w_like), dz.dbias, recipe.next_state(state, x.amax, w.amax, dz.amax), None
 
 
@@ -122,9 +119,9 @@ def _mlp(x, w1, bias1, w2, bias2, states, codes, activation, recipe):
 def _layers(x, w1, bias1, w2, bias2, states, codes, activation, recipe, w_want, x_want):
     """(y, z of the first layer, (x, w1), (h, w2) as codes)."""
     w1, w2 = (_weight(recipe, w, state, given, w_want) for w, state, given in zip((w1, w2), states, codes))
-    x_codes = recipe.codes(x, recipe.scale_of("x", states[0]), want=x_want)
+    x_codes = recipe.x_codes(x, states[0], x_want)
     z = _forward(recipe, x_codes, w1, bias1, x.dtype)
-    h = recipe.activation_codes(z, activation, recipe.scale_of("x", states[1]), x_want)
+    h = recipe.activation_codes(z, activation, states[1], x_want)
     return _forward(recipe, h, w2, bias2, x.dtype), z, (x_codes, w1), (h, w2)
 
 
@@ -136,10 +133,10 @@ def _mlp_forward(x, w1, bias1, w2, bias2, states, codes, activation, recipe):
 
 def _mlp_backward(activation, recipe, saved, dy):
     (x, w1), (h, w2), z, (x_like, w1_like, bias1, w2_like, bias2), states = saved
-    dy = _gradient_codes(recipe, dy, states[1], bias2)
-    dz = _gradient_codes(recipe, recipe.hidden_gradient(dy, w2, z, activation), states[0], bias1)
+    dy = recipe.gradient_codes(dy, states[1], Want(dbias=bias2 is not None))
+    dz = recipe.gradient_codes(recipe.hidden_gradient(dy, w2, z, activation), states[0], Want(dbias=bias1 is not None))
     dx, dw1 = _gradients(recipe, x, w1, dz, x_like, w1_like)
-    dw2 = recipe.product(h.transposed, h.transposed_scale, dy.transposed, dy.transposed_scale, w2_like.dtype, 2)
+    dw2 = recipe.weight_gradient(h, dy, w2_like.dtype)
     following = (recipe.next_state(states[0], x.amax, w1.amax, dz.amax), recipe.next_state(states[1], h.amax, w2.amax, dy.amax))
     return dx, dw1, dz.dbias, dw2, dy.dbias, following, (None, None)
 

@@ -1,5 +1,6 @@
-"""How the products of a layer are computed in FP8: kbj.CurrentScaling and kbj.DelayedScaling, where kbj is kbundle.jax. A recipe
-goes to kbj.dense or kbj.mlp as `recipe`; README.md beside this file says what a layer then computes.
+"""How the products of a layer are computed in FP8: kbj.CurrentScaling and kbj.DelayedScaling, where kbj is kbundle.jax, and what any
+recipe is (kbj.BlockScaling is in jax_block_scaling.py). A recipe goes to kbj.dense or kbj.mlp as `recipe`; README.md beside this
+file says what a layer then computes.
 
 Weights and gradients keep their dtype: only operands of products are FP8. A recipe is part of the compiled program: a frozen
 value without arrays. What one step leaves for the next is a ScalingState, a pytree that the caller carries.
@@ -26,10 +27,10 @@ class Fp8Codes(NamedTuple):
     """A matrix [M, N] in FP8, both ways, as products on a GPU want it: each operand with the dim innermost over which is summed.
     The number that a code stands for is code * its scale. None of what a pass does not need."""
     data: jax.Array | None  # [M, N]
-    scale: jax.Array | None  # f32[]
+    scale: jax.Array | None  # f32[], or of blocks
     transposed: jax.Array | None  # [N, M]
     transposed_scale: jax.Array | None
-    amax: jax.Array | None = None  # f32[]: the largest magnitude of the matrix; NaN where it has one
+    amax: jax.Array | None = None  # f32[]: the largest magnitude of the matrix; NaN where it has one; None with scales of blocks
     dbias: jax.Array | None = None  # [N]: the sums of its columns, in its dtype
 
 
@@ -50,7 +51,8 @@ class Want(NamedTuple):
 
 
 class Recipe:
-    """What layers ask of any recipe."""
+    """What layers ask of any recipe: codes of x, of weights, of what an activation makes and of gradients (`x_codes`, `weights`,
+    `activation_codes`, `gradient_codes`), the `product` of codes, and the gradient behind a layer (`hidden_gradient`)."""
 
     def weight_codes(self, w, state=None):
         """w[K, N] in FP8, as a layer quantizes it: what `codes` of kbj.dense takes, so that several microbatches of a step quantize
@@ -62,12 +64,20 @@ class Recipe:
         if state is not None:
             raise _arguments.refuse(where, "state", type(state).__name__, "None with %s, which has none" % type(self).__name__)
 
-    def scale_of(self, tensor, state):
-        """The scale of "x", "w" or "gradient"; None where it follows from the tensor."""
-        return None
-
     def next_state(self, state, x_amax, w_amax, gradient_amax):
         return None
+
+    def scale_shapes(self, shape):
+        """Those of the scales of a weight of this shape, and of its transpose."""
+        return (), ()
+
+    def hidden_gradient(self, dy, w2, z, activation):
+        """The gradient in front of an activation of z, of a layer with w2 behind it."""
+        return through_activation(self.product(dy.data, dy.scale, w2.data, w2.scale, z.dtype, 1), z, activation)
+
+    def weight_gradient(self, x, dy, dtype):
+        """x^T dy."""
+        return self.product(x.transposed, x.transposed_scale, dy.transposed, dy.transposed_scale, dtype, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,20 +98,31 @@ class _TensorScaling(Recipe):
             raise _arguments.refuse(name, "fast_accumulation", fast, "three flags: forward, gradient by x, gradient by w")
         object.__setattr__(self, "fast_accumulation", tuple(_arguments.flag(name, "fast_accumulation", one) for one in fast))
 
-    def codes(self, x, scale, dtype=E4M3, want=Want()):
+    def scale_of(self, tensor, state):
+        """The scale of "x", "w" or "gradient"; None where it follows from the tensor."""
+        return None
+
+    def x_codes(self, x, state, want=Want()):
+        return self._codes(x, self.scale_of("x", state), E4M3, want)
+
+    def weights(self, w, state, want=Want()):
+        return self._codes(w, self.scale_of("w", state), E4M3, want)
+
+    def gradient_codes(self, dy, state, want=Want()):
+        return self._codes(dy, self.scale_of("gradient", state), self.gradient_dtype, want)
+
+    def _codes(self, x, scale, dtype, want):
         """x[M, N] in FP8 by a scale, None: that of its largest magnitude."""
         made = quantize(x, dtype, scale, rowwise=want.data, transposed=want.transposed, dbias=want.dbias)
         return Fp8Codes(made.data, made.scale_inv, made.transposed, made.scale_inv, made.amax, made.dbias)
 
-    def activation_codes(self, z, activation, scale, want=Want()):
+    def activation_codes(self, z, activation, state, want=Want()):
         """activation(z[M, N]) in FP8 without its lying in memory."""
+        scale = self.scale_of("x", state)
         if scale is None:
             scale = current_scale(jnp.max(jnp.abs(ACTIVATIONS[activation](z.astype(jnp.float32)))), E4M3)
         made = quantize_activation(z, activation, scale, rowwise=want.data, transposed=want.transposed)
         return Fp8Codes(made.data, made.scale_inv, made.transposed, made.scale_inv, made.amax)
-
-    def weights(self, w, state, want=Want()):
-        return self.codes(w, self.scale_of("w", state), want=want)
 
     def product(self, a, a_scale, b, b_scale, out_dtype, which, bias=None, aux=None, epilogue="none"):
         """a[M, K] b[N, K]^T and its epilogue. which: 0 forward, 1 the gradient by x, 2 that by w."""
@@ -112,11 +133,9 @@ class _TensorScaling(Recipe):
         return d if bias is None or inside is not None else d + bias
 
     def hidden_gradient(self, dy, w2, z, activation):
-        """The gradient in front of an activation of z, of a layer with w2 behind it; that of gelu is made where the product lies."""
-        operands = dy.data, dy.scale, w2.data, w2.scale, z.dtype, 1
-        if activation == "gelu":
-            return self.product(*operands, aux=z, epilogue="dgelu")
-        return through_activation(self.product(*operands), z, activation)
+        if activation == "gelu":  # made where the product lies
+            return self.product(dy.data, dy.scale, w2.data, w2.scale, z.dtype, 1, aux=z, epilogue="dgelu")
+        return super().hidden_gradient(dy, w2, z, activation)
 
 
 @dataclasses.dataclass(frozen=True)

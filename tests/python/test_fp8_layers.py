@@ -12,7 +12,8 @@ from jax.sharding import Mesh, PartitionSpec
 import kbundle.jax as kbj
 
 RECIPES = {"current": kbj.CurrentScaling(), "delayed": kbj.DelayedScaling(history=4),
-           "e4m3": kbj.CurrentScaling(gradient_dtype=jnp.float8_e4m3fn, fast_accumulation=(False, False, False))}
+           "e4m3": kbj.CurrentScaling(gradient_dtype=jnp.float8_e4m3fn, fast_accumulation=(False, False, False)),
+           "block": kbj.BlockScaling(), "block_e5m2": kbj.BlockScaling(power_of_two=True, gradient_dtype=jnp.float8_e5m2)}
 each_recipe = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 ACTIVATIONS = {None: lambda z: z, "relu": jax.nn.relu, "gelu": jax.nn.gelu}
 WIDE = jnp.float32
@@ -46,15 +47,29 @@ def rounded(x, scale=None, dtype=jnp.float8_e4m3fn):
     return np.asarray(made.data, np.float64) * float(made.scale_inv)
 
 
+def rounded_blocks(x, block, recipe, dtype=jnp.float8_e4m3fn):
+    """The same of blocks."""
+    x = jnp.asarray(x)
+    codes, scales = kbj.quantize_blocks(x, dtype, block, power_of_two=recipe.power_of_two)
+    scales = np.asarray(scales, np.float64).repeat(block[0], 0)[:x.shape[0]].repeat(block[1], 1)[:, :x.shape[1]]
+    return np.asarray(codes, np.float64) * scales
+
+
 def scales_of(state):
     return (None, None, None) if state is None else (state.scale[0], state.scale[1], state.gradient_scale)
 
 
 def wanted_dense(recipe, x, w, bias, dz, state):
     """(z, dx, dw, dbias) in float64 of rows x[M, K] and the gradient dz by z."""
+    wide = np.asarray(dz.astype(WIDE), np.float64)
+    if isinstance(recipe, kbj.BlockScaling):
+        group, tile, gradient = (1, 128), (128, 128), recipe.gradient_dtype
+        q_w = rounded_blocks(w, tile, recipe)
+        y, dx = rounded_blocks(x, group, recipe) @ q_w, rounded_blocks(dz, group, recipe, gradient) @ q_w.T
+        dw = rounded_blocks(x, tile, recipe).T @ rounded_blocks(dz.T, group, recipe, gradient).T
+        return y + np.asarray(bias, np.float64), dx, dw, wide.sum(0)
     of_x, of_w, of_dz = scales_of(state)
     q_x, q_w, q_dz = rounded(x, of_x), rounded(w, of_w), rounded(dz, of_dz, recipe.gradient_dtype)
-    wide = np.asarray(dz.astype(WIDE), np.float64)
     return q_x @ q_w + np.asarray(bias, np.float64), q_dz @ q_w.T, q_x.T @ q_dz, wide.sum(0)
 
 
@@ -169,7 +184,29 @@ def parameters(seed):
             "b2": jnp.zeros(64), "w3": values(64, 16, seed=seed + 2, scale=64 ** -0.5)}
 
 
-@pytest.mark.parametrize("name", ["current", "delayed"])
+def test_a_large_number_costs_bits_in_its_blocks_alone():
+    x, w, dy = values(256, 384), values(384, 256, seed=1), values(256, 256, seed=2)
+    x, dy = x.at[3, 5].set(1e6), dy.at[200, 7].set(1e6)
+    found, pull = jax.vjp(lambda x, w: kbj.dense(x, w, recipe=kbj.BlockScaling()), x, w)
+    dx, dw = pull(dy)
+    wide = lambda array: np.asarray(array, np.float64)
+    exact = wide(x) @ wide(w), wide(dy) @ wide(w).T, wide(x).T @ wide(dy)
+    off = [np.linalg.norm(wide(one) - right, axis=1) / np.linalg.norm(right, axis=1) for one, right in zip((found, dx, dw), exact)]
+    assert np.delete(off[0], 3).max() < 0.06 and np.delete(off[1], 200).max() < 0.06
+    assert off[2][128:].max() < 0.06, "of x the first tile alone holds the number"
+    tensor = wide(kbj.dense(x, w, recipe=kbj.CurrentScaling()))
+    assert np.linalg.norm(tensor[4:] - exact[0][4:]) > 0.5 * np.linalg.norm(exact[0][4:]), "one scale for all loses the rest"
+
+
+def test_blocks_of_nan_and_of_zeros_harm_no_others():
+    x, w = values(32, 256).at[3, 4].set(jnp.nan).at[5].set(0.0), values(256, 16, seed=1)
+    y, pull = jax.vjp(lambda x, w: kbj.dense(x, w, recipe=kbj.BlockScaling()), x, w)
+    assert np.isnan(y[3]).all() and np.isfinite(np.delete(np.asarray(y), 3, 0)).all() and not np.asarray(y[5]).any()
+    dx, dw = pull(jnp.ones_like(y))
+    assert np.isfinite(dx).all() and np.isnan(dw[4]).all() and np.isfinite(np.delete(np.asarray(dw), 4, 0)).all()
+
+
+@pytest.mark.parametrize("name", ["current", "delayed", "block"])
 def test_a_network_trains_with_a_recipe_as_without(name):
     recipe = RECIPES[name] if name != "delayed" else kbj.DelayedScaling(history=16)
     fresh = recipe.init() if name == "delayed" else None
@@ -285,6 +322,11 @@ def test_what_explicit_axes_divide_is_brought_together(recipe):
     ("precision is 'ieee'", lambda x, w: kbj.dense(x, w, precision="ieee", recipe=kbj.CurrentScaling())),
     ("which the recipe rounds to FP8", lambda x, w: kbj.dense(x.astype(jnp.float8_e5m2), w, recipe=kbj.CurrentScaling())),
     ("recipe.weight_codes", lambda x, w: kbj.dense(x, w, recipe=kbj.CurrentScaling(), codes=kbj.CurrentScaling().weight_codes(w.T))),
+    ("of this layer's recipe", lambda x, w: kbj.dense(x, w, recipe=kbj.BlockScaling(), codes=kbj.CurrentScaling().weight_codes(w))),
+    ("multiples of 16", lambda x, w: kbj.dense(x, w[:, :72], recipe=kbj.BlockScaling())),
+    ("state is 'ScalingState'; it must be None", lambda x, w: kbj.dense(x, w, recipe=kbj.BlockScaling(), state=kbj.DelayedScaling().init())),
+    ("power_of_two is 2", lambda x, w: kbj.BlockScaling(power_of_two=2)),
+    ("it must be float8_e4m3fn or", lambda x, w: kbj.BlockScaling(gradient_dtype=jnp.bfloat16)),
     ("it must be float8_e4m3fn or", lambda x, w: kbj.CurrentScaling(gradient_dtype=jnp.bfloat16)),
     ("fast_accumulation", lambda x, w: kbj.DelayedScaling(fast_accumulation=True)),
     ("history is 0", lambda x, w: kbj.DelayedScaling(history=0)), ("algorithm", lambda x, w: kbj.DelayedScaling(algorithm="mean"))])

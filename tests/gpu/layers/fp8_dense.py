@@ -23,7 +23,7 @@ BUNDLE = ROOT / "build/kernels.kb"
 BLOCK = tuple(int(size) for size in os.environ.get("KB_FP8", "16384,4096,14336").split(","))
 AHEAD = 1.5  # of bfloat16 under jax.jit, for a step of the block
 E4M3, E5M2 = jnp.float8_e4m3fn, jnp.float8_e5m2
-RECIPES = {"current": kbj.CurrentScaling(), "delayed": kbj.DelayedScaling(history=16)}
+RECIPES = {"current": kbj.CurrentScaling(), "delayed": kbj.DelayedScaling(history=16), "block": kbj.BlockScaling()}
 ROUNDS = 5
 
 
@@ -39,9 +39,31 @@ def state_of(recipe, x, w, dy):
 
 # ---- right ----
 
-def stands_for(codes, scale):
-    """float64 of FP8 codes [M, N]."""
-    return np.asarray(codes.astype(jnp.float32), np.float64) * float(scale)
+def float64(array):
+    return np.asarray(array.astype(jnp.float32), np.float64)
+
+
+def by_tensor(x, dtype=E4M3, scale=None):
+    """What codes of x stand for, by one scale."""
+    made = kbj.quantize(x, dtype, scale)
+    return float64(made.data) * float(made.scale_inv)
+
+
+def by_blocks(x, *block):
+    """The same by a scale for each block."""
+    codes, scales = kbj.quantize_blocks(x, block=block)
+    scales = float64(scales).repeat(block[0], 0)[:x.shape[0]].repeat(block[1], 1)[:, :x.shape[1]]
+    return float64(codes) * scales
+
+
+def wanted_products(recipe, x, w, dy, state):
+    """(y, dx, dw) in float64."""
+    if isinstance(recipe, kbj.BlockScaling):
+        q_w = by_blocks(w, 128, 128)
+        return by_blocks(x, 1, 128) @ q_w, by_blocks(dy, 1, 128) @ q_w.T, by_blocks(x, 128, 128).T @ by_blocks(dy.T, 1, 128).T
+    of_x, of_w, of_dy = (None, None, None) if state is None else (*state.scale, state.gradient_scale)
+    q_x, q_w, q_dy = by_tensor(x, E4M3, of_x), by_tensor(w, E4M3, of_w), by_tensor(dy, E5M2, of_dy)
+    return q_x @ q_w, q_dy @ q_w.T, q_x.T @ q_dy
 
 
 def check_dense(report, name, recipe, shape, dtype):
@@ -53,13 +75,9 @@ def check_dense(report, name, recipe, shape, dtype):
     state = state_of(recipe, x, w, dy)
     y, pull = jax.vjp(jax.jit(lambda x, w, b: kbj.dense(x, w, b, recipe=recipe, state=state)), x, w, bias)
     dx, dw, dbias = jax.jit(pull)(dy)
-    padded = lambda array: jnp.pad(array, ((0, -rows % 16), (0, 0)))
-    of_x = recipe.codes(padded(x), recipe.scale_of("x", state))
-    of_w, of_dy = recipe.weight_codes(w, state), recipe.codes(padded(dy), recipe.scale_of("gradient", state), recipe.gradient_dtype)
-    q_x, q_w, q_dy = (stands_for(c.data, c.scale) for c in (of_x, of_w, of_dy))
-    wanted = {"y": (y, (q_x @ q_w)[:rows] + np.asarray(bias.astype(jnp.float32))), "dx": (dx, (q_dy @ q_w.T)[:rows]), "dw": (dw, q_x.T @ q_dy),
-              "dbias": (dbias, np.asarray(dy.astype(jnp.float32), np.float64).sum(0))}
-    off = {key: float(np.abs(np.asarray(found.astype(jnp.float32)) - right).max() / np.abs(right).max()) for key, (found, right) in wanted.items()}
+    of_y, of_dx, of_dw = wanted_products(recipe, x, w, dy, state)
+    wanted = {"y": (y, of_y + float64(bias)), "dx": (dx, of_dx), "dw": (dw, of_dw), "dbias": (dbias, float64(dy).sum(0))}
+    off = {key: float(np.abs(float64(found) - right).max() / np.abs(right).max()) for key, (found, right) in wanted.items()}
     report.hold(f"dense {name} {list(shape)} {jnp.dtype(dtype).name}", all(value < 1e-2 for value in off.values()), str(off))
     return off
 
