@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import explicit, placed, same_axes, whole
 from kbundle_kernels import matmul_fp8
+from kbundle_kernels.matmul_activations import GATED, gate, width
 
 __all__ = ["dense", "matmul", "mlp"]
 
@@ -82,18 +83,23 @@ def dense(x, w, bias=None, activation=None, *, precision=None, recipe=None, stat
 
 
 def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None, recipe=None, state=None, codes=None):
-    """dense(dense(x, w1, bias1, activation), w2, bias2), where a bias may be None. With a recipe state and codes, where they are not
-    None, are pairs: of the first layer and of the second; what the activation makes is then in memory in FP8 alone (with BlockScaling also
-    before it is quantized)."""
+    """dense(dense(x, w1, bias1, activation), w2, bias2), where a bias may be None, and activation is "relu", "gelu", or gated: "swiglu",
+    "geglu", "reglu". Then w1 is [K, 2 * F], bias1 [2 * F], w2 [F, N], and between them is f(the first F columns) * the others, in
+    float32, f being silu, gelu (by tanh) or relu; in a shard_map that divides F each device has its part of both halves.
+
+    With a recipe state and codes, where they are not None, are pairs: of the first layer and of the second; what the activation makes
+    is then in memory in FP8 alone (with BlockScaling also before it is quantized)."""
     if activation is None:
-        raise ValueError('mlp: activation is None; "relu" or "gelu" is needed')
+        raise ValueError('mlp: activation is None; "relu", "gelu", "swiglu", "geglu" or "reglu" is needed')
     if recipe is not None:
         return _recipe_mlp(x, w1, bias1, w2, bias2, activation, recipe, state, codes, precision)
     _no_recipe("mlp", state, codes)
     (x, w1), bias1 = _same_dtype("mlp", x, w1), _bias("mlp", bias1, w1)
     (x, w2), bias2 = _same_dtype("mlp", x, w2), _bias("mlp", bias2, w2)
     _check_layer("mlp", x.shape, w1, bias1, activation)
-    _check_layer("mlp", w1.shape, w2, bias2, None)
+    _check_layer("mlp", _hidden(w1, activation), w2, bias2, None)
+    if activation in GATED:
+        return dense(gate(dense(x, w1, bias1, precision=precision), activation), w2, bias2, precision=precision)
     if x.size == 0 or w1.size == 0 or w2.size == 0:
         return _formula(_formula(x, w1, bias1, activation), w2, bias2, None)
     if explicit(x, w1, w2):  # what lies where between the layers is dense's to say
@@ -106,12 +112,19 @@ def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None, recipe=No
 def _recipe_mlp(x, w1, bias1, w2, bias2, activation, recipe, state, codes, precision):
     states, codes = _pair("state", state), _pair("codes", codes)
     x, w1, bias1 = _recipe_layer("mlp", x, w1, bias1, activation)
-    hidden, w2, bias2 = _recipe_layer("mlp", jax.ShapeDtypeStruct(w1.shape, x.dtype), w2, bias2, None)
+    hidden, w2, bias2 = _recipe_layer("mlp", jax.ShapeDtypeStruct(_hidden(w1, activation), x.dtype), w2, bias2, None)
     for w, one, given in zip((w1, w2), states, codes):
         matmul_fp8.check("mlp", recipe, w, one, given, precision)
     arrays = _over_same_axes(x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2)
     y = matmul_fp8.mlp(*arrays, activation, recipe, states, codes)
     return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+def _hidden(w1, activation):
+    """The shape of what goes into the second layer, K for its rows."""
+    if activation in GATED and w1.shape[1] % 2:
+        raise ValueError("mlp: w1 has shape %s; with activation %r it must have two halves, [K, 2 * F]" % (w1.shape, activation))
+    return w1.shape[0], width(activation, w1.shape[1])
 
 
 def _recipe_layer(function, x, w, bias, activation):
@@ -187,8 +200,9 @@ def _bias(function, bias, w):
 
 
 def _check_layer(function, x_shape, w, bias, activation):
-    if activation not in _ACTIVATIONS:
-        raise ValueError('%s: activation is %r; it must be None, "relu" or "gelu"' % (function, activation))
+    allowed = _ACTIVATIONS + (tuple(GATED) if function == "mlp" else ())
+    if activation not in allowed:
+        raise ValueError("%s: activation is %r; it must be one of %s" % (function, activation, allowed))
     if w.dtype in _FP8:
         raise TypeError("%s: FP8 has no gradient; use kbj.matmul with a_scale and b_scale" % function)
     if w.ndim != 2 or not x_shape or x_shape[-1] != w.shape[0]:

@@ -1,5 +1,5 @@
-"""How the products of a layer are computed in FP8 by blocks of 128: kbj.BlockScaling, where kbj is kbundle.jax. It goes to kbj.dense or
-kbj.mlp as `recipe`; README.md beside this file says what a layer then computes.
+"""How the products of a layer are computed in FP8 by blocks of 128: kbj.BlockScaling, where kbj is kbundle.jax. It goes to kbj.dense,
+kbj.mlp or kbj.moe as `recipe`; README.md beside this file says what a layer then computes.
 
 The op grouped.scaled_matmul, here with a single group, takes scales for each 128 of a row of its first operand and for each 128 x 128
 of its second. So of every product one operand is in tiles. Tiles of a matrix are those of its transpose, whose codes are the same ones
@@ -17,7 +17,8 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from kbundle_kernels.matmul_recipes import Fp8Codes, Recipe, Want, activated
+from kbundle_kernels.matmul_activations import activated
+from kbundle_kernels.matmul_recipes import Fp8Codes, Recipe, Want
 from kbundle_kernels.quantize import E4M3, fp8_dtype
 from kbundle_kernels.quantize_blocks import quantize_blocks
 from kbundle.jax import _arguments, call
@@ -49,7 +50,7 @@ class BlockScaling(Recipe):
         return self.weights(x, state, want._replace(data=False))._replace(data=data, scale=scale)
 
     def activation_codes(self, z, activation, state, want=Want()):
-        """activation(z[M, N]) in FP8. It lies in memory before: no op makes it by blocks."""
+        """activation(z) in FP8. It lies in memory before: no op makes it by blocks."""
         return self.x_codes(activated(z, activation), state, want)
 
     def weights(self, w, state, want=Want()):

@@ -16,7 +16,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kbundle_kernels.matmul_recipes import Fp8Codes, Recipe, Want, activated, through_activation
+from kbundle_kernels.matmul_activations import activated, through_activation
+from kbundle_kernels.matmul_recipes import Fp8Codes, Recipe, Want
 from kbundle.jax import _arguments
 
 __all__ = []

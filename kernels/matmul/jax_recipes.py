@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from kbundle_kernels.matmul_activations import GATED, through_activation, wide_activated
 from kbundle_kernels.quantize import E4M3, E5M2, fp8_dtype, quantize, update_fp8_scale
 from kbundle_kernels.quantize_activation import quantize_activation
 from kbundle.jax import _arguments, call
@@ -20,7 +21,6 @@ from kbundle.jax._primitive import varying
 __all__ = ["CurrentScaling", "DelayedScaling", "Fp8Codes", "ScalingState"]
 
 _LARGEST = {E4M3: 448.0, E5M2: 57344.0}
-ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu}
 
 
 class Fp8Codes(NamedTuple):
@@ -117,11 +117,12 @@ class _TensorScaling(Recipe):
         return Fp8Codes(made.data, made.scale_inv, made.transposed, made.scale_inv, made.amax, made.dbias)
 
     def activation_codes(self, z, activation, state, want=Want()):
-        """activation(z[M, N]) in FP8 without its lying in memory."""
+        """activation(z) in FP8 without its lying in memory."""
         scale = self.scale_of("x", state)
         if scale is None:
-            scale = current_scale(jnp.max(jnp.abs(ACTIVATIONS[activation](z.astype(jnp.float32)))), E4M3)
-        made = quantize_activation(z, activation, scale, rowwise=want.data, transposed=want.transposed)
+            scale = current_scale(jnp.max(jnp.abs(wide_activated(z, activation))), E4M3)
+        halves = z.reshape(z.shape[0], 2, -1) if activation in GATED else z
+        made = quantize_activation(halves, activation, scale, rowwise=want.data, transposed=want.transposed)
         return Fp8Codes(made.data, made.scale_inv, made.transposed, made.scale_inv, made.amax)
 
     def product(self, a, a_scale, b, b_scale, out_dtype, which, bias=None, aux=None, epilogue="none"):
@@ -191,18 +192,6 @@ class DelayedScaling(_TensorScaling):
         gradient_history, gradient_scale, _ = update_fp8_scale(state.gradient_history, gradient_amax, state.gradient_scale,
                                                                self.gradient_dtype, **how)
         return ScalingState(history, scale, gradient_history, gradient_scale)
-
-
-def activated(z, activation):
-    return z if activation is None else ACTIVATIONS[activation](z.astype(jnp.float32)).astype(z.dtype)
-
-
-def through_activation(dy, z, activation):
-    """The gradient in front of an activation of z."""
-    if activation is None:
-        return dy
-    wide, pull = jax.vjp(ACTIVATIONS[activation], z.astype(jnp.float32))
-    return pull(dy.astype(wide.dtype))[0].astype(dy.dtype)
 
 
 def current_scale(largest, dtype):
