@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import like, placed
+from kbundle.jax._primitive import like, placed, same_axes
 from kbundle_kernels.grouped import _How, _check_shapes, _empty
 from kbundle_kernels.quantize import fp8_dtype, no_gradient
 from kbundle_kernels.quantize_blocks import quantize_blocks
@@ -91,9 +91,25 @@ def fp8_grouped_matmul(lhs, rhs, group_sizes, preferred_element_type=None, *, bi
     lhs, rhs, sizes = lhs.astype(dtype), rhs.astype(dtype), sizes.astype(jnp.int32)
     if 0 in (*lhs.shape, *rhs.shape):
         return _empty(lhs, rhs, sizes, bias, width, out_dtype)
-    how = _How(out_dtype, transpose)
-    arrays = placed(None, "grouped.matmul", lhs, rhs, sizes, bias, **how._asdict())
-    return _product(*arrays, how, _arguments.flag(where, "power_of_two", power_of_two), fp8_dtype(where, gradient_dtype))
+    return quantized_product(lhs, rhs, sizes, bias, _How(out_dtype, transpose), _arguments.flag(where, "power_of_two", power_of_two),
+                             fp8_dtype(where, gradient_dtype))
+
+
+def quantized_product(lhs, rhs, sizes, bias, how, power_of_two, gradient_dtype):
+    """fp8_grouped_matmul of arguments that are checked and not empty. rhs may have another dtype than lhs, as master weights have:
+    each is quantized from its own, and has its gradient in it."""
+    lhs, there, sizes, bias = placed(None, "grouped.matmul", lhs, rhs.astype(lhs.dtype), sizes, bias, **how._asdict())
+    rhs = there if rhs.dtype == lhs.dtype else like(same_axes([lhs, rhs])[1], there)
+    return _product(lhs, rhs, sizes, bias, how, power_of_two, gradient_dtype)
+
+
+def layer_product(lhs, rhs, sizes, *, bias, power_of_two, gradient_dtype):
+    """That of a layer of experts, lhs[M, K] and rhs[G, K, N]: the result has lhs's dtype."""
+    if bias is not None:
+        bias = _shaped("moe", "a bias", jnp.asarray(bias), (rhs.shape[0], rhs.shape[2])).astype(lhs.dtype)
+    if 0 in (*lhs.shape, *rhs.shape):
+        return _empty(lhs, rhs, sizes, bias, rhs.shape[2], lhs.dtype)
+    return quantized_product(lhs, rhs, sizes, bias, _How(lhs.dtype, False), power_of_two, gradient_dtype)
 
 
 def _shaped(where, name, array, shape):
@@ -150,7 +166,9 @@ def _product_backward(how, power_of_two, gradient_dtype, saved, dy):
     lhs, rhs, codes, scales, sizes, bias = saved
     narrow = dy.astype(lhs.dtype)
     dlhs = _of_rows(narrow, *_turned(codes, scales, how.trans_w), sizes, None, lhs.dtype, gradient_dtype, power_of_two)
-    drhs = call(None, "grouped.weight_gradient", *((narrow, lhs) if how.trans_w else (lhs, narrow)), sizes, out_dtype=rhs.dtype)
+    operands = (narrow, lhs) if how.trans_w else (lhs, narrow)
+    wide = jnp.float32 if rhs.dtype == jnp.float32 else lhs.dtype
+    drhs = call(None, "grouped.weight_gradient", *operands, sizes, out_dtype=wide).astype(rhs.dtype)
     dbias = None if bias is None else like(call(None, "grouped.sum_rows", dy, sizes), bias)
     return like(dlhs, lhs), like(drhs, rhs), np.zeros(sizes.shape, jax.dtypes.float0), dbias
 

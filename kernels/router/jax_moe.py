@@ -1,15 +1,19 @@
 """A whole layer of experts as one differentiable JAX function: kbj.moe, where kbj is kbundle.jax.
 
 It is made of `route`, `permute`, `grouped_matmul` twice and `unpermute`, each with kernels and gradients of its own; what stands between
-the two products is left to XLA, which makes one kernel of it. How many experts a token has is part of the compiled program; how many
-tokens an expert has is not, and no copy of a token is padded.
+the two products is left to XLA, which makes one kernel of it. With a recipe the products are in FP8. How many experts a token has is part
+of the compiled program; how many tokens an expert has is not, and no copy of a token is padded.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
 
 from kbundle.jax import _arguments
 from kbundle_kernels.grouped import grouped_matmul
+from kbundle_kernels.grouped_scaled import layer_product
+from kbundle_kernels.matmul_block_scaling import BlockScaling
 from kbundle_kernels.permutation import permute, unpermute
 from kbundle_kernels.router import moe_aux_loss, route, router_scores
 
@@ -20,7 +24,7 @@ _ACTIVATIONS = {"silu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
 
 def moe(x, router_logits, w_in, w_out, k, *, activation="silu", bias_in=None, bias_out=None, score_function="softmax",
         use_pre_softmax=False, expert_bias=None, num_groups=None, group_topk=None, scaling_factor=1.0, aux_loss_coefficient=None,
-        axis_name=None):
+        axis_name=None, recipe=None):
     """Each token of x[..., D] through its k best of E experts, by router_logits[..., E], summed by what they weigh: y[..., D].
 
     An expert is w_out of activation of w_in. w_in is [E, D, F], or gated [E, D, 2 * F]: the activation of the first F columns times the
@@ -32,11 +36,15 @@ def moe(x, router_logits, w_in, w_out, k, *, activation="silu", bias_in=None, bi
 
     axis_name: inside jax.shard_map, the axis along which experts are divided: w_in, w_out and biases are this device's, in the order of
     the axis, x and router_logits are whole on every device, and so is y, summed over the axis.
+
+    recipe: None, or kbj.BlockScaling(), by which rows, what the activation makes, weights and the gradients of rows are rounded to FP8
+    in front of the products, as fp8_grouped_matmul does it; the gradients by weights are products of what was not rounded. x and
+    weights are then bfloat16 or float32; y has x's dtype, and weights may have another, such as the float32 of master weights.
     """
     x, w_in, w_out, logits = (jnp.asarray(array) for array in (x, w_in, w_out, router_logits))
     devices = 1 if axis_name is None else jax.lax.axis_size(axis_name)
     gated = _check_shapes(x, logits, w_in, w_out, devices)
-    apply = _activation(activation)
+    apply, product = _activation(activation), _product(recipe, x, w_in, w_out)
     tokens, logits = x.reshape(-1, x.shape[-1]), logits.reshape(-1, logits.shape[-1])
     routing = route(logits, k, score_function=score_function, use_pre_softmax=use_pre_softmax, expert_bias=expert_bias,
                     num_groups=num_groups, group_topk=group_topk, scaling_factor=scaling_factor)
@@ -47,8 +55,8 @@ def moe(x, router_logits, w_in, w_out, k, *, activation="silu", bias_in=None, bi
         sizes = jax.lax.dynamic_slice_in_dim(sizes, begin, w_in.shape[0])
         first = routing.expert_offsets[begin]
         rows = jnp.roll(rows, -first, axis=0)
-    hidden = grouped_matmul(rows, w_in, sizes, bias=bias_in)
-    out = grouped_matmul(_between(hidden, apply, gated), w_out, sizes, bias=bias_out)
+    hidden = product(rows, w_in, sizes, bias=bias_in)
+    out = product(_between(hidden, apply, gated), w_out, sizes, bias=bias_out)
     if axis_name is not None:
         out = jnp.roll(out, first, axis=0)
     y = unpermute(out, routing.row_id_map, routing.weights).reshape(x.shape)
@@ -67,6 +75,18 @@ def _between(hidden, apply, gated):
         gate, value = jnp.split(wide, 2, axis=-1)
         return (apply(gate) * value).astype(hidden.dtype)
     return apply(wide).astype(hidden.dtype)
+
+
+def _product(recipe, x, w_in, w_out):
+    """grouped_matmul, or what it is with a recipe."""
+    if recipe is None:
+        return grouped_matmul
+    if not isinstance(recipe, BlockScaling):
+        raise _arguments.refuse("moe", "recipe", recipe, "None or a kbj.BlockScaling: one scale for a tensor is one for all experts' rows")
+    for name, array in (("x", x), ("w_in", w_in), ("w_out", w_out)):
+        if array.dtype not in (jnp.bfloat16, jnp.float32):
+            raise TypeError("moe: %s is %s; with a recipe it must be bfloat16 or float32: convert it with astype" % (name, array.dtype))
+    return functools.partial(layer_product, power_of_two=recipe.power_of_two, gradient_dtype=recipe.gradient_dtype)
 
 
 def _activation(given):

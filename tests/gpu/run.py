@@ -60,7 +60,7 @@ SECTIONS = {
     "attention_costs": (["attention_costs.py"], 300, 1),
     "matmul": (["matmul.py"], 150, 1),
     "matmul_jax": (["matmul_jax.py"], 340, 1),
-    "fp8_dense": (["layers/fp8_dense.py"], 240, 1),
+    "fp8_dense": (["layers/fp8_dense.py"], 400, 1),
     "matmul_costs": (["matmul_costs.py"], 200, 1),
     "graphs": (["runtime/graphs.py"], 150, 1),
     "calls": (["runtime/calls.py"], 120, 1),

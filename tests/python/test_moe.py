@@ -95,6 +95,92 @@ def test_experts_divided_among_devices():
     near(jax.jit(divided)(*arrays), plain(*arrays), 1e-4)
 
 
+# ---- with a recipe ----
+
+def rounded(x, *block, power_of_two=False):
+    """What FP8 codes of x[.., N] by blocks stand for, from an op that has tests of its own."""
+    flat = x.reshape(-1, x.shape[-1])
+    codes, scales = kbj.quantize_blocks(flat, block=block, power_of_two=power_of_two)
+    scales = jnp.repeat(jnp.repeat(scales, block[0], 0)[:len(flat)], block[1], 1)[:, :x.shape[-1]]
+    return (codes.astype(jnp.float32) * scales).reshape(x.shape)
+
+
+def plain_fp8(x, logits, w_in, w_out, bias_in, bias_out, power_of_two):
+    """Every expert on every token, with all operands of products rounded, and to x's dtype what lies in memory."""
+    kept = lambda wide: wide.astype(x.dtype).astype(jnp.float32)
+    best, who = jax.lax.top_k(logits, 2)
+    weights = (jax.nn.one_hot(who, logits.shape[-1]) * jax.nn.softmax(best)[..., None]).sum(-2)
+    tiles = lambda w: jnp.stack([rounded(one, 128, 128, power_of_two=power_of_two) for one in w])
+    h = jnp.einsum("...d,edf->...ef", rounded(x, 1, 128, power_of_two=power_of_two), tiles(w_in)) + kept(bias_in)
+    first, second = jnp.split(kept(h), 2, -1)
+    h = rounded(kept(jax.nn.silu(first) * second), 1, 128, power_of_two=power_of_two)
+    return jnp.einsum("...ed,...e->...d", jnp.einsum("...ef,efd->...ed", h, tiles(w_out)) + kept(bias_out), weights)
+
+
+def wide_layer(dtype, w_dtype):
+    """Of more than one block, and of parts of one."""
+    rng, width, hidden = np.random.default_rng(7), 144, 136
+    made = lambda *shape, scale=1.0, of=w_dtype: jnp.asarray(scale * rng.normal(size=shape), of)
+    return (made(3, 13, width, of=dtype), made(3, 13, E, of=jnp.float32), made(E, width, 2 * hidden, scale=width ** -0.5),
+            made(E, hidden, width, scale=hidden ** -0.5), made(E, 2 * hidden), made(E, width))
+
+
+def off(found, wanted):
+    """By the root of the mean square."""
+    found, wanted = np.asarray(found.astype(jnp.float32), np.float64), np.asarray(wanted.astype(jnp.float32), np.float64)
+    assert found.shape == wanted.shape
+    return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("recipe", [kbj.BlockScaling(), kbj.BlockScaling(power_of_two=True, gradient_dtype=jnp.float8_e5m2)], ids=["block", "e5m2"])
+@pytest.mark.parametrize("dtype, w_dtype", [(jnp.float32, jnp.float32), (jnp.bfloat16, jnp.float32), (jnp.bfloat16, jnp.bfloat16),
+                                            (jnp.float32, jnp.bfloat16)])
+def test_a_recipe_rounds_the_products_operands(dtype, w_dtype, recipe):
+    arrays = wide_layer(dtype, w_dtype)
+    ours = lambda recipe: lambda x, l, a, b, c, d: kbj.moe(x, l, a, b, 2, bias_in=c, bias_out=d, recipe=recipe)
+    found, pull = jax.vjp(jax.jit(ours(recipe)), *arrays)
+    assert found.dtype == dtype
+    assert off(found, plain_fp8(*arrays, recipe.power_of_two)) < (5e-3 if dtype == jnp.float32 else 1e-2)
+    wanted, exact_pull = jax.vjp(jax.jit(ours(None)), *(array.astype(jnp.float32) for array in arrays))
+    assert 1e-3 < off(found, wanted) < 0.08, "FP8 rounds by up to 1/16"
+    dy = jnp.asarray(np.random.default_rng(8).normal(size=found.shape), jnp.float32)
+    for gradient, right, array in zip(pull(dy.astype(dtype)), exact_pull(dy), arrays):
+        assert gradient.dtype == array.dtype
+        assert off(gradient, right) < 0.15
+
+
+def test_a_recipe_with_experts_divided_among_devices():
+    devices = jax.local_devices(backend=jax.devices()[0].platform)
+    if len(devices) < 4:
+        pytest.skip("needs four devices")
+    arrays, recipe = wide_layer(jnp.bfloat16, jnp.float32), kbj.BlockScaling()
+    split = P("experts")
+    layer = lambda axis: lambda x, l, a, b, c, d: kbj.moe(x, l, a, b, 2, bias_in=c, bias_out=d, recipe=recipe, axis_name=axis)
+    divided = jax.shard_map(layer("experts"), mesh=Mesh(np.array(devices[:4]), ("experts",)), in_specs=(P(), P(), *[split] * 4), out_specs=P())
+    slope = lambda f: jax.jit(jax.value_and_grad(lambda *a: (f(*a).astype(jnp.float32) ** 2).sum(), tuple(range(6))))(*arrays)
+    (mine, gradients), (whole, wanted) = slope(divided), slope(layer(None))
+    assert abs(mine - whole) < 1e-2 * whole
+    for one, other in zip(gradients, wanted):
+        assert off(one, other) < 3e-2
+
+
+def test_a_recipe_for_no_tokens_and_experts_without_tokens():
+    x, logits, w_in, w_out, _, _ = wide_layer(jnp.float32, jnp.float32)
+    assert kbj.moe(x[:0], logits[:0], w_in, w_out, 2, recipe=kbj.BlockScaling()).shape == (0, *x.shape[1:])
+    logits = jnp.full_like(logits, -9.0).at[..., 3].set(1.0).at[..., 6].set(0.0)
+    dw = jax.grad(lambda w: kbj.moe(x, logits, w, w_out, 2, recipe=kbj.BlockScaling()).sum())(w_in)
+    assert np.asarray(dw)[[3, 6]].any() and not np.asarray(dw)[[0, 1, 2, 4, 5, 7]].any()
+
+
+def test_what_no_recipe_of_experts_takes_is_named():
+    with pytest.raises(kbundle.InvalidArgument, match="recipe is .*BlockScaling"):
+        kbj.moe(*layer(), 2, recipe=kbj.CurrentScaling())
+    with pytest.raises(TypeError, match="x is float16; with a recipe"):
+        kbj.moe(*layer(jnp.float16), 2, recipe=kbj.BlockScaling())
+    with pytest.raises(ValueError, match="a bias has shape"):
+        kbj.moe(*layer(), 2, recipe=kbj.BlockScaling(), bias_in=jnp.zeros((E, F)))
+
+
 @pytest.mark.parametrize("change, message", [
     (lambda x, l, a, b: (x, l[..., :-1], a, b), "router_logits has shape"), (lambda x, l, a, b: (x, l, a[:, :-1], b), "w_in"),
     (lambda x, l, a, b: (x, l, a[..., :-1], b), "F or 2"), (lambda x, l, a, b: (x, l, a, b[:-1]), "w_out")])

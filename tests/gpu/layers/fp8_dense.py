@@ -1,6 +1,7 @@
-"""kbj.dense and kbj.mlp by FP8 recipes on this GPU: results and gradients beside float64 products of what the codes stand for, at shapes that
-no manifest lists; then a step of a feed-forward block, forward and backward, beside jax.jit in bfloat16 and in FP8 as plain JAX has it
-(codes by the largest magnitude, jax.lax.dot_general of codes), in one run and in turns (chain.py).
+"""kbj.dense, kbj.mlp and kbj.moe by FP8 recipes on this GPU: results and gradients beside float64 products of what the codes stand for, at
+shapes that no manifest lists; then a step of a feed-forward block, forward and backward, with gelu and with swiglu, beside jax.jit in bfloat16
+and in FP8 as plain JAX has it (codes by the largest magnitude, jax.lax.dot_general of codes), and a step of a layer of experts beside the same
+in bfloat16, each in one run and in turns (chain.py).
 
 KB_FP8: "tokens,features,hidden" of the block, 16384,4096,14336 by default.
 """
@@ -15,6 +16,7 @@ import numpy as np
 
 import kbundle
 import kbundle.jax as kbj
+from layers import moe
 from report import Report
 from unlisted import chain, drawn
 
@@ -22,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = ROOT / "build/kernels.kb"
 BLOCK = tuple(int(size) for size in os.environ.get("KB_FP8", "16384,4096,14336").split(","))
 AHEAD = 1.5  # of bfloat16 under jax.jit, for a step of the block
+EXPERTS_AHEAD = 1.0  # of kbj.moe in bfloat16: two of three products of a weight are in FP8, of the third nothing
 E4M3, E5M2 = jnp.float8_e4m3fn, jnp.float8_e5m2
 RECIPES = {"current": kbj.CurrentScaling(), "delayed": kbj.DelayedScaling(history=16), "block": kbj.BlockScaling()}
 ROUNDS = 5
@@ -95,10 +98,45 @@ def check_layers(report):
     report.table("Largest error by the largest result", ["recipe", "rows, K, N", "y", "dx", "dw", "dbias"], rows)
 
 
+def near_float32(report, name, function, plain_function, arrays, dy, within):
+    """Results and gradients by the root of the mean square, beside a formula in float32."""
+    try:
+        y, pull = jax.vjp(jax.jit(function), *arrays)
+        with jax.default_matmul_precision("highest"):
+            right, right_pull = jax.vjp(jax.jit(plain_function), *(array.astype(jnp.float32) for array in arrays))
+            pairs = zip((y, *jax.jit(pull)(dy.astype(y.dtype))), (right, *jax.jit(right_pull)(dy.astype(right.dtype))))
+            off = [float(jnp.linalg.norm(a.astype(jnp.float32) - b) / jnp.linalg.norm(b)) for a, b in pairs]
+        report.hold(name, max(off) < within, str(off))
+    except Exception as error:  # the others are still worth knowing
+        report.hold(name, False, str(error)[:2000])
+
+
+def check_gates_and_experts(report):
+    keys = jax.random.split(jax.random.PRNGKey(3), 6)
+    bf16 = lambda key, scale, *shape: (jax.random.normal(key, shape, jnp.float32) * scale).astype(jnp.bfloat16)
+    arrays = (bf16(keys[0], 1.0, 1000, 528), bf16(keys[1], 528 ** -0.5, 528, 2 * 752), bf16(keys[2], 1.0, 2 * 752),
+              bf16(keys[3], 752 ** -0.5, 752, 272), bf16(keys[4], 1.0, 272))
+    dy = bf16(keys[5], 1.0, 1000, 272)
+    for name, recipe in {"none": None, **RECIPES}.items():
+        states = None
+        if name == "delayed":
+            states = state_of(recipe, arrays[0], arrays[1], dy), state_of(recipe, 4 * arrays[0], arrays[3], dy)
+        ours = functools.partial(kbj.mlp, activation="swiglu", recipe=recipe, state=states)
+        near_float32(report, f"mlp swiglu {name}", ours, plain_swiglu, arrays, dy, 0.15 if recipe else 0.02)
+    x, logits, w_in, w_out, dy = moe.operands(4, 700, 12, 272, 400)
+    ours = lambda x, a, b: kbj.moe(x, logits, a, b, 3, recipe=kbj.BlockScaling())
+    near_float32(report, "moe block", ours, lambda x, a, b: moe.exact(x, logits, a, b, 3), (x, w_in, w_out), dy, 0.15)
+
+
 # ---- fast ----
 
 def plain(x, w1, b1, w2, b2):
     return jax.nn.gelu(x @ w1 + b1) @ w2 + b2
+
+
+def plain_swiglu(x, w1, b1, w2, b2):
+    gate, value = jnp.split(x @ w1 + b1, 2, -1)
+    return (jax.nn.silu(gate) * value) @ w2 + b2
 
 
 def coded(x, dtype):
@@ -146,18 +184,23 @@ def stepped(function, with_state):
     return step
 
 
-def block_step(report):
+def block_step(report, activation="gelu"):
     tokens, features, hidden = BLOCK
+    wide = hidden if activation == "gelu" else 2 * hidden
     keys = jax.random.split(jax.random.PRNGKey(0), 4)
     bf16 = lambda key, scale, *shape: (jax.random.normal(key, shape, jnp.float32) * scale).astype(jnp.bfloat16)
     x, dy = bf16(keys[0], 1.0, tokens, features), bf16(keys[1], 1e-3, tokens, features)
-    w1, w2 = bf16(keys[2], features ** -0.5, features, hidden), bf16(keys[3], hidden ** -0.5, hidden, features)
-    arrays = [x, w1, jnp.zeros(hidden, jnp.bfloat16), w2, jnp.zeros(features, jnp.bfloat16), dy]
+    w1, w2 = bf16(keys[2], features ** -0.5, features, wide), bf16(keys[3], hidden ** -0.5, hidden, features)
+    arrays = [x, w1, jnp.zeros(wide, jnp.bfloat16), w2, jnp.zeros(features, jnp.bfloat16), dy]
     delayed = RECIPES["delayed"]
     states = state_of(delayed, x, w1, dy), state_of(delayed, x, w2, dy)
-    sides = {"jax.jit bf16": stepped(plain, False), "jax.jit fp8": stepped(plain_fp8, False), "kbj bf16": stepped(kbj.mlp, False)}
+    ours = functools.partial(kbj.mlp, activation=activation)
+    if activation == "gelu":
+        sides = {"jax.jit bf16": stepped(plain, False), "jax.jit fp8": stepped(plain_fp8, False), "kbj bf16": stepped(ours, False)}
+    else:
+        sides = {"jax.jit bf16": stepped(plain_swiglu, False), "kbj bf16": stepped(ours, False)}
     for name, recipe in RECIPES.items():
-        sides["kbj " + name] = stepped(functools.partial(kbj.mlp, recipe=recipe), name == "delayed")
+        sides["kbj " + name] = stepped(functools.partial(ours, recipe=recipe), name == "delayed")
     chains, results = {}, {}
     for name, step in sides.items():
         try:
@@ -166,16 +209,27 @@ def block_step(report):
             jax.block_until_ready(chains[name](*arrays, states))
         except Exception as error:
             chains.pop(name, None)
-            report.hold(f"step {name}", False, str(error)[:2000])
+            report.hold(f"step {activation} {name}", False, str(error)[:2000])
     times = chain.in_turns(chains, [*arrays, states], rounds=ROUNDS)
-    work, base = 12 * tokens * features * hidden, times["jax.jit bf16"]
+    work, base = 6 * tokens * features * (wide + hidden), times["jax.jit bf16"]
     off = lambda name: float(jnp.linalg.norm(results[name] - results["jax.jit bf16"]) / jnp.linalg.norm(results["jax.jit bf16"]))
-    report.table(f"A step of mlp, {tokens} x {features} x {hidden}, forward and backward",
+    report.table(f"A step of mlp with {activation}, {tokens} x {features} x {hidden}, forward and backward",
                  ["by", "ms", "PFLOP/s of the products", "times jax.jit's speed in bf16", "dw1 off jax.jit's, root of the mean square"],
                  [[name, f"{us / 1e3:.2f}", f"{work / us / 1e9:.3f}", f"{base / us:.2f}", f"{off(name):.1e}"] for name, us in times.items()])
     for name in RECIPES:
         if "kbj " + name in times:
-            report.bar(f"step by recipe {name}, ahead of jax.jit in bf16", base / times["kbj " + name], AHEAD, at_least=True)
+            report.bar(f"step with {activation} by recipe {name}, ahead of jax.jit in bf16", base / times["kbj " + name], AHEAD, at_least=True)
+
+
+def experts_step(report):
+    """A layer of experts in FP8 beside itself in bfloat16."""
+    given = moe.operands(7, moe.TOKENS, moe.EXPERTS, moe.WIDTH, moe.HIDDEN)
+    in_fp8 = lambda x, logits, w_in, w_out, k: kbj.moe(x, logits, w_in, w_out, k, recipe=kbj.BlockScaling())
+    sides = {"bf16": moe.ours, "block": in_fp8}
+    us = chain.in_turns({name: chain.chained(moe.with_gradients(layer, moe.K), 2) for name, layer in sides.items()}, given, calls=2, rounds=ROUNDS)
+    report.table(f"ms of forward and backward of kbj.moe, {moe.TOKENS} tokens, k {moe.K} of {moe.EXPERTS} experts, {moe.WIDTH} x {moe.HIDDEN} gated",
+                 ["by", "ms", "times the speed of bf16"], [[name, f"{one / 1e3:.2f}", f"{us['bf16'] / one:.2f}"] for name, one in us.items()])
+    report.bar("moe by recipe block, ahead of itself in bf16", us["bf16"] / us["block"], EXPERTS_AHEAD, at_least=True)
 
 
 def main():
@@ -183,7 +237,10 @@ def main():
     report.fact("seed", drawn.seed())
     kbundle.use(str(BUNDLE))
     check_layers(report)
+    check_gates_and_experts(report)
     block_step(report)
+    block_step(report, "swiglu")
+    experts_step(report)
     report.finish()
 
 
