@@ -88,7 +88,7 @@ def lengths_of(where, name, lengths, batch):
 
 
 def both(lengths, full, batch):
-    """Both or neither, as cuDNN's plans take them."""
+    """Both or neither, as the plans of cuDNN and FlashAttention-4's kernels of sequences with gaps take them."""
     if all(x is None for x in lengths):
         return lengths
     return [jnp.full(batch, most, jnp.int32) if x is None else x for x, most in zip(lengths, full)]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from kbundle import Error
-from kbundle_kernels.attention_arguments import DTYPES, scale_of, score_modifier, sight
+from kbundle_kernels.attention_arguments import DTYPES, both, lengths_of, scale_of, score_modifier, sight
 from kbundle_kernels.attention_sinks import gradient_of_sinks, sinks_of, with_sinks
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import placed, same_axes
@@ -22,18 +22,21 @@ __all__ = ["ragged_dot_product_attention"]
 _FORWARD, _BACKWARD = "attention.sdpa_ragged_forward", "attention.sdpa_ragged_backward"
 
 # Operands after the tensors, by their names in the op, and sinks, which no op takes; None where absent.
-_Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets score_tensor0 score_tensor1 sinks", defaults=(None,))
+_Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets q_lengths kv_lengths score_tensor0 score_tensor1 sinks", defaults=(None,))
 
 
 def ragged_dot_product_attention(query, key, value, query_offsets, key_value_offsets, *, max_query_length, max_key_value_length,
-                                 scale=None, is_causal=False, local_window_size=None, return_residual=False, score_mod=None,
-                                 deterministic=False, sinks=None, **score_values):
-    """dot_product_attention of B sequences, each on keys of its own, without padding between them.
+                                 query_lengths=None, key_value_lengths=None, scale=None, is_causal=False,
+                                 local_window_size=None, return_residual=False, score_mod=None, deterministic=False, sinks=None, **score_values):
+    """dot_product_attention of B sequences, each on keys of its own, that lie one after another.
 
     query[T, N, H], key[S, K, H], value[S, K, V]; K divides N. Sequence b has the rows offsets[b] .. offsets[b + 1] - 1 of
     query (and of key and value), the offsets being int32[B + 1] arrays that grow. What belongs to no sequence is 0 in the
     result, and so is its gradient. Gradients flow to query, key and value.
 
+    query_lengths, key_value_lengths   int32[B], either or both: sequence b has the rows from offsets[b] to offsets[b] +
+                        lengths[b] - 1 alone, and never more than to offsets[b + 1]. Rows between two sequences may hold
+                        anything, NaN too
     max_query_length, max_key_value_length   Python numbers: no sequence is longer, and what is, is cut there. Kernels are
                         sized by them, so that small ones are faster
     is_causal           also "bottom_right": the last query of a sequence sees its last key
@@ -55,11 +58,15 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     except NotImplementedError as error:
         raise Error("UNIMPLEMENTED", "ragged_dot_product_attention: %s" % error) from None
     modifier, tensors = score_modifier(where, score_mod, score_values)
-    extra = _Extra(_offsets("query_offsets", query_offsets), _offsets("key_value_offsets", key_value_offsets), *tensors,
-                   sinks_of(where, sinks, arrays[0].shape[1]))
-    if extra.q_offsets.shape != extra.kv_offsets.shape:
+    offsets = _offsets("query_offsets", query_offsets), _offsets("key_value_offsets", key_value_offsets)
+    sequences = len(offsets[0]) - 1
+    if len(offsets[1]) - 1 != sequences:
         raise ValueError("ragged_dot_product_attention: query_offsets are of %d sequences, key_value_offsets of %d"
-                         % (len(extra.q_offsets) - 1, len(extra.kv_offsets) - 1))
+                         % (sequences, len(offsets[1]) - 1))
+    lengths = both([lengths_of(where, "query_lengths", query_lengths, sequences),
+                    lengths_of(where, "key_value_lengths", key_value_lengths, sequences)],
+                   [min(bound, 2**31 - 1) for bound in bounds.values()], sequences)
+    extra = _Extra(*offsets, *lengths, *tensors, sinks_of(where, sinks, arrays[0].shape[1]))
     attributes = dict(scale=scale_of(where, scale, arrays[0].shape[-1]), mask=mask, window=window,
                       **bounds, **modifier)
     *arrays, extra = _placed(arrays, extra, attributes)

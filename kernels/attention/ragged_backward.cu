@@ -17,10 +17,11 @@ template <typename T, int kHead, int kHeadV, int kPlain, int kVector>
 __global__ void __launch_bounds__(256, 1)
     ragged_backward_keys(T* dk, T* dv, float* dq, bool adds_dq, const T* q, const T* k, const T* v,
                          const T* dout, const float* stats, const float* delta,
-                         const int* q_offsets, const int* kv_offsets, const float* tensor0,
-                         const float* tensor1, const Floats8 scalars, int mod, float scale,
-                         int mask, int window, int heads, int kv_heads, int q_total, int kv_total,
-                         int queries, int keys, int head, int head_v) {
+                         const int* q_offsets, const int* kv_offsets, const int* q_lengths,
+                         const int* kv_lengths, const float* tensor0, const float* tensor1,
+                         const Floats8 scalars, int mod, float scale, int mask, int window,
+                         int heads, int kv_heads, int q_total, int kv_total, int queries, int keys,
+                         int head, int head_v) {
   using Kernel = BackwardKeys<T, kHead, kHeadV, kPlain != 0 ? 0 : kAnyMod, false, kVector != 0>;
   extern __shared__ __align__(1024) unsigned char shared[];
   const int blocks = (keys + Kernel::kKeys - 1) / Kernel::kKeys, group = heads / kv_heads;
@@ -28,8 +29,8 @@ __global__ void __launch_bounds__(256, 1)
   const int block = mask != kMaskNone ? blockIdx.x / all_heads : blockIdx.x % blocks;
   const int head_of_all = mask != kMaskNone ? blockIdx.x % all_heads : blockIdx.x / blocks;
   const int b = head_of_all / kv_heads, kv = head_of_all % kv_heads;
-  const Rows q_rows = RowsOf(q_offsets, b, q_total, queries);
-  const Rows kv_rows = RowsOf(kv_offsets, b, kv_total, keys);
+  const Rows q_rows = RowsOf(q_offsets, q_lengths, b, q_total, queries);
+  const Rows kv_rows = RowsOf(kv_offsets, kv_lengths, b, kv_total, keys);
   const int64 first_q = q_rows.first, first_kv = kv_rows.first;
   const int64 q_token = static_cast<int64>(heads) * head,
               o_token = static_cast<int64>(heads) * head_v;
@@ -72,17 +73,18 @@ template <typename T, int kHead, int kHeadV, int kPlain, int kVector>
 __global__ void __launch_bounds__(128, (kHead > 128 ? 1 : 2))
     ragged_backward_queries(T* dq, const T* q, const T* k, const T* v, const T* dout,
                             const float* stats, const float* delta, const int* q_offsets,
-                            const int* kv_offsets, const float* tensor0, const float* tensor1,
-                            const Floats8 scalars, int mod, float scale, int mask, int window,
-                            int heads, int kv_heads, int q_total, int kv_total, int queries,
-                            int keys, int head, int head_v) {
+                            const int* kv_offsets, const int* q_lengths, const int* kv_lengths,
+                            const float* tensor0, const float* tensor1, const Floats8 scalars,
+                            int mod, float scale, int mask, int window, int heads, int kv_heads,
+                            int q_total, int kv_total, int queries, int keys, int head,
+                            int head_v) {
   using Kernel = BackwardQueries<T, kHead, kHeadV, kPlain != 0 ? 0 : kAnyMod, false, kVector != 0>;
   extern __shared__ __align__(1024) unsigned char shared[];
   const unsigned blocks = (queries + Kernel::kQueries - 1) / Kernel::kQueries;
   const unsigned head_of_all = blockIdx.x / blocks;
   const int b = head_of_all / heads, h = head_of_all % heads, kv = h / (heads / kv_heads);
-  const Rows q_rows = RowsOf(q_offsets, b, q_total, queries);
-  const Rows kv_rows = RowsOf(kv_offsets, b, kv_total, keys);
+  const Rows q_rows = RowsOf(q_offsets, q_lengths, b, q_total, queries);
+  const Rows kv_rows = RowsOf(kv_offsets, kv_lengths, b, kv_total, keys);
   const int64 first_q = q_rows.first, first_kv = kv_rows.first;
   const int64 q_token = static_cast<int64>(heads) * head,
               o_token = static_cast<int64>(heads) * head_v;

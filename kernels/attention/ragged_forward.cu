@@ -10,10 +10,10 @@ __global__ void __launch_bounds__((Forward < T, kHead, kHeadV, kPlain != 0 ? 0 :
                                    kVector != 0 > ::kThreads),
                                   (kHeadV > 128 ? 1 : 2))
     ragged_forward(T* o, float* stats, const T* q, const T* k, const T* v, const int* q_offsets,
-                   const int* kv_offsets, const float* tensor0, const float* tensor1,
-                   const Floats8 scalars, int mod, float scale, int mask, int window, int heads,
-                   int kv_heads, int q_total, int kv_total, int queries, int keys, int head,
-                   int head_v) {
+                   const int* kv_offsets, const int* q_lengths, const int* kv_lengths,
+                   const float* tensor0, const float* tensor1, const Floats8 scalars, int mod,
+                   float scale, int mask, int window, int heads, int kv_heads, int q_total,
+                   int kv_total, int queries, int keys, int head, int head_v) {
   using Kernel = Forward<T, kHead, kHeadV, kPlain != 0 ? 0 : kAnyMod, false, kVector != 0>;
   extern __shared__ __align__(1024) unsigned char shared[];
   // As in sdpa_forward; sequences shorter than the bound leave blocks without work.
@@ -23,8 +23,8 @@ __global__ void __launch_bounds__((Forward < T, kHead, kHeadV, kPlain != 0 ? 0 :
   const unsigned block = longest_first ? blocks - 1 - blockIdx.x / all_heads : blockIdx.x % blocks;
   const unsigned head_of_all = longest_first ? blockIdx.x % all_heads : blockIdx.x / blocks;
   const int b = head_of_all / heads, h = head_of_all % heads, kv = h / (heads / kv_heads);
-  const Rows q_rows = RowsOf(q_offsets, b, q_total, queries);
-  const Rows kv_rows = RowsOf(kv_offsets, b, kv_total, keys);
+  const Rows q_rows = RowsOf(q_offsets, q_lengths, b, q_total, queries);
+  const Rows kv_rows = RowsOf(kv_offsets, kv_lengths, b, kv_total, keys);
 
   Kernel kernel(shared);
   kernel.first_query = block * Kernel::kQueries;

@@ -1,5 +1,5 @@
 // What an execution plan of ragged attention needs beside it: the lengths of the sequences, and the
-// elements at which they begin in each tensor.
+// elements at which they begin in each tensor. Sequences with rows between them have no plan.
 #include "ragged.cuh"
 
 namespace attention {
@@ -15,8 +15,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int b = threadIdx.x; b <= sequences; b += kThreads) {
     int q_row = max(0, min(q_offsets[b], q_total)), kv_row = max(0, min(kv_offsets[b], kv_total));
     if (b < sequences) {
-      q_lengths[b] = RowsOf(q_offsets, b, q_total, q_bound).count;
-      kv_lengths[b] = RowsOf(kv_offsets, b, kv_total, kv_bound).count;
+      q_lengths[b] = RowsOf(q_offsets, nullptr, b, q_total, q_bound).count;
+      kv_lengths[b] = RowsOf(kv_offsets, nullptr, b, kv_total, kv_bound).count;
     }
     q_at[b] = q_row * heads * head;
     o_at[b] = q_row * heads * head_v;
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(256)
                          int columns) {
   const int blocks = (q_bound + kRows - 1) / kRows;
   const int sequence = blockIdx.x / blocks, first = blockIdx.x % blocks * kRows;
-  if (RowsOf(kv_offsets, sequence, kv_total, kv_bound).count != 0) return;
-  const Rows rows = RowsOf(q_offsets, sequence, q_total, q_bound);
+  if (RowsOf(kv_offsets, nullptr, sequence, kv_total, kv_bound).count != 0) return;
+  const Rows rows = RowsOf(q_offsets, nullptr, sequence, q_total, q_bound);
   const int end = min(first + kRows, rows.count), lane = threadIdx.x % 32;
   for (int i = first + threadIdx.x / 32; i < end; i += 8) {
     const int row = rows.first + i;

@@ -3,10 +3,12 @@
 import numpy as np
 
 
-def sequences(offsets, rows, bound):
-    """(first row, length) of each sequence: inside the tensor, and no longer than the bound, whatever the offsets say."""
+def sequences(offsets, lengths, rows, bound):
+    """(first row, length) of each sequence: inside the tensor, no longer than the bound nor, where lengths are given, than its own, and never
+    to where the next one begins, whatever offsets and lengths say."""
     at = np.clip(np.asarray(offsets, np.int64), 0, rows)
-    return [(begin, min(max(end - begin, 0), bound)) for begin, end in zip(at[:-1], at[1:])]
+    most = np.minimum(np.maximum(at[1:] - at[:-1], 0), bound)
+    return list(zip(at[:-1], most if lengths is None else np.clip(np.asarray(lengths, np.int64), 0, most)))
 
 
 def _padded(x, where, bound):
@@ -28,10 +30,10 @@ def in_rows(x, where, rows, otherwise=0.0):
 class Ragged:
     """The operands of a ragged problem as those of one that is padded."""
 
-    def __init__(self, q, k, v, q_offsets, kv_offsets, max_queries, max_keys):
+    def __init__(self, q, k, v, q_offsets, kv_offsets, q_lengths, kv_lengths, max_queries, max_keys):
         self.rows, self.keys, self.bound = len(q), len(k), max_queries
-        self.of_q = sequences(q_offsets, len(q), max_queries)
-        self.of_kv = sequences(kv_offsets, len(k), max_keys)
+        self.of_q = sequences(q_offsets, q_lengths, len(q), max_queries)
+        self.of_kv = sequences(kv_offsets, kv_lengths, len(k), max_keys)
         self.operands = [_padded(q, self.of_q, max_queries), _padded(k, self.of_kv, max_keys), _padded(v, self.of_kv, max_keys)]
         self.lengths = [np.array([length for _, length in where]) for where in (self.of_q, self.of_kv)]
 

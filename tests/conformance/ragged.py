@@ -1,5 +1,5 @@
 """Cases of the ragged attention ops: random batches, and sequences that are empty, alone, at their bound, longer than it, or
-followed by rows that nobody has.
+followed by rows that nobody has; such rows between sequences hold NaN and infinities.
 """
 
 import itertools
@@ -39,13 +39,13 @@ def problem_of(batch, depth, heads, mask):
     return shapes, attributes, {"q_offsets": q_offsets, "kv_offsets": kv_offsets}
 
 
-def both_ops(reference, name, shapes, attributes, offsets, seed, deterministic=True):
-    made = reference.make_inputs("sdpa_ragged_forward", shapes | attributes, seed) | offsets
+def both_ops(reference, name, shapes, attributes, offsets, seed, deterministic=True, spoil=lambda made: made):
+    made = spoil(reference.make_inputs("sdpa_ragged_forward", shapes | attributes, seed) | offsets)
     yield name, "sdpa_ragged_forward", made, attributes | {"with_stats": True}
     o, stats = reference.sdpa_ragged_forward(**made, **attributes, with_stats=True)
     dout = np.random.default_rng(seed + 1).standard_normal(o.shape)
     given = {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats}
-    yield name, "sdpa_ragged_backward", made | given, attributes | {"deterministic": deterministic}
+    yield name, "sdpa_ragged_backward", spoil(made | given), attributes | {"deterministic": deterministic}
 
 
 def cases(reference):
@@ -63,6 +63,7 @@ def cases(reference):
     yield from whole_columns(reference)
     yield from modified_cases(reference)
     yield from odd_offsets(reference)
+    yield from gaps(reference)
 
 
 def whole_columns(reference):
@@ -94,3 +95,55 @@ def odd_offsets(reference):
         shapes, attributes, _ = problem_of(([40, 40, 40], [50, 50, 50], 0, 0), (depth, depth), (4, 2), ("causal", -1))
         offsets = {"q_offsets": np.array(queries), "kv_offsets": np.array(keys)}
         yield from both_ops(reference, f"{'d 64, ' * (depth == 64)}offsets {queries} on {keys}", shapes, attributes, offsets, number, depth == 16)
+
+
+def gaps(reference):
+    """Rows of no sequence behind some of the sequences: in the orders that variants promise, with both lengths or one."""
+    rng = np.random.default_rng(11)
+    for number, (batch, mask, deterministic) in enumerate(itertools.product(BATCHES, MASKS, (True, False))):
+        depth, heads = DEPTHS[number % 7] if deterministic else ((64, 64), (128, 128))[number // 2 % 2], HEADS[number % len(HEADS)]
+        lengths = {name: np.array(of) for name, of in zip(("q_lengths", "kv_lengths"), batch)}
+        if number % 8 == 6:
+            del lengths[("q_lengths", "kv_lengths")[number // 8 % 2]]
+        spans = [list(np.array(of) + rng.integers(0, 40, len(of)) * (name in lengths))
+                 for name, of in zip(("q_lengths", "kv_lengths"), batch)]
+        bounds = batch[4:] or [max(1, *of, 1) for of in batch[:2]]
+        yield from spoiled(reference, f"gaps {batch} in {spans}, lengths of {sorted(lengths)}, d {depth}, heads {heads}, {mask}",
+                           problem_of((*spans, *batch[2:4], *bounds), depth, heads, mask), lengths, number, deterministic)
+    large = [(700, ("none", -1)), (900, ("causal", -1)), (800, ("causal", 650))]
+    for number, ((length, mask), depth) in enumerate(itertools.product(large, (64, 128))):
+        lengths = {"q_lengths": np.array([length, length - 90]), "kv_lengths": np.array([length - 30, length])}
+        problem = problem_of(([length + 70] * 2,) * 2 + (0, 90), (depth, depth), (2, 1), mask)
+        yield from spoiled(reference, f"gaps, lengths {length}, d {depth}, {mask}", problem, lengths, number, False)
+    odd = [((-3, 2**31 - 1, 5), (2**31 - 1, -2**31, 60)), ((0, 41, 40), (50, 51, -1))]
+    for number, ((queries, keys), depth) in enumerate(itertools.product(odd, (16, 64, 128))):
+        problem = problem_of(([40, 40, 40], [50, 50, 50], 3, 9), (depth, depth), (4, 2), ("causal", -1))
+        lengths = {"q_lengths": np.array(queries), "kv_lengths": np.array(keys)}
+        yield from spoiled(reference, f"lengths {queries} on {keys}, d {depth}", problem, lengths, number, depth == 16)
+
+
+def spoiled(reference, name, problem, lengths, seed, deterministic):
+    """NaN and infinities in every row that no sequence has, of all operands."""
+    shapes, attributes, offsets = problem
+    owned = {of: rows_of_sequences(offsets[of + "_offsets"], lengths.get(of + "_lengths"), shapes[of[0]][0], attributes[bound])
+             for of, bound in (("q", "max_queries"), ("kv", "max_keys"))}
+
+    def spoil(made):
+        made = dict(made)
+        for operand, of in (("q", "q"), ("k", "kv"), ("v", "kv"), ("o", "q"), ("dout", "q"), ("stats", "q")):
+            if operand in made:
+                here = owned[of].reshape(-1, *[1] * (made[operand].ndim - 1))
+                made[operand] = np.where(here, made[operand], np.resize([np.nan, np.inf, -np.inf], made[operand].shape))
+        return made
+
+    shapes = shapes | {of: values.shape for of, values in lengths.items()}
+    yield from both_ops(reference, name, shapes, attributes, offsets | lengths, seed, deterministic, spoil)
+
+
+def rows_of_sequences(offsets, lengths, rows, bound):
+    """Whether some sequence has a row."""
+    owned = np.zeros(rows, bool)
+    for b, (first, end) in enumerate(zip(np.clip(offsets, 0, rows)[:-1], np.clip(offsets, 0, rows)[1:])):
+        count = min(end - first, bound) if lengths is None else min(end - first, bound, lengths[b])
+        owned[first:first + max(0, count)] = True
+    return owned

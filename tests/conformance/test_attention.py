@@ -30,14 +30,16 @@ def test_every_variant_gives_what_is_defined(cases, op, least):
 
 
 @pytest.mark.parametrize("op", ["sdpa_ragged_forward", "sdpa_ragged_backward"])
-def test_no_offsets_reach_outside_the_tensors(cases, op):
+@pytest.mark.parametrize("name", ["offsets (0, 40, 20", "lengths (0, 41, 40) on (50, 51, -1), d 16"])
+def test_no_offsets_and_lengths_reach_outside_the_tensors(cases, op, name):
     """Sequences that lie over one another have no meaning, and still every buffer's guard bytes stay whole."""
     rng = np.random.default_rng(0)
-    [(_, _, given, attributes)] = [case for case in cases.cases if case[1] == op and case[0].startswith("offsets (0, 40, 20")]
+    [(_, _, given, attributes)] = [case for case in cases.cases if case[1] == op and case[0].startswith(name)]
     for o, variant in ((o, v) for o, v in cases.variants() if o["name"] == "attention." + op):
         cases.bundle.clear_policy()
         for _ in range(20):
-            wild = {name: rng.choice([-2**31, -1, 0, 17, 60, 119, 150, 2**31 - 1], 4) for name in ("q_offsets", "kv_offsets")}
+            wild = {operand: rng.choice([-2**31, -1, 0, 17, 60, 119, 150, 2**31 - 1], len(array))
+                    for operand, array in given.items() if operand.endswith(("_offsets", "_lengths"))}
             arrays, described = family.operands_of(o, variant["types"], given | wild)
             problem = capi.Problem(o["name"], described, attributes)
             inferred = cases.bundle.infer(problem, cases.device.kind)

@@ -91,7 +91,7 @@ def recording(command, tmp_path_factory):
             extends = f'extends   = "sdpa_{way}.fa4"\n'
             edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
         ragged = attention / "ragged.toml"
-        ragged.write_text(ragged.read_text().replace('name      = "fa4"', 'name      = "fa4"\nabstract  = true'))
+        ragged.write_text(re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", ragged.read_text()))
     return recording_of(command, tmp_path_factory.mktemp("recording"), edit_manifests)
 
 

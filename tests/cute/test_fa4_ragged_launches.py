@@ -1,7 +1,8 @@
 """What kbundle's loader asks the driver for, launching FlashAttention-4 on ragged sequences, is what the functions of CuTe DSL ask CUDA for:
-test_fa4_launches.py of the ragged ops, on random problems of a random point each way.
+test_fa4_launches.py of the ragged ops, on random problems of a random point each way, with lengths and without.
 """
 
+import functools
 import random
 import re
 
@@ -12,7 +13,8 @@ from cute.test_fa4_launches import ALIGNMENT, SEED, compare, launched, recording
 COUNT = 100
 CHANCE = random.Random(f"{SEED} ragged")
 HEAD, MASK, GROUPED = CHANCE.choice([64, 128]), CHANCE.randint(0, 2), CHANCE.randint(0, 1)
-BLOCK = CHANCE.choice([64, 128 if HEAD > 96 else 192])
+LARGE = 128 if HEAD > 96 else 192
+BLOCK = CHANCE.choice([64, LARGE])
 TILE = 128 if HEAD == 64 else 64 if MASK else 80
 
 
@@ -27,7 +29,8 @@ def recording(command, tmp_path_factory):
             (attention / name).write_text(text)
         ragged = attention / "ragged.toml"
         text = ragged.read_text().replace("HEAD = [64, 128], MASK = [0, 1, 2]", f"HEAD = [{HEAD}], MASK = [{MASK}]")
-        text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{BLOCK}]").replace("GROUPED = [0, 1]", f"GROUPED = [{GROUPED}]")
+        text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{BLOCK}]").replace("BLOCK = [192, 128]", f"BLOCK = [{LARGE}]")
+        text = text.replace("GROUPED = [0, 1]", f"GROUPED = [{GROUPED}]")
         ragged.write_text(re.sub(r'"BLOCK == \(SEEN <= .*\)"', f'"BLOCK == (SEEN >= 0 ? {BLOCK} : 0)"', text))
     return recording_of(command, tmp_path_factory.mktemp("ragged"), edit_manifests)
 
@@ -60,16 +63,16 @@ def placed(address, *shape):
 
 
 def regions(at, shapes):
-    """Tensors of a workspace, one after another."""
+    """Tensors of a workspace, one after another: of 2 bytes an element where they have three axes, else of 4."""
     for shape in shapes:
         yield placed(at, *shape)
-        size = 4
+        size = 2 if len(shape) == 3 else 4
         for extent in shape:
             size *= extent
         at += -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def drawn(chance, backward):
+def drawn(chance, backward, gaps):
     """(what the loader is asked, the arguments of the function)"""
     one, names = Drawn(chance), ["q", "k", "v", "o", "dout"] if backward else ["q", "k", "v"]
     of = {name: (one.keys, one.kv_heads, HEAD) if name[-1] in "kv" else (one.rows, one.heads, HEAD)
@@ -77,37 +80,44 @@ def drawn(chance, backward):
     tensor = {name: placed(one.address(), *shape) for name, shape in of.items()}
     stats = one.stats(one.address() if backward or chance.random() < 0.5 else 0)
     offsets, workspace = [placed(one.address(), one.offsets) for _ in range(2)], one.address() // ALIGNMENT * ALIGNMENT
+    offsets += [placed(one.address(), one.offsets - 1) for _ in range(2 * gaps)]  # and lengths
     padded, keys_padded = ((rows + one.offsets * tile - 1) // tile * tile for rows, tile in ((one.rows, TILE), (one.keys, 128)))
-    shapes, kv_sums = [[one.offsets], [one.offsets], [2 * (one.offsets - 1)], [one.offsets - 1]], one.kv_heads if GROUPED else 0
+    shapes, kv_sums = [[one.offsets], [one.offsets], [2 * (one.offsets - 1)], [one.offsets - 1]], one.kv_heads if GROUPED or gaps else 0
     if backward:
         shapes += [[one.heads, padded], [one.heads, padded], [one.heads, padded * HEAD], *[[kv_sums, keys_padded * HEAD]] * 2]
-    places = list(regions(workspace, shapes))
+    whole = [of[name] for name in (("q", "k", "v", "dout") if backward else ("v",)) if gaps]
+    places = list(regions(workspace, shapes + whole))
+    places = places[:4] + places[len(shapes):] + places[4:len(shapes)]  # as arguments copies come before sums
     results = [tensor[name] for name in (("dq", "dk", "dv") if backward else ("o",))]
     given = [*[tensor[name] for name in names], *([stats] if backward else [tensor["o"], stats]), *offsets, *(results if backward else []), *places,
              *one.numbers()]
-    operands = [["bf16", of[name]] for name in names] + ([["f32", (one.rows, one.heads)]] if backward else []) + [["i32", (one.offsets,)]] * 2
+    operands = [["bf16", of[name]] for name in names] + ([["f32", (one.rows, one.heads)]] if backward else [])
+    operands += [["i32", tuple(place["shape"])] for place in offsets]
     addresses = [tensor[name]["address"] for name in names] + ([stats["address"]] if backward else []) + [place["address"] for place in offsets]
-    asked = {"op": f"attention.sdpa_ragged_{'backward' if backward else 'forward'}", "operands": operands + [None] * 2, "workspace": workspace,
-             "attributes": one.attributes | ({} if backward else {"with_stats": bool(stats["address"])}), "addresses": addresses + [None] * 2,
+    absent = [None] * (2 if gaps else 4)
+    asked = {"op": f"attention.sdpa_ragged_{'backward' if backward else 'forward'}", "operands": operands + absent, "workspace": workspace,
+             "attributes": one.attributes | ({} if backward else {"with_stats": bool(stats["address"])}), "addresses": addresses + absent,
              "results": [result["address"] for result in results] + ([] if backward else [stats["address"] or None])}
     return asked, {"gradients" if backward else "forward": given}
 
 
-def arguments(step):
-    rows = [{"name": name, "dtype": "bf16", "shape": [None, None, HEAD], "strides": [None, HEAD, 1]}
-            for name in (("q", "k", "v", "o", "dout") if step == "gradients" else ("q", "k", "v", "o"))]
-    made = [dict(rows[0], name=name) for name in (("dq", "dk", "dv") if step == "gradients" else ())]
+def arguments(gaps, step):
+    backward = step == "gradients"
+    rows = lambda *names: [{"name": name, "dtype": "bf16", "shape": [None, None, HEAD], "strides": [None, HEAD, 1]} for name in names]
+    flat = lambda *names: [{"name": name, "dtype": "i32", "shape": [None], "strides": [1]} for name in names]
     stats = {"name": "stats", "dtype": "f32", "shape": [None, None], "strides": [1, None]}
-    flat = lambda name: {"name": name, "dtype": "i32", "shape": [None], "strides": [1]}
-    sums = ("products", "stats2", "dq_sum", "dk_sum", "dv_sum") if step == "gradients" else ()
-    return [*rows, stats, flat("q_offsets"), flat("kv_offsets"), *made, *map(flat, ("q_rows", "kv_rows", "lengths", "kv_lengths")),
+    sums = ("products", "stats2", "dq_sum", "dk_sum", "dv_sum") if backward else ()
+    whole = () if not gaps else ("whole_q", "whole_k", "whole_v", "whole_dout") if backward else ("whole_v",)
+    return [*rows("q", "k", "v", "o", *("dout",) * backward), stats, *flat("q_offsets", "kv_offsets", *("q_lengths", "kv_lengths") * gaps),
+            *rows(*("dq", "dk", "dv") * backward), *flat("q_rows", "kv_rows", "lengths", "k_lengths"), *rows(*whole),
             *[{"name": name, "dtype": "f32", "shape": [None, None], "strides": [None, 1]} for name in sums], {"type": "f32"}, *[{"type": "i32"}] * 4]
 
 
 @WITH_FA4
-@pytest.mark.parametrize("source, tunables", [("fa4_ragged.py", {"BLOCK": BLOCK}), ("fa4_ragged_backward.py", {"GROUPED": GROUPED})])
+@pytest.mark.parametrize("source, tunables", [("fa4_ragged.py", {"BLOCK": BLOCK}), ("fa4_ragged_backward.py", {"GROUPED": GROUPED}),
+                                              ("fa4_gaps.py", {"BLOCK": LARGE}), ("fa4_gaps_backward.py", {})])
 def test_the_loader_launches_as_the_functions_do(recording, source, tunables):
-    folder, chance = recording / source, random.Random(f"{SEED} {source}")
+    folder, chance, gaps = recording / source, random.Random(f"{SEED} {source}"), "gaps" in source
     folder.mkdir()
-    pairs = [drawn(chance, "BLOCK" not in tunables) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, source, {"HEAD": HEAD, "MASK": MASK} | tunables, arguments))
+    pairs = [drawn(chance, "backward" in source, gaps) for _ in range(COUNT)]
+    compare(*launched(folder, pairs, source, {"HEAD": HEAD, "MASK": MASK} | tunables, functools.partial(arguments, gaps)))

@@ -2,7 +2,8 @@
 the listed problems, against float64.
 
 Of a listed problem the first and the last head of keys are compared, all rows of them. Results are poisoned first, so that
-rows of no sequence are seen when nobody clears them; the first launch is inside a capture, straight after the plan.
+rows of no sequence are seen when nobody clears them; where sequences have lengths, such rows hold NaN and infinities. The first launch is
+inside a capture, straight after the plan.
 """
 
 import sys
@@ -29,11 +30,12 @@ def small_batches(report, cuda, path):
         outcome = cases.run(op, variant)
         report.hold(f"small batches: {variant['id']}, {outcome.launches} launches", outcome.passed, outcome.reason())
         wrong = None
-        prepared = [p for p in cases.prepared(op, variant["types"]) if variant["id"] in p[5]][:4]
-        for _, problem, inferred, arrays, _, _ in prepared:
+        prepared = [p for p in cases.prepared(op, variant["types"]) if variant["id"] in p[5]]
+        for _, problem, inferred, arrays, _, _ in prepared[:4] + prepared[-4:]:  # the last ones have lengths
             for _ in range(5):
                 given = list(arrays)
-                for i in [i for i, o in enumerate(op["operands"]) if o["name"].endswith("_offsets")]:
+                places = [i for i, o in enumerate(op["operands"]) if o["name"].endswith(("_offsets", "_lengths"))]
+                for i in [i for i in places if arrays[i] is not None]:
                     given[i] = rng.choice([-2**31, -1, 0, 3, 17, 60, 119, 2**31 - 1], len(arrays[i])).astype(np.int32)
                 cases.bundle.force(variant["id"])
                 launch = runner.Launch(cuda, op, problem, inferred, given, 0)
@@ -61,13 +63,30 @@ class Case:
     """One listed forward problem on some offsets."""
 
     def __init__(self, cuda, reference, operands, attributes, offsets, seed=3):
-        self.reference, self.offsets = reference, [of.astype(np.int32) for of in offsets]
+        self.reference, self.offsets, self.lengths = reference, [of.astype(np.int32) for of in offsets], []
         names = ("scale", "mask", "window", "score_mod", "score_scalars", "max_queries", "max_keys")
         self.attributes = {name: attributes[name] for name in names if name in attributes}
         self.tensors = Tensors(cuda, seed)
         self.device, self.host = zip(*(self.tensors.random(*operand) for operand in operands[:3]))
-        self.places = [self.tensors.put("i32", of) for of in self.offsets]
+        if operands[5] is not None:
+            self.leave_gaps(attributes["max_queries"], attributes["max_keys"])
+        self.places = [self.tensors.put("i32", of) for of in (*self.offsets, *self.lengths)]
         self.parts = sorted({0, self.host[1].shape[1] - 1})
+
+    def leave_gaps(self, *bounds):
+        """Half of the sequences are shorter than their rows, and what is of none is no number."""
+        rng = np.random.default_rng(7)
+        for of in self.offsets:
+            most = np.diff(of)
+            self.lengths.append(np.where(rng.random(len(most)) < 0.5, most, rng.integers(0, most + 1)).astype(np.int32))
+        self.owned = [ragged.rows_of_sequences(of, lengths, len(self.host[i]), bound)
+                      for i, (of, lengths, bound) in enumerate(zip(self.offsets, self.lengths, bounds))]
+        for buffer, host, owned in zip(self.device, self.host, (self.owned[0], self.owned[1], self.owned[1])):
+            self.spoil(buffer, host, owned)
+
+    def spoil(self, buffer, host, owned):
+        host[~owned] = np.resize(np.array([np.nan, np.inf, -np.inf]), host[~owned].shape)
+        buffer.put(host)
 
     def heads(self, kv):
         group = self.host[0].shape[1] // self.host[1].shape[1]
@@ -81,7 +100,8 @@ class Case:
         worst, found_o, found_stats = {"o": 0.0, "stats": 0.0}, o.get(), stats.get()
         for kv in self.parts:
             q_heads, _ = self.heads(kv)
-            wanted, wanted_stats = self.reference.sdpa_ragged_forward(*self.part(kv), *self.offsets, **self.attributes, with_stats=True)
+            given = *self.part(kv), *self.offsets, *self.lengths
+            wanted, wanted_stats = self.reference.sdpa_ragged_forward(*given, **self.attributes, with_stats=True)
             worst["o"] = max(worst["o"], error_of(found_o[:, q_heads], wanted))
             worst["stats"] = max(worst["stats"], error_of(found_stats[:, q_heads].T, wanted_stats.T))
         return worst
@@ -91,7 +111,7 @@ class Case:
         for kv in self.parts:
             q_heads, kv_heads = self.heads(kv)
             given = [x[:, q_heads].astype(np.float64) for x in (o.get(), dout, stats.get())]
-            wanted = self.reference.sdpa_ragged_backward(*self.part(kv), *given, *self.offsets, **self.attributes)
+            wanted = self.reference.sdpa_ragged_backward(*self.part(kv), *given, *self.offsets, *self.lengths, **self.attributes)
             for name, f, w, heads in zip(worst, found, wanted, (q_heads, kv_heads, kv_heads)):
                 worst[name] = max(worst[name], error_of(f[:, heads], w))
         return worst
@@ -100,6 +120,7 @@ class Case:
 def record(report, rows, way, variant, operands, attributes, batch, us, errors):
     held = all(e <= (LIMITS[operands[0][0]] if name != "stats" else 1e-3) for name, e in errors.items())
     what = ", ".join(f"{k}={v}" for k, v in attributes.items() if k in ("mask", "window", "score_mod")) + f", {batch}"
+    what += ", gaps" * (operands[5] is not None)
     name = variant.split("/")[1].split("[")[0]
     worst = ", ".join(f"{n} {e:.2g}" for n, e in errors.items())
     report.hold(f"{way} {name} {list(operands[0][1])} {what}", held, worst)
@@ -127,16 +148,19 @@ def listed_problems(report, runs, reference, rows):
             kv_offsets = of_keys[batch] if attributes.get("mask", "none") == "none" and batch != "random" else q_offsets
             case = Case(runs.cuda, reference, operands, attributes, (q_offsets, kv_offsets))
             o, stats = (case.tensors.empty(r["dtype"], r["dims"]) for r in runs.bundle.infer(problem, capi.CUDA)["results"])
-            given = [*case.device, *case.places] + [None] * (len(operands) - 5)
+            absent = [None] * (len(operands) - 3 - len(case.places))
+            given = [*case.device, *case.places, *absent]
             for variant in runs.variants(problem):
                 o.poison(), stats.poison()
                 us = launched(report, runs, problem, variant, given, [o, stats], f"forward {batch}")
                 if us:
                     record(report, rows, "forward", variant, operands, attributes, batch, us, case.forward_errors(o, stats))
             dout, dout_host = case.tensors.random(operands[0][0], o.dims)
+            if case.lengths:
+                case.spoil(dout, dout_host, case.owned[0])
             described = [*operands[:3], (operands[0][0], o.dims), (operands[0][0], o.dims), ("f32", stats.dims), *operands[3:]]
             backward = capi.Problem(BACKWARD, described, same)
-            given = [*case.device, o, dout, stats, *case.places] + [None] * (len(operands) - 5)
+            given = [*case.device, o, dout, stats, *case.places, *absent]
             for variant in runs.variants(backward):
                 results = [case.tensors.empty(r["dtype"], r["dims"]) for r in runs.bundle.infer(backward, capi.CUDA)["results"]]
                 us = launched(report, runs, backward, variant, given, results, f"backward {batch}")

@@ -96,6 +96,56 @@ def test_padding_gives_and_takes_nothing():
         assert not np.asarray(found)[-40:].any()
 
 
+GAPS = [9, 4, 0, 20], [1, 0, 30, 6]  # rows behind each sequence that are of none
+
+
+def spread(x, lengths, gaps, hold):
+    """The rows of x, which lie one after another, with gaps that hold a number."""
+    at = np.concatenate([[0], np.cumsum(lengths)])
+    parts = [jnp.concatenate([x[a:b], jnp.full((gap, *x.shape[1:]), hold, x.dtype)]) for a, b, gap in zip(at, at[1:], gaps)]
+    return jnp.concatenate(parts)
+
+
+def with_gaps(lengths=LENGTHS, gaps=GAPS, **options):
+    spans = [np.add(*of).tolist() for of in zip(lengths, gaps)]
+    given = dict(query_lengths=jnp.asarray(lengths[0]), key_value_lengths=jnp.asarray(lengths[1]), max_query_length=max(1, *lengths[0]),
+                 max_key_value_length=max(1, *lengths[1]))
+    return ours(spans, **(given | options))
+
+
+@pytest.mark.parametrize("dtype, depth, options", [
+    (np.float32, 16, {}), (np.float32, 33, {"is_causal": "bottom_right", "local_window_size": 9}), (jnp.bfloat16, 64, {}),
+    (jnp.bfloat16, 128, {"is_causal": True}), (jnp.bfloat16, 64, {"is_causal": True, "local_window_size": 17}),
+    (jnp.bfloat16, 128, {"is_causal": "bottom_right", "deterministic": True}), (np.float16, 24, {"is_causal": True, "sinks": 0.5})], ids=str)
+def test_what_lies_between_sequences_gives_and_takes_nothing(dtype, depth, options):
+    """NaN and infinities there, in the arguments and in the gradient of the result."""
+    close = inputs(dtype=dtype, depth=depth, behind=0)
+    apart = [spread(x, LENGTHS[of], GAPS[of], hold) for x, of, hold in zip(close, (0, 1, 1), (jnp.nan, jnp.inf, jnp.nan))]
+    found, pull = jax.vjp(with_gaps(**options), *apart)
+    wanted, pull_close = jax.vjp(ours(LENGTHS, **options), *close)
+    weights = jnp.asarray(np.random.default_rng(9).normal(size=wanted.shape), dtype)
+    tolerance = TOLERANCE[np.dtype(dtype)]
+    near(found, spread(wanted, LENGTHS[0], GAPS[0], 0), tolerance)
+    for f, w, of in zip(pull(spread(weights, LENGTHS[0], GAPS[0], jnp.nan)), pull_close(weights), (0, 1, 1)):
+        near(f, spread(w, LENGTHS[of], GAPS[of], 0), 4 * tolerance)
+
+
+def test_lengths_of_one_side_are_enough():
+    q, k, v = inputs(behind=0)
+    apart = [spread(x, LENGTHS[1], GAPS[1], jnp.nan) for x in (k, v)]
+    found = with_gaps(gaps=([0] * 4, GAPS[1]), query_lengths=None)(q, *apart)
+    np.testing.assert_array_equal(found, ours()(q, k, v))
+
+
+def test_a_length_reaches_neither_into_the_next_sequence_nor_below_zero():
+    q, k, v = inputs(behind=0)
+    everything = {"query_lengths": jnp.asarray([2**31 - 1] * 4), "key_value_lengths": jnp.asarray([2**31 - 1] * 4)}
+    np.testing.assert_array_equal(ours(**everything)(q, k, v), ours()(q, k, v))
+    none = {"query_lengths": jnp.asarray([-1, 0, -2**31, -7]), "key_value_lengths": jnp.asarray(LENGTHS[1])}
+    loss = lambda *a: ours(**none)(*a).astype(jnp.float32).sum()
+    assert not any(np.asarray(x).any() for x in (ours(**none)(q, k, v), *jax.grad(loss, (0, 1, 2))(q, k, v)))
+
+
 def test_the_offsets_may_be_computed_in_the_program():
     q, k, v = inputs()
     bounds = {"max_query_length": 61, "max_key_value_length": 64}
@@ -145,6 +195,8 @@ def test_each_device_of_a_mesh_has_its_heads(platform):
     ({"query_offsets": jnp.zeros((2, 2), jnp.int32)}, r"query_offsets is int32\[2, 2\]"),
     ({"key_value_offsets": jnp.zeros(5)}, r"key_value_offsets is float32\[5\]"),
     ({"query_offsets": jnp.zeros(4, jnp.int32)}, "query_offsets are of 3 sequences, key_value_offsets of 4"),
+    ({"query_lengths": jnp.zeros(3, jnp.int32)}, r"query_lengths is int32\[3\]; it needs to be int32\[4\]"),
+    ({"key_value_lengths": jnp.zeros(4)}, r"key_value_lengths is float32\[4\]"),
     ({"score_mod": "none such"}, "score_mod='none such'"),
     ({"local_window_size": (2, 2)}, "2 keys ahead")], ids=lambda x: str(x)[:40])
 def test_wrong_arguments_say_what_is_wrong(change, message):
