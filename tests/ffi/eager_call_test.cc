@@ -74,7 +74,7 @@ TorchFunctions FakeTorch() {
   return torch;
 }
 
-class EagerCallTest : public testing::Test {
+class EagerCallTest : public ::testing::Test {
  protected:
   EagerCallTest() {
     alive = &alive_;
