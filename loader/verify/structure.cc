@@ -107,8 +107,8 @@ Status Structure::CheckTemplate(const fb::Template& row) {
   return Judge(whole_ || row.Verify(verifier_));
 }
 
-Status Structure::CheckString(const flatbuffers::String& text) {
-  return Judge(whole_ || verifier_.VerifyString(&text));
+Status Structure::CheckString(const flatbuffers::String* text) {
+  return Judge(whole_ || verifier_.VerifyString(text));
 }
 
 Status Structure::CheckEvidence(const fb::Evidence& row) {

@@ -74,7 +74,7 @@ Status CheckSymbol(OpRows& rows, uint32_t number) {
   const auto* symbols = rows.index.symbols();
   KB_RETURN_IF_ERROR(CheckIndex(number, Count(symbols), "symbol"));
   if (rows.structure.whole() || rows.symbols[number]) return Status();
-  KB_VERIFY(rows.structure.CheckString(*symbols->Get(number)), "symbol {}", number);
+  KB_VERIFY(rows.structure.CheckString(symbols->Get(number)), "symbol {}", number);
   KB_VERIFY(CheckName(symbols->Get(number), "name"), "symbol {}", number);
   rows.symbols[number] = true;
   return Status();

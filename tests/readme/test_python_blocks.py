@@ -23,6 +23,7 @@ normal = lambda *shape: jax.random.normal(jax.random.key(0), shape, jnp.bfloat16
 x, gamma, scale = normal(64, 64), normal(64), 0.125
 logits, embedding, labels = normal(64, 100), normal(100, 64), jnp.arange(64)
 w, bias = normal(64, 128), normal(128)
+w1, w2 = normal(64, 256), normal(128, 64)
 q, k, v = (normal(2, 32, 4, 16) for _ in range(3))
 qkv = normal(2, 32, 3, 4, 16)
 pages, lengths, indices = normal(4, 10, 16, 16), jnp.array([30, 9]), jnp.array([[7, 2], [0, 0]])
