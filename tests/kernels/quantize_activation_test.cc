@@ -2,23 +2,10 @@
 // codes within one of what the formula in double gives, transposes equal to what is not transposed.
 #include "kernels/quantize_run.h"
 //
-#include "quantize/activation.cuh"
+#include "kernels/quantize_activation.h"
 
 namespace quantize {
 namespace {
-
-double Wanted(const Activation& how, double x, double gate, bool gated) {
-  const double clamped = std::min(x, double{how.limit});
-  const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-  const double y = how.function == kGelu          ? 0.5 * x * (1 + std::tanh(u))
-                   : how.function == kSilu        ? x / (1 + std::exp(-x))
-                   : how.function == kClampedSilu ? clamped / (1 + std::exp(-how.alpha * clamped))
-                   : how.function == kRelu        ? std::max(x, 0.0)
-                                                  : std::pow(std::max(x, 0.0), 2);
-  if (how.function == kClampedSilu)
-    gate = std::clamp(gate, -double{how.limit}, double{how.limit}) + how.offset;
-  return gated ? y * gate : y;
-}
 
 template <typename Q, typename T, int VEC>
 void ActivationIsRight(int64 M, int64 H, bool gated, Function function) {
@@ -39,7 +26,7 @@ void ActivationIsRight(int64 M, int64 H, bool gated, Function function) {
   for (int64 m = 0; m < M; ++m) {
     for (int64 h = 0; h < H; ++h) {
       const int64 at = (gated ? 2 * m : m) * H + h;
-      const double y = Wanted(how, x.f[at], gated ? x.f[at + H] : 1.0f, gated);
+      const double y = ActivationInDouble(how, x.f[at], gated ? x.f[at + H] : 1.0f, gated);
       most = std::max(most, std::abs(y));
       const Byte code = q.data()[m * H + h], wanted = CodeOfFloat<Q>(static_cast<float>(y * scale));
       ASSERT_LE(std::abs((code & 0x7f) - (wanted & 0x7f)), 1) << m << ", " << h;

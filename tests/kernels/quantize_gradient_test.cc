@@ -3,23 +3,11 @@
 // what is not transposed, sums of columns those of the numbers themselves.
 #include "kernels/quantize_run.h"
 //
+#include "kernels/quantize_activation.h"
 #include "quantize/gradient.cuh"
 
 namespace quantize {
 namespace {
-
-double Value(const Activation& how, double x, double gate, bool gated) {
-  const double clamped = std::min(x, double{how.limit});
-  const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-  const double y = how.function == kGelu          ? 0.5 * x * (1 + std::tanh(u))
-                   : how.function == kSilu        ? x / (1 + std::exp(-x))
-                   : how.function == kClampedSilu ? clamped / (1 + std::exp(-how.alpha * clamped))
-                   : how.function == kRelu        ? std::max(x, 0.0)
-                                                  : std::pow(std::max(x, 0.0), 2);
-  if (how.function == kClampedSilu)
-    gate = std::clamp(gate, -double{how.limit}, double{how.limit}) + how.offset;
-  return gated ? y * gate : y;
-}
 
 struct Shape {
   int64 M, H;
@@ -65,10 +53,10 @@ struct Run {
     const double at = x.f[m * PLANES * s.H + h],
                  gate = PLANES == 2 ? x.f[(m * 2 + 1) * s.H + h] : 1;
     const double step = 1e-6 * std::max(1.0, std::abs(plane == 0 ? at : gate));
-    const double up =
-        plane == 0 ? Value(how, at + step, gate, PLANES == 2) : Value(how, at, gate + step, true);
-    const double down =
-        plane == 0 ? Value(how, at - step, gate, PLANES == 2) : Value(how, at, gate - step, true);
+    const double up = plane == 0 ? ActivationInDouble(how, at + step, gate, PLANES == 2)
+                                 : ActivationInDouble(how, at, gate + step, true);
+    const double down = plane == 0 ? ActivationInDouble(how, at - step, gate, PLANES == 2)
+                                   : ActivationInDouble(how, at, gate - step, true);
     return dy.f[m * s.H + h] * (up - down) / (2 * step);
   }
 

@@ -10,6 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.test_util import check_grads
 
 import kbundle.jax as kbj
+from python.grouped_check import formula, values
 
 TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.bfloat16): 3e-2}
 
@@ -18,19 +19,6 @@ TOLERANCE = {np.dtype("float32"): 2e-5, np.dtype("float16"): 4e-3, np.dtype(jnp.
 def exact_products(platform, kernels):
     with jax.default_matmul_precision("highest"):
         yield
-
-
-def values(*shape, seed=0, dtype=np.float32):
-    return jnp.asarray(np.random.default_rng([seed, *shape]).normal(size=shape), dtype)
-
-
-def formula(lhs, rhs, sizes, bias=None):
-    """Every row times the matrix of its group, in float32; what ragged_dot means where sizes are as it wants them."""
-    ends = jnp.minimum(jnp.cumsum(jnp.clip(sizes, 0, lhs.shape[0])), lhs.shape[0])
-    group = jnp.searchsorted(ends, jnp.arange(lhs.shape[0]), side="right")
-    mine = jax.nn.one_hot(group, rhs.shape[0], dtype=jnp.float32)  # none for rows past the end
-    y = jnp.einsum("mk,mg,gkn->mn", lhs.astype(jnp.float32), mine, rhs.astype(jnp.float32))
-    return y if bias is None else y + mine @ bias.astype(jnp.float32)
 
 
 def near(found, wanted, dtype):

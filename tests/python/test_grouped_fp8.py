@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kbundle.jax as kbj
+from python.grouped_check import formula, values
 
 SIZES = [(5, 0, 150, 4), (200, 0, 0, 0), (-3, 70, -1, 50), (2 ** 31 - 1, 2 ** 31 - 1, 2 ** 31 - 1, 1), (0, 0, 0, 0)]
 
@@ -17,19 +18,6 @@ SIZES = [(5, 0, 150, 4), (200, 0, 0, 0), (-3, 70, -1, 50), (2 ** 31 - 1, 2 ** 31
 def exact_products(platform, kernels):
     with jax.default_matmul_precision("highest"):
         yield
-
-
-def values(*shape, seed=0, dtype=np.float32):
-    return jnp.asarray(np.random.default_rng([seed, *shape]).normal(size=shape), dtype)
-
-
-def formula(lhs, rhs, sizes, bias=None):
-    """Every row times the matrix of its group, [K, N], in float32."""
-    ends = jnp.minimum(jnp.cumsum(jnp.clip(sizes, 0, lhs.shape[0])), lhs.shape[0])
-    group = jnp.searchsorted(ends, jnp.arange(lhs.shape[0]), side="right")
-    mine = jax.nn.one_hot(group, rhs.shape[0], dtype=jnp.float32)
-    y = jnp.einsum("mk,mg,gkn->mn", lhs.astype(jnp.float32), mine, rhs.astype(jnp.float32))
-    return y if bias is None else y + mine @ bias.astype(jnp.float32)
 
 
 def near(found, wanted, within):
