@@ -6,6 +6,7 @@ What must be nothing (rows that see nothing, keys that nobody sees) must be exac
 """
 
 import itertools
+from functools import partial
 
 import numpy as np
 
@@ -40,19 +41,38 @@ def problem_of(size, depth, heads, layout, mask, lengths, bias, dropout):
 
 def both_ops(reference, name, problem, attributes, seed, change=lambda made: None, deterministic=True):
     """The forward and the backward case of one problem; `change` edits the forward op's operands."""
-    made = reference.make_inputs("sdpa_forward", problem | attributes, seed)
-    change(made)
-    made = {operand: made[operand] for operand in problem}
-    yield name, "sdpa_forward", made, attributes | {"with_stats": True}
-    o, stats = reference.sdpa_forward(**made, **attributes, with_stats=True)
-    rng = np.random.default_rng(seed + 1)
-    dout = rng.standard_normal(o.shape)
-    yield (name, "sdpa_backward", made | {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats},
+    def operands():
+        made = reference.make_inputs("sdpa_forward", problem | attributes, seed)
+        change(made)
+        return {operand: made[operand] for operand in problem}
+
+    def with_gradient():
+        made = operands()
+        o, stats = reference.sdpa_forward(**made, **attributes, with_stats=True)
+        dout = np.random.default_rng(seed + 1).standard_normal(o.shape)
+        return made | {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats}
+
+    yield name, "sdpa_forward", operands, attributes | {"with_stats": True}
+    yield name, "sdpa_backward", with_gradient, attributes | {"bias_gradient": "bias" in problem, "deterministic": deterministic}
+
+
+def both_packed_ops(reference, name, problem, attributes, seed, deterministic=True):
+    """The same of queries, keys and values in one tensor."""
+    batch, tokens, heads, d = problem["qkv"]
+    out = (batch, tokens, heads - 2 * attributes["kv_heads"], d)
+    gradient = problem | {"dout": out, "o": out, "stats": (batch, out[2], tokens)}
+
+    def operands(op, shapes):
+        made = reference.make_inputs(op, shapes | attributes, seed)
+        return {operand: made[operand] for operand in shapes}
+
+    yield name, "sdpa_packed_forward", partial(operands, "sdpa_packed_forward", problem), attributes | {"with_stats": True}
+    yield (name, "sdpa_packed_backward", partial(operands, "sdpa_packed_backward", gradient),
            attributes | {"bias_gradient": "bias" in problem, "deterministic": deterministic})
 
 
 def cases(reference):
-    """(name, op, operands by name, attributes) with arrays in float64 or integers."""
+    """(name, op, operands by name or a function that makes them, attributes) with arrays in float64 or integers."""
     every = list(itertools.product(HEADS, ["bshd", "bhsd"], MASKS, LENGTHS, BIASES, DROPOUTS))
     for number in np.random.default_rng(0).permutation(len(every))[:PICKED]:
         heads, *rest = every[number]
@@ -125,11 +145,7 @@ def packed_cases(reference):
         if number % 7 == 0:
             attributes |= {"score_mod": "softcap", "score_scalars": [1.5]}
         name = f"packed {tokens} x {d}, heads {h, hkv}, {mask}, {bias}"
-        out = {"dout": (BATCH, tokens, h, d), "o": (BATCH, tokens, h, d), "stats": (BATCH, h, tokens)}
-        for op, shapes, more in [("sdpa_packed_forward", problem, {"with_stats": True}),
-                                 ("sdpa_packed_backward", problem | out, {"bias_gradient": bias is not None, "deterministic": True})]:
-            made = reference.make_inputs(op, shapes | attributes, number)
-            yield name, op, {operand: made[operand] for operand in shapes}, attributes | more
+        yield from both_packed_ops(reference, name, problem, attributes, number)
 
 
 def fp8_cases(reference):
@@ -149,7 +165,7 @@ def corner_cases(reference):
     for layout, mask in itertools.product(["bshd", "bhsd"], [("none", -1), ("causal_bottom_right", 20)]):
         problem, attributes = problem_of((70, 90), (16, 16), (4, 2), layout, mask, ("q_lengths", "kv_lengths"), (False, False), 0.0)
         for queries, keys in [((0, 70), (90, 0)), ((-5, 2**31 - 1), (2**31 - 1, -2**31)), ((70, 30), (10, 90)), ((1, 64), (64, 1))]:
-            def lengths(made):
+            def lengths(made, queries=queries, keys=keys):  # called when the loop is over
                 made["q_lengths"], made["kv_lengths"] = np.array(queries), np.array(keys)
             yield from both_ops(reference, f"lengths {queries} on {keys}, {layout}, {mask}", problem, attributes, 1, lengths)
 

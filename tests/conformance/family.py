@@ -1,6 +1,11 @@
 """Variants of one family, each forced, on cases that the family's tests make: right, and the same again when launched again."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 from conformance import capi, compare, devices, runner
+
+THREADS = max(1, (os.cpu_count() or 1) // 2)  # tests run side by side already where cores are few
 
 
 def operands_of(op, types, given):
@@ -21,7 +26,7 @@ def operands_of(op, types, given):
 
 class Cases:
     """Each variant of a family on each case that it is legal for. cases: (name, op, operands by name, attributes), with
-    arrays in float64 or integers."""
+    arrays in float64 or integers, or a function of nothing that makes the operands: of ops that are not asked for none are made."""
 
     def __init__(self, family, cases, bundle_path, device, roots):
         self.bundle, self.device, self.family = capi.Bundle(bundle_path), device, family
@@ -43,14 +48,15 @@ class Cases:
         key = op["name"], tuple(sorted(types.items()))
         if self._prepared[0] != key:
             self.bundle.clear_policy()
-            cases = [self.prepare(op, types, *case) for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
-            self._prepared = key, [case for case in cases if case]
+            cases = [case for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
+            with ThreadPoolExecutor(THREADS) as pool:
+                self._prepared = key, list(filter(None, pool.map(lambda case: self.prepare(op, types, *case), cases)))
         return self._prepared[1]
 
     def prepare(self, op, types, name, _, given, attributes):
         """Nothing where no variant for this device is legal."""
         attributes = attributes | {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
-        arrays, described = operands_of(op, types, given)
+        arrays, described = operands_of(op, types, given() if callable(given) else given)
         problem = capi.Problem(op["name"], described, attributes)
         legal = {c["id"] for c in self.bundle.explain(problem, self.device.kind)["candidates"] if c["legal"]}
         return legal and (name, problem, self.bundle.infer(problem, self.device.kind), arrays,

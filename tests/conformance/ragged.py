@@ -40,12 +40,17 @@ def problem_of(batch, depth, heads, mask):
 
 
 def both_ops(reference, name, shapes, attributes, offsets, seed, deterministic=True, spoil=lambda made: made):
-    made = spoil(reference.make_inputs("sdpa_ragged_forward", shapes | attributes, seed) | offsets)
-    yield name, "sdpa_ragged_forward", made, attributes | {"with_stats": True}
-    o, stats = reference.sdpa_ragged_forward(**made, **attributes, with_stats=True)
-    dout = np.random.default_rng(seed + 1).standard_normal(o.shape)
-    given = {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats}
-    yield name, "sdpa_ragged_backward", spoil(made | given), attributes | {"deterministic": deterministic}
+    def operands():
+        return spoil(reference.make_inputs("sdpa_ragged_forward", shapes | attributes, seed) | offsets)
+
+    def with_gradient():
+        made = operands()
+        o, stats = reference.sdpa_ragged_forward(**made, **attributes, with_stats=True)
+        dout = np.random.default_rng(seed + 1).standard_normal(o.shape)
+        return spoil(made | {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats})
+
+    yield name, "sdpa_ragged_forward", operands, attributes | {"with_stats": True}
+    yield name, "sdpa_ragged_backward", with_gradient, attributes | {"deterministic": deterministic}
 
 
 def cases(reference):

@@ -34,7 +34,8 @@ def test_every_variant_gives_what_is_defined(cases, op, least):
 def test_no_offsets_and_lengths_reach_outside_the_tensors(cases, op, name):
     """Sequences that lie over one another have no meaning, and still every buffer's guard bytes stay whole."""
     rng = np.random.default_rng(0)
-    [(_, _, given, attributes)] = [case for case in cases.cases if case[1] == op and case[0].startswith(name)]
+    [(_, _, operands, attributes)] = [case for case in cases.cases if case[1] == op and case[0].startswith(name)]
+    given = operands()
     for o, variant in ((o, v) for o, v in cases.variants() if o["name"] == "attention." + op):
         cases.bundle.clear_policy()
         for _ in range(20):
@@ -55,7 +56,7 @@ def test_a_wrong_result_is_seen(cases):
     op, variant = next((o, v) for o, v in cases.variants() if o["name"] == "attention.sdpa_forward" and v["types"]["T"] == "f32")
     right, every = cases.reference._seen, cases.cases
     cases.reference._seen = lambda rows, *rest: right(np.maximum(np.asarray(rows) - 1, 0), *rest)
-    cases.cases = [case for case in every if case[1] == "sdpa_forward" and case[3]["mask"] == "causal" and case[2]["k"].size > 2000]
+    cases.cases = [case for case in every if case[1] == "sdpa_forward" and case[3]["mask"] == "causal" and case[2]()["k"].size > 2000]
     cases._prepared = None, None
     try:
         outcome = cases.run(op, variant)

@@ -39,7 +39,7 @@ def cases_of(modifiers):
             problem |= modifier.shapes(LENGTHS)
             attributes |= {"score_mod": name, "score_scalars": values}
             tries = (list(attention.both_ops(reference, name, problem, attributes, 100 * number + i)) for i in range(100))
-            yield from next(both for both in tries if steady(modifier, values, both[0][2], attributes))
+            yield from next(both for both in tries if steady(modifier, values, both[0][2](), attributes))
     return cases
 
 

@@ -71,12 +71,8 @@ def packed_cases(reference):
         if modifier:
             problem |= {f"score_tensor{i}": (h,) for i in range(len(reference.modifiers()[modifier["score_mod"]].tensors))}
         attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.3 if kind == "dropout" else 0.0}
-        out = {"dout": (attention.BATCH, tokens, h, d), "o": (attention.BATCH, tokens, h, d), "stats": (attention.BATCH, h, tokens)}
-        for op, shapes, more in (("sdpa_packed_forward", problem, {"with_stats": True}),
-                                 ("sdpa_packed_backward", problem | out, {"bias_gradient": kind == "bias", "deterministic": number % 2 == 0})):
-            made = reference.make_inputs(op, shapes | attributes | modifier, number)
-            yield (f"packed {tokens} x {d}, {kind}, {mask}, {modifier.get('score_mod', '')}", op, {name: made[name] for name in shapes},
-                   attributes | modifier | more)
+        yield from attention.both_packed_ops(reference, f"packed {tokens} x {d}, {kind}, {mask}, {modifier.get('score_mod', '')}", problem,
+                                             attributes | modifier, number, number % 2 == 0)
 
 
 def packed_whole_cases(reference):
@@ -85,11 +81,7 @@ def packed_whole_cases(reference):
     for number, (d, mask, (h, hkv), tokens) in enumerate(itertools.product((64, 128), masks, [(2, 2), (3, 1)], (130, 2222))):
         problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
         attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.0}
-        out = {"dout": (attention.BATCH, tokens, h, d), "o": (attention.BATCH, tokens, h, d), "stats": (attention.BATCH, h, tokens)}
-        for op, shapes, more in (("sdpa_packed_forward", problem, {"with_stats": True}),
-                                 ("sdpa_packed_backward", problem | out, {"bias_gradient": False, "deterministic": False})):
-            made = reference.make_inputs(op, shapes | attributes, number)
-            yield f"packed {tokens} x {d}, {h} heads on {hkv}, {mask}", op, {name: made[name] for name in shapes}, attributes | more
+        yield from attention.both_packed_ops(reference, f"packed {tokens} x {d}, {h} heads on {hkv}, {mask}", problem, attributes, number, False)
 
 
 def both(reference, name, problem, attributes, number):

@@ -133,6 +133,7 @@ def environment(result, out):
          *filter(None, [env.get("PYTHONPATH")])])
     env.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    env.setdefault("OPENBLAS_NUM_THREADS", "4")  # references thread themselves, and sections may run side by side
     return env
 
 
