@@ -33,6 +33,9 @@ class Host:
         self.threads = threads
         self._buffers = {}
 
+    def enter_thread(self):
+        pass
+
     def allocate(self, size):
         array = np.empty(size + 256, np.uint8)
         address = (array.ctypes.data + 255) // 256 * 256
@@ -79,6 +82,10 @@ class Cuda:
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), 1)  # CU_STREAM_NON_BLOCKING
         self.stream = stream
+
+    def enter_thread(self):
+        """To be called by a thread other than the one that made this: a driver's context is a thread's own."""
+        self.call("cuCtxSetCurrent", self.context)
 
     def call(self, name, *args):
         code = getattr(self.driver, name)(*args)

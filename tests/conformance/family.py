@@ -49,7 +49,7 @@ class Cases:
         if self._prepared[0] != key:
             self.bundle.clear_policy()
             cases = [case for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
-            with ThreadPoolExecutor(THREADS) as pool:
+            with ThreadPoolExecutor(THREADS, initializer=self.device.enter_thread) as pool:
                 self._prepared = key, list(filter(None, pool.map(lambda case: self.prepare(op, types, *case), cases)))
         return self._prepared[1]
 

@@ -62,7 +62,7 @@ SECTIONS = {
     "matmul_jax": (["matmul_jax.py"], 340, 1),
     "fp8_dense": (["layers/fp8_dense.py"], 400, 1),
     "matmul_costs": (["matmul_costs.py"], 200, 1),
-    "graphs": (["runtime/graphs.py"], 150, 1),
+    "graphs": (["runtime/graphs.py"], 240, 1),
     "calls": (["runtime/calls.py"], 120, 1),
     "stages": (["runtime/stages.py"], 60, 1),
     "first_use": (["runtime/first_use.py"], 200, 1),

@@ -60,18 +60,49 @@ def ours():
     yield "open and first call", opened - imported + call
 
 
-def own_share():
+# Problems that no manifest lists, one of our own kernels and one of FlashAttention-4's.
+PROBLEMS = {"softmax": ("softmax.scaled_forward", [("bf16", SHAPE)], {"scale": 0.125}),
+            "attention": ("attention.sdpa_forward", [("bf16", (3, 1290, 12, 128))] * 3 + [None] * 4, {"scale": 0.09, "mask": "causal"})}
+
+
+def own_share(name="softmax"):
     """Open, select, load and make ready what a call under XLA needs (it promises aligned addresses),
     through the C ABI with a context that exists."""
     from conformance import capi, devices
     devices.Cuda()
-    problem = capi.Problem("softmax.scaled_forward", [("bf16", SHAPE)], {"scale": 0.125})
+    problem = capi.Problem(*PROBLEMS[name])
     start = time.perf_counter()
     bundle = capi.Bundle(BUNDLE)
-    opened = time.perf_counter()
+    yield "open", time.perf_counter() - start
+    bundle.infer(problem, capi.CUDA)
+    yield "open and shapes of results", time.perf_counter() - start
     capi.Plan(bundle, problem, capi.CUDA, alignment=16)
-    yield "open", opened - start
     yield "open to ready", time.perf_counter() - start
+
+
+def own_share_of_attention():
+    return own_share("attention")
+
+
+def drivers_load(name="softmax"):
+    """What the driver takes for the same code object by itself, the first in a process, by the calls that the loader makes."""
+    import ctypes
+    from conformance import capi, devices
+    cuda, problem, bundle = devices.Cuda(), capi.Problem(*PROBLEMS[name]), capi.Bundle(BUNDLE)
+    chosen = bundle.explain(problem, capi.CUDA)["chosen"]
+    code = ctypes.create_string_buffer(subprocess.run(
+        [ROOT / "build/release/kbundle", "extract", BUNDLE, chosen, "-o", "-", "--quiet"], capture_output=True, check=True).stdout)
+    library, kernel, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    start = time.perf_counter()
+    cuda.call("cuLibraryLoadData", ctypes.byref(library), code, None, None, 0, None, None, 0)
+    cuda.call("cuLibraryEnumerateKernels", ctypes.byref(kernel), 1, library)
+    cuda.call("cuKernelGetFunction", ctypes.byref(function), kernel)
+    cuda.call("cuFuncLoad", function)
+    yield "load", time.perf_counter() - start
+
+
+def drivers_load_of_attention():
+    return drivers_load("attention")
 
 
 def medians(scenario, report, script=__file__):
@@ -112,10 +143,15 @@ def main():
     if ran_scenario(globals()):
         return
     report = Report("first_use")
-    share, mine = medians("own_share", report), medians("ours", report)
+    mine = medians("ours", report)
     control, jax_softmax = medians("plus_one", report), medians("plain_softmax", report)
-    if share and mine and control and jax_softmax:
-        report.bar("kbundle's own share, open to ready", share["open to ready"], 1.0, "ms")
+    for name in ("", "_of_attention"):
+        share, driver = medians("own_share" + name, report), medians("drivers_load" + name, report)
+        if share and driver:
+            what = name.replace("_", " ") or " of softmax"
+            report.bar(f"kbundle's own share{what}, open to ready, beyond the driver's load", share["open to ready"] - driver["load"], 1.0, "ms")
+            report.fact(f"own share{what}, ms", {**{k: round(v, 2) for k, v in share.items()}, "driver's load": round(driver["load"], 2)})
+    if mine and control and jax_softmax:
         report.bar("import kbundle.jax beyond jax", mine["import kbundle.jax"], 30.0, "ms")
         report.bar("open and first call beyond jit(x + 1)'s first call",
                    mine["open and first call"] - control["first call"], 10.0, "ms")
