@@ -31,19 +31,20 @@ def main():
     groups, seen = collections.defaultdict(list), set()
     for op in described["ops"]:
         for variant in op["variants"]:
-            blob = variant["blob"]
-            if blob >= 0 and blobs[blob]["format"] == "cubin" and blob not in seen:
-                seen.add(blob)
-                groups[variant["id"].split("@")[0]].append(variant)
+            for step, kernel in enumerate(variant["kernels"], 1):
+                blob = kernel["blob"]
+                if blob >= 0 and blobs[blob]["format"] == "cubin" and blob not in seen:
+                    seen.add(blob)
+                    groups[variant["id"].split("@")[0], step].append((variant, blob))
     stored = sum(blobs[b]["stored_bytes"] for b in seen)
     raw = sum(blobs[b]["bytes"] for b in seen)
     total = 0
     with tempfile.TemporaryDirectory() as folder:
-        for variants in groups.values():
+        for (_, step), variants in groups.items():
             images = []
-            for variant in variants:
-                cubin = pathlib.Path(folder) / f"{variant['blob']}.cubin"
-                subprocess.run([command, "extract", path, variant["id"], "-o", str(cubin)], check=True,
+            for variant, blob in variants:
+                cubin = pathlib.Path(folder) / f"{blob}.cubin"
+                subprocess.run([command, "extract", path, variant["id"], "--step", str(step), "-o", str(cubin)], check=True,
                                capture_output=True)
                 images.append(f"--image3=kind=elf,sm={variant['target'].removeprefix('sm_')},file={cubin}")
             fatbin = pathlib.Path(folder) / "all.fatbin"

@@ -34,7 +34,7 @@ Status Bundle::ReadHeader(Rep* rep) {
 
 Status Bundle::ReadIndex(Rep* rep, Checks checks) {
   const uint64_t size = rep->header.index_size;
-  rep->index_bytes = std::make_unique_for_overwrite<uint8_t[]>(size);
+  rep->index_bytes = MakeLargeBuffer(size);
   KB_RETURN_IF_ERROR(rep->file.Read(rep->header.index_offset, rep->index_bytes.get(), size));
   const uint8_t* bytes = rep->index_bytes.get();
   if (const uint64_t found = Xxh3(bytes, size); found != rep->header.index_xxh3) {

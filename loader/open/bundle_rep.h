@@ -12,6 +12,7 @@
 #include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
 #include "loader/open/file_view.h"
+#include "loader/support/large_buffer.h"
 
 namespace kbundle {
 
@@ -28,8 +29,7 @@ struct Bundle::Rep {
   FileView file;
   Header header{};
   Sha256Digest digest{};  // of the index
-  // Own memory, aligned as new[] aligns: nothing done to the file afterwards reaches it.
-  std::unique_ptr<uint8_t[]> index_bytes;
+  LargeBuffer index_bytes;  // own memory: nothing done to the file afterwards reaches it
   const fb::Index* index = nullptr;
   // Which ops were found sound; null where everything was checked by Open.
   std::unique_ptr<std::atomic<bool>[]> checked;
