@@ -45,6 +45,10 @@ class Attention:
     def __init__(self, attention, mask):
         self.attention, self.sequences, self.mask = attention, Sequences(mask), mask
 
+    def ends(self, window):
+        """How far a query sees before its diagonal and behind it, for FlashAttention-4."""
+        return (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
+
     @cute.jit
     def __call__(self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, stats: cute.Tensor, q_offsets: cute.Tensor,
                  kv_offsets: cute.Tensor, q_rows: cute.Tensor, kv_rows: cute.Tensor, lengths: cute.Tensor, kv_lengths: cute.Tensor,
@@ -52,9 +56,8 @@ class Attention:
         totals = q.shape[0], k.shape[0], q_bound, kv_bound
         self.sequences.place(q_offsets, kv_offsets, q_rows, kv_rows, lengths, kv_lengths, *totals, from_first).launch(
             grid=[1, 1, 1], block=[THREADS, 1, 1], stream=stream)
-        left, right = (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
-        self.attention(q, k, v, o, stats, scale, q_rows, kv_rows, lengths, kv_lengths, None, left, right, None, None, AuxData(None, None),
-                       None, None, stream=stream)
+        self.attention(q, k, v, o, stats, scale, q_rows, kv_rows, lengths, kv_lengths, None, *self.ends(window), None, None,
+                       AuxData(None, None), None, None, stream=stream)
         self.sequences.clear_out(in_words(o, self.attention.tile_hdimv), stats, q_offsets, kv_offsets, *totals, window, from_first).launch(
             grid=[cute.ceil_div(q.shape[0], THREADS // 32), 1, 1], block=[THREADS, 1, 1], stream=stream)
 

@@ -68,6 +68,10 @@ class Gradients:
         self.prepare, self.gradients, self.finish, self.finish_keys = prepare, gradients, finish, finish_keys
         self.sequences, self.mask = Sequences(mask), mask
 
+    def ends(self, window):
+        """As of fa4_ragged.Attention."""
+        return (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
+
     @cute.jit
     def __call__(self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, dout: cute.Tensor, stats: cute.Tensor,
                  q_offsets: cute.Tensor, kv_offsets: cute.Tensor, dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, q_rows: cute.Tensor,
@@ -78,9 +82,8 @@ class Gradients:
         self.sequences.place(q_offsets, kv_offsets, q_rows, kv_rows, lengths, kv_lengths, *totals, from_first).launch(
             grid=[1, 1, 1], block=[THREADS, 1, 1], stream=stream)
         self.prepare(o, dout, products, stats, stats2, dq_sum, q_rows, lengths, None, None, None, one, None, None, stream=stream)
-        left, right = (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
         summed = (dk, dv) if cutlass.const_expr(self.finish_keys is None) else (dk_sum, dv_sum)
-        self.gradients(q, k, v, dout, stats2, products, dq_sum, *summed, scale, q_rows, kv_rows, lengths, kv_lengths, left, right, None, None,
+        self.gradients(q, k, v, dout, stats2, products, dq_sum, *summed, scale, q_rows, kv_rows, lengths, kv_lengths, *self.ends(window), None, None,
                        None, AuxData(None, None), None, None, stream=stream)
         self.finish(dq_sum, dq, scale, q_rows, lengths, None, None, stream=stream)
         if cutlass.const_expr(self.finish_keys is not None):

@@ -7,7 +7,7 @@
 
 namespace attention {
 
-enum class Mask : int32_t { kNone, kCausal, kCausalBottomRight };
+enum class Mask : int32_t { kNone, kCausal, kCausalBottomRight, kBottomRight };
 
 // What a call computes, as manifests fill it by name ([family.define] PROBLEM). Tensors are of
 // shape [batches, queries, heads, depth], or with heads_first [batches, heads, queries, depth]; k
@@ -19,6 +19,7 @@ struct Problem {
   int64_t window;  // -1: none
   const int32_t* q_lengths;
   const int32_t* kv_lengths;
+  int64_t window_right = -1;
   const uint32_t* dropout_state;
   Mask mask;
   float scale, dropout;
@@ -52,29 +53,32 @@ inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // What is seen in one batch. Queries and keys past the lengths are not; query q sees the keys
-// [First(q), Last(q)).
+// [First(q), Last(q)): `left` before its diagonal, q + shift, and `right` after it (-1: all).
 struct Sight {
-  int64_t queries, keys, window, shift;
-  bool causal;
+  int64_t queries, keys, left, right, shift;
 
   Sight(const Problem& p, int64_t b)
       : queries(Length(p.q_lengths, b, p.queries)),
         keys(Length(p.kv_lengths, b, p.keys)),
-        window(p.window),
-        shift(p.mask == Mask::kCausalBottomRight ? keys - queries : 0),
-        causal(p.mask != Mask::kNone) {}
+        left(p.window),
+        right(IsCausal(p.mask) ? 0 : p.window_right),
+        shift(p.mask == Mask::kCausalBottomRight || p.mask == Mask::kBottomRight ? keys - queries
+                                                                                 : 0) {}
 
   static int64_t Length(const int32_t* lengths, int64_t b, int64_t most) {
     return lengths == nullptr ? most : Larger(0, Smaller(lengths[b], most));
   }
-  int64_t First(int64_t q) const {
-    return causal && window >= 0 ? Larger(0, q + shift - window) : 0;
+  static bool IsCausal(Mask mask) {
+    return mask == Mask::kCausal || mask == Mask::kCausalBottomRight;
   }
-  int64_t Last(int64_t q) const { return causal ? Larger(0, Smaller(keys, q + shift + 1)) : keys; }
+  int64_t First(int64_t q) const { return left < 0 ? 0 : Larger(0, q + shift - left); }
+  int64_t Last(int64_t q) const {
+    return right < 0 ? keys : Larger(0, Smaller(keys, q + shift + right + 1));
+  }
   // The queries that may see key k: [FirstQuery(k), LastQuery(k)).
-  int64_t FirstQuery(int64_t k) const { return causal ? Larger(0, k - shift) : 0; }
+  int64_t FirstQuery(int64_t k) const { return right < 0 ? 0 : Larger(0, k - shift - right); }
   int64_t LastQuery(int64_t k) const {
-    return causal && window >= 0 ? Smaller(queries, k - shift + window + 1) : queries;
+    return left < 0 ? queries : Smaller(queries, k - shift + left + 1);
   }
 };
 

@@ -34,7 +34,7 @@ _Problem = collections.namedtuple("_Problem", "ops arrays extra attributes deter
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
                           key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False,
                           layout="BTNH", dropout_rate=0.0, dropout_seed=None, dropout_generator=None, score_mod=None,
-                          deterministic=False, fallback=None, sinks=None, **score_values):
+                          deterministic=False, fallback=None, sinks=None, bottom_right_diagonal=False, **score_values):
     """softmax(scale * query key^T + bias) value: jax.nn.dot_product_attention, with its names, layout and meaning.
 
     query[B, T, N, H], key[B, S, K, H], value[B, S, K, V] or the same without B; K divides N. bias broadcasts to
@@ -42,7 +42,10 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
     is_causal           also "bottom_right": the last query sees the last key (of the sequence lengths, where given)
     mask                boolean, broadcasts to [B, N, T, S]; it is added to the scores, as a bias is, and as large
-    local_window_size   left, or (left, right); without is_causal right must be 0, which makes it causal
+    local_window_size   left, or (left, right): keys further than that from a query's own, number for number, are not seen;
+                        one size is both, and None none. is_causal hides what is ahead, whatever right says
+    bottom_right_diagonal   a query's own key is counted from the last query and the last key (of the sequence lengths, where
+                        given), for windows and for is_causal
     return_residual     also the log-sum-exp of the scores, [B, T, N], in query's dtype; no gradient flows through it
     layout              "BNTH": sequences after heads, in all three and in the result
     dropout_rate, dropout_seed   probability, and uint32[2] (a seed) or uint32[4] (a seed and an offset) on the device,
@@ -68,16 +71,19 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     fallback = _arguments.choice(where, "fallback", fallback, (None, "jax"))
     layout = _arguments.choice(where, "layout", layout, tuple(LAYOUTS))
     is_causal = _arguments.choice(where, "is_causal", is_causal, (False, True, "bottom_right"))
+    bottom_right_diagonal = _arguments.flag(where, "bottom_right_diagonal", bottom_right_diagonal)
     given = dict(scale=scale, is_causal=is_causal, query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
                  local_window_size=local_window_size, return_residual=return_residual)
     own = dict(layout=layout != "BTNH", dropout_rate=bool(dropout_rate), score_mod=score_mod is not None,
-               is_causal=is_causal not in (True, False), sinks=sinks is not None)
+               is_causal=is_causal not in (True, False), sinks=sinks is not None, bottom_right_diagonal=bottom_right_diagonal)
+    own["local_window_size without a bound"] = isinstance(local_window_size, (tuple, list)) and None in local_window_size
     plain = functools.partial(_by_jax, query, key, value, bias, mask, implementation, own, given)
     if implementation not in (None, "kbundle"):
         return plain()
     try:
         problem = _problem(query, key, value, bias, mask, layout=layout, dropout_rate=dropout_rate, dropout_seed=dropout_seed,
-                           score_mod=score_mod, score_values=score_values, deterministic=deterministic, sinks=sinks, **given)
+                           score_mod=score_mod, score_values=score_values, deterministic=deterministic, sinks=sinks,
+                           bottom_right_diagonal=bottom_right_diagonal, **given)
     except NotImplementedError as error:
         if fallback == "jax":
             return plain()
@@ -108,16 +114,12 @@ def packed_dot_product_attention(qkv, bias=None, mask=None, *, kv_heads=None, sc
         raise Error("UNIMPLEMENTED", "packed_dot_product_attention: qkv is %s; the kernels take float32, float16 and bfloat16"
                     % qkv.dtype)
     batch, tokens, width, depth = qkv.shape
-    try:
-        mask_kind, window = sight(where, is_causal, local_window_size)
-    except NotImplementedError as error:
-        raise Error("UNIMPLEMENTED", "packed_dot_product_attention: %s" % error) from None
+    seen = sight(where, is_causal, local_window_size)
     modifier, tensors = score_modifier(where, score_mod, score_values)
     extra = _Extra(one_bias(where, bias, mask, (batch, width - 2 * kv_heads, tokens, tokens), qkv.dtype), None,
                    lengths_of(where, "seq_lengths", seq_lengths, batch), dropout_state(where, dropout_rate, dropout_seed), *tensors,
                    sinks_of(where, sinks, width - 2 * kv_heads))
-    attributes = dict(scale=scale_of(where, scale, depth), kv_heads=kv_heads, mask=mask_kind, window=window,
-                      dropout=dropout_rate, **modifier)
+    attributes = dict(scale=scale_of(where, scale, depth), kv_heads=kv_heads, dropout=dropout_rate, **seen, **modifier)
     problem = _Problem(_PACKED, [qkv], extra, tuple(sorted(attributes.items())), deterministic)
     return _by_kernels(problem, dropout_generator, return_residual, False)
 
@@ -141,7 +143,8 @@ def _by_jax(query, key, value, bias, mask, implementation, own, given):
 
 
 def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size,
-             return_residual, layout, dropout_rate, dropout_seed, score_mod, score_values, deterministic, sinks):
+             return_residual, layout, dropout_rate, dropout_seed, score_mod, score_values, deterministic, sinks,
+             bottom_right_diagonal):
     """A _Problem."""
     where = "dot_product_attention"
     heads_last = layout == "BTNH"
@@ -151,14 +154,14 @@ def _problem(query, key, value, bias, mask, *, scale, is_causal, query_seq_lengt
     query, key, _ = arrays
     batch, queries, heads = query.shape[0], query.shape[1 if heads_last else 2], query.shape[2 if heads_last else 1]
     keys = key.shape[1 if heads_last else 2]
-    mask_kind, window = sight(where, is_causal, local_window_size)
+    seen = sight(where, is_causal, local_window_size, bottom_right_diagonal)
     modifier, tensors = score_modifier(where, score_mod, score_values)
     lengths = both([lengths_of(where, "query_seq_lengths", query_seq_lengths, batch),
                     lengths_of(where, "key_value_seq_lengths", key_value_seq_lengths, batch)], (queries, keys), batch)
     extra = _Extra(one_bias(where, bias, mask, (batch, heads, queries, keys), query.dtype), *lengths,
                    dropout_state(where, dropout_rate, dropout_seed), *tensors, sinks_of(where, sinks, heads))
-    attributes = dict(scale=scale_of(where, scale, query.shape[-1]), layout=LAYOUTS[layout],
-                      mask=mask_kind, window=window, dropout=dropout_rate, **modifier)
+    attributes = dict(scale=scale_of(where, scale, query.shape[-1]), layout=LAYOUTS[layout], dropout=dropout_rate,
+                      **seen, **modifier)
     return _Problem((_FORWARD, _BACKWARD), arrays, extra, tuple(sorted(attributes.items())), deterministic)
 
 

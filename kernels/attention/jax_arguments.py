@@ -43,20 +43,32 @@ def check_arrays(where, query, key, value, heads_last, dtypes=DTYPES):
         raise NotImplementedError("%s; the kernels want keys" % shapes)
 
 
-def sight(where, is_causal, local_window_size):
-    """The attributes mask and window."""
+def sight(where, is_causal, local_window_size, bottom_right_diagonal=False, ahead=True):
+    """The attributes of which keys a query sees. ahead: whether the op has windows that look ahead."""
     is_causal = _arguments.choice(where, "is_causal", is_causal, (False, True, "bottom_right"))
-    kind = {False: "none", True: "causal", "bottom_right": "causal_bottom_right"}[is_causal]
+    bottom_right = _arguments.flag(where, "bottom_right_diagonal", bottom_right_diagonal) or is_causal == "bottom_right"
     if local_window_size is None:
-        return kind, -1
-    sizes = local_window_size if isinstance(local_window_size, (tuple, list)) else (local_window_size,) * 2
+        sizes = None, None
+    else:
+        sizes = local_window_size if isinstance(local_window_size, (tuple, list)) else (local_window_size,) * 2
     if len(sizes) != 2:
         raise _arguments.refuse(where, "local_window_size", local_window_size, "one size or two, (left, right)")
-    left, right = (_arguments.integer(where, "local_window_size", size, most=2**31 - 1) for size in sizes)
-    if kind == "none" and right != 0:
-        raise NotImplementedError("local_window_size=%r looks %d keys ahead; without is_causal the kernels take a right size of 0"
-                                  % (local_window_size, right))
-    return ("causal" if kind == "none" else kind), left
+    left, right = (-1 if size is None else _size(where, size) for size in sizes)
+    if is_causal or right == 0:
+        return {"mask": "causal_bottom_right" if bottom_right else "causal", "window": left}
+    if left < 0 and right < 0:
+        return {"mask": "none", "window": -1}
+    if not ahead:
+        raise NotImplementedError("local_window_size=%r looks ahead; without is_causal the kernels take a right size of 0"
+                                  % (local_window_size,))
+    return {"mask": "bottom_right" if bottom_right else "none", "window": left, "window_right": right}
+
+
+def _size(where, size):
+    found = _arguments.plain(size)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 2**31:
+        raise _arguments.refuse(where, "local_window_size", size, "a number of keys from 0 to %d, or None: no bound" % (2**31 - 1))
+    return found
 
 
 def one_bias(where, bias, mask, shape, dtype):

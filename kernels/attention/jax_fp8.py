@@ -33,7 +33,7 @@ def fp8_dot_product_attention(query, key, value, *, query_descale, key_descale, 
         raise ValueError("fp8_dot_product_attention: query %s; it has the four axes of the layout" % (arrays[0].shape,))
     try:
         check_arrays(where, *arrays, layout == "BTNH", (jnp.float8_e4m3fn, jnp.float8_e5m2))
-        mask_kind, window = sight(where, is_causal, local_window_size)
+        seen = sight(where, is_causal, local_window_size, ahead=False)
     except NotImplementedError as error:
         raise Error("UNIMPLEMENTED", "fp8_dot_product_attention: %s" % error) from None
     batch = arrays[0].shape[0]
@@ -41,7 +41,7 @@ def fp8_dot_product_attention(query, key, value, *, query_descale, key_descale, 
     numbers = [jnp.asarray(x, jnp.float32) for x in (query_descale, key_descale, value_descale, 1 / scale_s, scale_s, output_scale)]
     lengths = (lengths_of(where, "query_seq_lengths", query_seq_lengths, batch),
                lengths_of(where, "key_value_seq_lengths", key_value_seq_lengths, batch))
-    attributes = dict(dtype=_dtypes.dtype_name(arrays[0].dtype), layout=LAYOUTS[layout], mask=mask_kind, window=window,
+    attributes = dict(dtype=_dtypes.dtype_name(arrays[0].dtype), layout=LAYOUTS[layout], **seen,
                       scale=scale_of(where, scale, arrays[0].shape[-1]))
     return _fp8_attention(tuple(sorted(attributes.items())), *arrays, *numbers, *lengths)
 

@@ -53,7 +53,7 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, attn_logits_s
     q = q[:, None] if one else q
     batch = q.shape[0]
     try:
-        mask, window = sight(where, is_causal, local_window_size)
+        seen = sight(where, is_causal, local_window_size, ahead=False)
     except NotImplementedError as error:
         raise Error("UNIMPLEMENTED", "paged_attention: %s" % error) from None
     if attn_logits_soft_cap is not None:
@@ -69,7 +69,7 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, attn_logits_s
                 _scalar("k_scale", k_scale), _scalar("v_scale", v_scale), *tensors]
     leaves, tree = jax.tree.flatten(operands)
     operands = jax.tree.unflatten(tree, same_axes(leaves))
-    attributes = dict(scale=scale, layout=_POOLS[layout], mask=mask, window=window, **modifier)
+    attributes = dict(scale=scale, layout=_POOLS[layout], **seen, **modifier)
     sinks = sinks_of(where, sinks, q.shape[2])
     out, *stats = _paged_attention(tuple(sorted(attributes.items())), return_residual or sinks is not None, *operands)
     if sinks is not None:

@@ -27,7 +27,8 @@ _Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets q_lengths kv_len
 
 def ragged_dot_product_attention(query, key, value, query_offsets, key_value_offsets, *, max_query_length, max_key_value_length,
                                  query_lengths=None, key_value_lengths=None, scale=None, is_causal=False,
-                                 local_window_size=None, return_residual=False, score_mod=None, deterministic=False, sinks=None, **score_values):
+                                 local_window_size=None, return_residual=False, score_mod=None, deterministic=False, sinks=None,
+                                 bottom_right_diagonal=False, **score_values):
     """dot_product_attention of B sequences, each on keys of its own, that lie one after another.
 
     query[T, N, H], key[S, K, H], value[S, K, V]; K divides N. Sequence b has the rows offsets[b] .. offsets[b + 1] - 1 of
@@ -40,7 +41,8 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     max_query_length, max_key_value_length   Python numbers: no sequence is longer, and what is, is cut there. Kernels are
                         sized by them, so that small ones are faster
     is_causal           also "bottom_right": the last query of a sequence sees its last key
-    local_window_size   left, or (left, right); without is_causal right must be 0, which makes it causal
+    local_window_size   as of dot_product_attention, within each sequence
+    bottom_right_diagonal   windows, and is_causal, begin at the last query and the last key of a sequence
     return_residual     also the log-sum-exp of the scores, float32[T, N]; no gradient flows through it
     score_mod           as of dot_product_attention; `q` and `k` count from the beginning of their sequence, `b` sequences
     sinks               floats [N] or one number, as of dot_product_attention, with gradients
@@ -53,10 +55,7 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     _check_arrays(*arrays)
     bounds = {"max_queries": _arguments.integer(where, "max_query_length", max_query_length, least=1),
               "max_keys": _arguments.integer(where, "max_key_value_length", max_key_value_length, least=1)}
-    try:
-        mask, window = sight(where, is_causal, local_window_size)
-    except NotImplementedError as error:
-        raise Error("UNIMPLEMENTED", "ragged_dot_product_attention: %s" % error) from None
+    seen = sight(where, is_causal, local_window_size, bottom_right_diagonal)
     modifier, tensors = score_modifier(where, score_mod, score_values)
     offsets = _offsets("query_offsets", query_offsets), _offsets("key_value_offsets", key_value_offsets)
     sequences = len(offsets[0]) - 1
@@ -67,8 +66,7 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
                     lengths_of(where, "key_value_lengths", key_value_lengths, sequences)],
                    [min(bound, 2**31 - 1) for bound in bounds.values()], sequences)
     extra = _Extra(*offsets, *lengths, *tensors, sinks_of(where, sinks, arrays[0].shape[1]))
-    attributes = dict(scale=scale_of(where, scale, arrays[0].shape[-1]), mask=mask, window=window,
-                      **bounds, **modifier)
+    attributes = dict(scale=scale_of(where, scale, arrays[0].shape[-1]), **seen, **bounds, **modifier)
     *arrays, extra = _placed(arrays, extra, attributes)
     out, stats = _attention(tuple(sorted(attributes.items())), deterministic, *arrays, extra)
     return (out, jax.lax.stop_gradient(stats)) if return_residual else out

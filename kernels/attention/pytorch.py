@@ -32,7 +32,7 @@ DERIVATIVES = {"attention.sdpa_forward": Derivative("attention.sdpa_backward", *
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *,
-                                 local_window_size=None, score_mod=None, **score_values):
+                                 local_window_size=None, bottom_right_diagonal=False, score_mod=None, **score_values):
     """softmax(scale * query key^T + bias) value: torch.nn.functional.scaled_dot_product_attention, with its names, layout and meaning.
 
     query[B, N, T, H], key[B, K, S, H], value[B, K, S, V], or the same without B; K divides N, and is N unless enable_gqa. Gradients flow to
@@ -41,7 +41,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     attn_mask           boolean (True takes part) or of query's dtype (added to the scores); broadcasts to [B, N, T, S]
     dropout_p           is applied whether or not something is in training, as there; drawn by torch's generator of the device
     is_causal           the first query sees the first key alone; also "bottom_right": the last query sees the last key
-    local_window_size   how many keys before its own a query sees; needs is_causal
+    local_window_size   left, or (left, right): how many keys before and behind its own a query sees; one size is both, and None all.
+                        is_causal hides what is behind, whatever right says
+    bottom_right_diagonal   a query's own key is counted from the last query and the last key, for windows and for is_causal
     score_mod           the name of a score modifier of the family's manifest, such as "softcap" or "alibi"; its scalars (Python numbers)
                         and tensors (float32) follow by name: score_mod="softcap", cap=30.0. No gradient flows to them
 
@@ -54,9 +56,6 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     batch, heads, queries, depth = query.shape
     if is_causal not in (True, False, "bottom_right"):
         raise ValueError("%s: is_causal is %r; it must be True, False or 'bottom_right'" % (where, is_causal))
-    if local_window_size is not None and (not is_causal or local_window_size < 0):
-        raise ValueError("%s: local_window_size is %r, is_causal %r; a window is 0 or more, and of causal attention alone"
-                         % (where, local_window_size, is_causal))
     if not 0.0 <= dropout_p <= 1.0:
         raise ValueError("%s: dropout_p is %r; it must be a number from 0 to 1" % (where, dropout_p))
     bias = _bias(where, attn_mask, (batch, heads, queries, key.shape[2]), query)
@@ -64,11 +63,24 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     state = None
     if dropout_p > 0:
         state = torch.randint(-2**31, 2**31, (4,), dtype=torch.int32, device=query.device).view(torch.uint32)
-    mask = {False: "none", True: "causal", "bottom_right": "causal_bottom_right"}[is_causal]
-    out, _ = call(None, _FORWARD, query, key, value, bias, None, None, state, *tensors, layout="bhsd", mask=mask, with_stats=True,
-                  scale=1 / math.sqrt(depth) if scale is None else float(scale), dropout=float(dropout_p),
-                  window=-1 if local_window_size is None else local_window_size, **attributes)
+    attributes |= _sight(where, is_causal, bottom_right_diagonal or is_causal == "bottom_right", local_window_size)
+    out, _ = call(None, _FORWARD, query, key, value, bias, None, None, state, *tensors, layout="bhsd", with_stats=True,
+                  scale=1 / math.sqrt(depth) if scale is None else float(scale), dropout=float(dropout_p), **attributes)
     return out[0] if unbatched else out
+
+
+def _sight(where, is_causal, bottom_right, window):
+    """The attributes of which keys a query sees."""
+    sizes = window if isinstance(window, (tuple, list)) else (window, window)
+    if len(sizes) != 2 or not all(one is None or type(one) is int and 0 <= one < 2**31 for one in sizes):
+        raise ValueError("%s: local_window_size is %r; it must be one number of keys or two, (left, right), each 0 or more, or None: no bound"
+                         % (where, window))
+    left, right = (-1 if one is None else one for one in sizes)
+    if is_causal or right == 0:
+        return {"mask": "causal_bottom_right" if bottom_right else "causal", "window": left}
+    if left < 0 and right < 0:
+        return {"mask": "none", "window": -1}
+    return {"mask": "bottom_right" if bottom_right else "none", "window": left, "window_right": right}
 
 
 def _check(where, query, key, value, enable_gqa):

@@ -64,22 +64,23 @@ def _heads_first(x, layout):
     return np.swapaxes(x, 1, 2) if layout == "bshd" else x
 
 
-def _seen(rows, keys, query_length, key_length, mask, window):
+def _seen(rows, keys, query_length, key_length, mask, window, window_right):
     """Whether query row sees key: [rows, keys]."""
     q, k = np.asarray(rows)[:, None], np.asarray(keys)[None, :]
     seen = (q < query_length) & (k < key_length)
-    if mask == "none":
-        return seen
-    diagonal = q + (key_length - query_length if mask == "causal_bottom_right" else 0)
-    seen &= k <= diagonal
-    return seen & (diagonal - k <= window) if window >= 0 else seen
+    diagonal = q + (key_length - query_length if mask.endswith("bottom_right") else 0)
+    if mask.startswith("causal"):
+        seen &= k <= diagonal
+    if window >= 0:
+        seen &= k >= diagonal - window
+    return seen & (k <= diagonal + window_right) if window_right >= 0 else seen
 
 
 class _Scores:
     """The scores of one problem, by parts: some queries of one head of one batch."""
 
     def __init__(self, q, k, bias, q_lengths, kv_lengths, dropout_state, *tensors, scale, layout="bshd", mask="none",
-                 window=-1, dropout=0.0, generator="own", score_mod="none", score_scalars=()):
+                 window=-1, window_right=-1, dropout=0.0, generator="own", score_mod="none", score_scalars=()):
         if generator != "own" and dropout_state is not None:
             raise NotImplementedError("which elements the generator of %s drops is its own affair" % generator)
         self.q, self.k = _heads_first(q, layout), _heads_first(k, layout)
@@ -87,7 +88,7 @@ class _Scores:
         self.keys = self.k.shape[2]
         self.group = self.heads // self.k.shape[1]
         self.bias, self.state = bias, dropout_state
-        self.scale, self.mask, self.window = np.float64(np.float32(scale)), mask, window
+        self.scale, self.mask, self.windows = np.float64(np.float32(scale)), mask, (window, window_right)
         self.dropout = np.float64(np.float32(dropout)) if dropout_state is not None else 0.0
         self.modifier = None if score_mod == "none" else modifiers()[score_mod]
         self.scalars, self.tensors = score_scalars, tensors
@@ -129,7 +130,7 @@ class _Scores:
             s, slope = self.modifier(s, dict(zip("bhqk", indices)), dict(zip("bhqk", lengths)), self.scalars, self.tensors)
         if self.bias is not None:
             s = s + self.bias_of(self.bias, b, h)[rows]
-        seen = _seen(numbers, keys, self.query_lengths[b], self.key_lengths[b], self.mask, self.window)
+        seen = _seen(numbers, keys, self.query_lengths[b], self.key_lengths[b], self.mask, *self.windows)
         return np.where(seen, s, -np.inf), np.where(seen, slope, 0.0)
 
     def keep(self, b, h, rows):
@@ -243,7 +244,7 @@ def sdpa_packed_backward(qkv, o, dout, stats, bias=None, lengths=None, dropout_s
 
 
 def _attributes(problem):
-    names = "scale", "layout", "mask", "window", "dropout", "generator", "score_mod", "score_scalars", "kv_heads"
+    names = "scale", "layout", "mask", "window", "window_right", "dropout", "generator", "score_mod", "score_scalars", "kv_heads"
     return {name: problem[name] for name in names if name in problem}
 
 

@@ -6,11 +6,12 @@ What must be nothing (rows that see nothing, keys that nobody sees) must be exac
 """
 
 import itertools
+import sys
 from functools import partial
 
 import numpy as np
 
-from conformance import compare, devices, family, paged, ragged, runner
+from conformance import ahead, compare, devices, family, paged, ragged, runner
 
 #         queries, keys
 SIZES = [(5, 9), (130, 70), (70, 130), (1, 200), (64, 64), (129, 65), (33, 257)]
@@ -88,6 +89,7 @@ def cases(reference):
     yield from ragged.cases(reference)
     yield from few_queries(reference)
     yield from paged.cases(reference)
+    yield from ahead.cases(reference, sys.modules[__name__])
 
 
 def whole_columns(reference):

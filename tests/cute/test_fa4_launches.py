@@ -26,12 +26,15 @@ COUNT = 200
 ALIGNMENT = 256  # of a region of the workspace
 SEED = int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 30)))
 EVERY = 'HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]'
+AHEAD = 3  # a mask of those below: compiled as one of 2
+VARIANTS = {"fa4", "fa4_grouped", "fa4_wide", "fa4_ahead", "fa4_ahead_grouped"}
 
 
 @dataclasses.dataclass
 class Point:
-    """What is compiled of one direction. dtype: "bf16" or "f16"; mask: 0 none, 1 causal, 2 within a window; grouped: query heads share
-    a key head, for which backward has kernels of its own; block: queries of a block, forward."""
+    """What is compiled of one direction. dtype: "bf16" or "f16"; mask: 0 none, 1 causal, 2 within a window behind a query's own key, 3 within
+    one that ends elsewhere; grouped: query heads share a key head, for which backward has kernels of its own; block: queries of a block,
+    forward."""
     dtype: str
     head: int
     mask: int
@@ -43,20 +46,27 @@ class Point:
         return 128 if self.head == 192 else self.head
 
     @property
+    def forward(self):
+        return "fa4_ahead" if self.mask == AHEAD else "fa4"
+
+    @property
     def backward(self):
+        if self.mask == AHEAD:
+            return "fa4_ahead_grouped" if self.grouped else "fa4_ahead"
         return "fa4" if not self.grouped else "fa4_wide" if self.head == 192 else "fa4_grouped"
 
     def columns(self, name):
         return self.head_v if name in ("v", "o", "dout", "dv") else self.head
 
     def tunables(self):
-        return {"HEAD": self.head, "HEADV": self.head_v, "MASK": self.mask}
+        return {"HEAD": self.head, "HEADV": self.head_v, "MASK": min(self.mask, 2)}
 
     @classmethod
     def drawn(cls, chance):
-        head = chance.choice([64, 96, 128, 192, 256])
+        head, mask = chance.choice([64, 96, 128, 192, 256]), chance.randint(0, 3)
         blocks = [128 if head > 96 else 192] + [64] * (head <= 128)
-        return cls(chance.choice(["bf16", "f16"]), head, chance.randint(0, 2), chance.random() < 0.5, chance.choice(blocks))
+        grouped = chance.random() < 0.5 and not (head == 192 and mask == AHEAD)
+        return cls(chance.choice(["bf16", "f16"]), head, mask, grouped, chance.choice(blocks))
 
 
 POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("attention.toml", "backward.toml")}
@@ -64,17 +74,20 @@ POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("atten
 
 def only(point, text):
     """A manifest whose variants of CuTe DSL are this point's."""
-    text = text.replace(EVERY, f"HEAD = [{point.head}], HEADV = [{point.head_v}], MASK = [{point.mask}]")
+    tunables = point.tunables()
+    narrowed = ", ".join(f"{name} = [{value}]" for name, value in tunables.items())
+    text = re.sub(r"HEAD = \[64, 96, 128, (192, )?256\], HEADV = \[64, 96, 128, 256\], MASK = \[(0, 1, )?2\]", narrowed, text)
     # Which block a problem takes is the manifest's choice by its size: here all take the point's.
     text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
     text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 ? {point.block} : 0)"', text)
     text = text.replace('name      = "fa4_modified"', 'name      = "fa4_modified"\nabstract  = true')
     text = re.sub(r'keep      = \["HEADV == .*192 \?.*', f'keep      = ["T == {point.dtype}"]', text)
-    if 'name      = "fa4_grouped"' in text:
-        for unused in {"fa4", "fa4_grouped", "fa4_wide"} - {point.backward}:
-            text = text.replace(f'name      = "{unused}"', f'name      = "{unused}"\nabstract  = true')
+    both = 'name      = "fa4_grouped"' in text
+    for unused in VARIANTS - {point.backward if both else point.forward}:
+        text = text.replace(f'name      = "{unused}"', f'name      = "{unused}"\nabstract  = true')
+    if both:
         text = text.replace("HEADV = [128], MASK = [0, 1, 2] }\nkeep      = []",
-                            f'HEADV = [128], MASK = [{point.mask}] }}\nkeep      = ["T == {point.dtype}"]')
+                            f'HEADV = [128], MASK = [{tunables["MASK"]}] }}\nkeep      = ["T == {point.dtype}"]')
     return text
 
 
@@ -90,6 +103,8 @@ def recording(command, tmp_path_factory):
         for way in ("forward", "backward"):
             extends = f'extends   = "sdpa_{way}.fa4"\n'
             edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
+        packed = attention / "packed.toml"
+        packed.write_text(packed.read_text().replace('name      = "fa4_ahead"', 'name      = "fa4_ahead"\nabstract  = true'))
         ragged = attention / "ragged.toml"
         ragged.write_text(re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", ragged.read_text()))
     return recording_of(command, tmp_path_factory.mktemp("recording"), edit_manifests)
@@ -123,13 +138,25 @@ class Drawn:
         self.bottom = chance.random() < 0.5  # or, without a mask, more keys
         self.keys = self.queries + (size(3000) if self.bottom else 0)
         self.layout, self.scale = chance.choice(["bshd", "bhsd"]), chance.uniform(0.01, 2)
-        self.window = chance.randint(0, 5000) if mask == 2 else -1
+        self.window, self.window_right = chance.randint(0, 5000) if mask == 2 else -1, -1
+        if mask == AHEAD:  # and every query has a key
+            self.keys = size(30000)
+            short, some = max(0, self.queries - self.keys), lambda least: chance.randint(least, least + 5000)
+            sides = chance.choice([(False, True), (True, False), (True, True)])
+            self.window, self.window_right = (some(short * of) if given else -1 for given, of in zip(sides, (not self.bottom, self.bottom)))
         self.address = lambda: (chance.randint(1 << 30, 1 << 43) | 1) * 16
 
     @property
     def attributes(self):
-        mask = "none" if self.mask == 0 else "causal_bottom_right" if self.bottom else "causal"
-        return {"scale": self.scale, "layout": self.layout, "mask": mask, "window": self.window}
+        masks = ("none", "none") if self.mask == 0 else ("none", "bottom_right") if self.mask == AHEAD else ("causal", "causal_bottom_right")
+        return {"scale": self.scale, "layout": self.layout, "mask": masks[self.bottom], "window": self.window, "window_right": self.window_right}
+
+    def windows(self):
+        """As the kernel sees them: of one that ends elsewhere both ends, from the diagonal of the last query and the last key."""
+        if self.mask != AHEAD:
+            return [self.window]
+        moved = 0 if self.attributes["mask"] == "bottom_right" else self.keys - self.queries
+        return [1 << 30 if self.window < 0 else self.window + moved, 1 << 30 if self.window_right < 0 else self.window_right - moved]
 
     def dims(self, name, tokens, heads):
         columns = self.point.columns(name)
@@ -157,7 +184,8 @@ def forward_of(drawn, with_stats):
              "attributes": drawn.attributes | {"with_stats": with_stats},
              "addresses": [q, k, v, *[None] * 6], "results": [o, stats or None], "workspace": None}
     given = [drawn.seen("q", q, *queries), drawn.seen("k", k, *keys), drawn.seen("v", v, *keys), drawn.seen("o", o, *queries),
-             drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries if with_stats else 0]), drawn.scale, drawn.window]
+             drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries if with_stats else 0]), drawn.scale,
+             *drawn.windows()]
     return asked, {"forward": given}
 
 
@@ -185,7 +213,7 @@ def backward_of(drawn):
              ("dv", dv, keys))}
     given = {"prepare": [seen["o"], seen["dout"], products, drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries]), stats2, dq_sum],
              "gradients": [seen["q"], seen["k"], seen["v"], seen["dout"], stats2, products, dq_sum,
-                           *([dk_sum, dv_sum] if drawn.point.grouped else [seen["dk"], seen["dv"]]), drawn.scale, drawn.window],
+                           *([dk_sum, dv_sum] if drawn.point.grouped else [seen["dk"], seen["dv"]]), drawn.scale, *drawn.windows()],
              "finish": [dq_sum, seen["dq"], drawn.scale]}
     return asked, given | ({"finish_keys": [dk_sum, seen["dk"], dv_sum, seen["dv"], drawn.scale]} if drawn.point.grouped else {})
 
@@ -197,7 +225,7 @@ NAMES = {"forward": "q k v o stats scale window", "prepare": "o dout products st
 
 def declared(name, point):
     """An argument as the builder describes it to the child."""
-    if name in ("scale", "window"):
+    if name in ("scale", "window", "window_right"):
         return {"type": "f32" if name == "scale" else "i32"}
     if name.endswith("_sum") or name in ("stats", "stats2", "products"):
         return {"name": name, "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]}
@@ -206,7 +234,8 @@ def declared(name, point):
 
 def arguments(step, point):
     names = {name: f"{name}_sum" if point.grouped else name for name in ("dk", "dv")}
-    return [declared(name, point) for name in NAMES[step].format(**names).split()]
+    given = NAMES[step].format(**names).split()
+    return [declared(name, point) for name in given + ["window_right"] * (given[-1] == "window" and point.mask == AHEAD)]
 
 
 def launched(folder, pairs, source, tunables, arguments_of):
@@ -249,7 +278,7 @@ def test_the_loader_launches_forward_as_its_own_host_code(recording):
     folder, point, chance = recording / "forward", POINTS["attention.toml"], random.Random(f"{SEED} forward")
     folder.mkdir()
     pairs = [forward_of(Drawn(chance, point, 17), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, "fa4.py", point.tunables() | {"BLOCK": point.block}, lambda step: arguments(step, point)))
+    compare(*launched(folder, pairs, f"{point.forward}.py", point.tunables() | {"BLOCK": point.block}, lambda step: arguments(step, point)))
 
 
 @WITH_FA4
@@ -257,5 +286,5 @@ def test_the_loader_launches_backward_as_its_own_host_code(recording):
     folder, point, chance = recording / "backward", POINTS["backward.toml"], random.Random(f"{SEED} backward")
     folder.mkdir()
     pairs = [backward_of(Drawn(chance, point, 1)) for _ in range(COUNT)]
-    source = "fa4_wide.py" if point.backward == "fa4_wide" else "fa4_backward.py"
+    source = "fa4_ahead.py" if point.mask == AHEAD else "fa4_wide.py" if point.backward == "fa4_wide" else "fa4_backward.py"
     compare(*launched(folder, pairs, source, point.tunables(), lambda step: arguments(step, point)))

@@ -29,6 +29,7 @@ def recording(command, tmp_path_factory):
             (attention / name).write_text(text)
         ragged = attention / "ragged.toml"
         text = ragged.read_text().replace("HEAD = [64, 128], MASK = [0, 1, 2]", f"HEAD = [{HEAD}], MASK = [{MASK}]")
+        text = text.replace("HEAD = [64, 128], MASK = [2]", f"HEAD = [{HEAD}], MASK = [2]")
         text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{BLOCK}]").replace("BLOCK = [192, 128]", f"BLOCK = [{LARGE}]")
         text = text.replace("GROUPED = [0, 1]", f"GROUPED = [{GROUPED}]")
         ragged.write_text(re.sub(r'"BLOCK == \(SEEN <= .*\)"', f'"BLOCK == (SEEN >= 0 ? {BLOCK} : 0)"', text))
@@ -36,22 +37,27 @@ def recording(command, tmp_path_factory):
 
 
 class Drawn:
-    def __init__(self, chance):
+    def __init__(self, chance, ahead):
         self.kv_heads = chance.randint(1, 20)
         self.heads = self.kv_heads * (chance.randint(2, 8) if GROUPED else 1)
         rows = lambda: chance.choice([1, 2, 63, 64, 65, 128, 129, 1000, 4096, chance.randint(1, 60000)])
         self.rows, self.keys, self.offsets = rows(), rows(), chance.randint(2, 300)
         self.bounds = chance.randint(1, 5000), chance.randint(1, 5000)
-        self.mask = "none" if MASK == 0 else chance.choice(["causal", "causal_bottom_right"])
-        self.scale, self.window = chance.uniform(0.01, 2), chance.randint(0, 5000) if MASK == 2 else -1
+        self.ahead, self.scale = ahead, chance.uniform(0.01, 2)
+        masks = ["none", "bottom_right"] if ahead else ["none"] if MASK == 0 else ["causal", "causal_bottom_right"]
+        self.mask, self.windows = chance.choice(masks), [chance.randint(0, 5000) if MASK == 2 else -1, -1]
+        if ahead:
+            self.windows = chance.choice([[chance.randint(0, 5000), -1], [-1, chance.randint(0, 5000)], [chance.randint(0, 5000), 30]])
         self.address = lambda: (chance.randint(1 << 30, 1 << 43) | 1) * 16
 
     @property
     def attributes(self):
-        return {"scale": self.scale, "mask": self.mask, "window": self.window, "max_queries": self.bounds[0], "max_keys": self.bounds[1]}
+        return {"scale": self.scale, "mask": self.mask, "window": self.windows[0], "window_right": self.windows[1], "max_queries": self.bounds[0],
+                "max_keys": self.bounds[1]}
 
     def numbers(self):
-        return [self.scale, self.window, *self.bounds, int(self.mask == "causal")]
+        windows = [1 << 30 if one < 0 else one for one in self.windows] if self.ahead else self.windows[:1]
+        return [self.scale, *windows, *self.bounds, int(self.mask in ("causal", "none") if self.ahead else self.mask == "causal")]
 
     def stats(self, address):
         shape = [self.heads, self.rows] if address else [0, 0]
@@ -72,16 +78,17 @@ def regions(at, shapes):
         at += -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def drawn(chance, backward, gaps):
+def drawn(chance, backward, gaps, ahead):
     """(what the loader is asked, the arguments of the function)"""
-    one, names = Drawn(chance), ["q", "k", "v", "o", "dout"] if backward else ["q", "k", "v"]
+    one, names = Drawn(chance, ahead), ["q", "k", "v", "o", "dout"] if backward else ["q", "k", "v"]
     of = {name: (one.keys, one.kv_heads, HEAD) if name[-1] in "kv" else (one.rows, one.heads, HEAD)
           for name in ("q", "k", "v", "o", "dout", "dq", "dk", "dv")}
     tensor = {name: placed(one.address(), *shape) for name, shape in of.items()}
     stats = one.stats(one.address() if backward or chance.random() < 0.5 else 0)
     offsets, workspace = [placed(one.address(), one.offsets) for _ in range(2)], one.address() // ALIGNMENT * ALIGNMENT
     offsets += [placed(one.address(), one.offsets - 1) for _ in range(2 * gaps)]  # and lengths
-    padded, keys_padded = ((rows + one.offsets * tile - 1) // tile * tile for rows, tile in ((one.rows, TILE), (one.keys, 128)))
+    tile = 64 if ahead and HEAD == 128 else TILE
+    padded, keys_padded = ((rows + one.offsets * of - 1) // of * of for rows, of in ((one.rows, tile), (one.keys, 128)))
     shapes, kv_sums = [[one.offsets], [one.offsets], [2 * (one.offsets - 1)], [one.offsets - 1]], one.kv_heads if GROUPED or gaps else 0
     if backward:
         shapes += [[one.heads, padded], [one.heads, padded], [one.heads, padded * HEAD], *[[kv_sums, keys_padded * HEAD]] * 2]
@@ -101,7 +108,7 @@ def drawn(chance, backward, gaps):
     return asked, {"gradients" if backward else "forward": given}
 
 
-def arguments(gaps, step):
+def arguments(gaps, ahead, step):
     backward = step == "gradients"
     rows = lambda *names: [{"name": name, "dtype": "bf16", "shape": [None, None, HEAD], "strides": [None, HEAD, 1]} for name in names]
     flat = lambda *names: [{"name": name, "dtype": "i32", "shape": [None], "strides": [1]} for name in names]
@@ -110,14 +117,17 @@ def arguments(gaps, step):
     whole = () if not gaps else ("whole_q", "whole_k", "whole_v", "whole_dout") if backward else ("whole_v",)
     return [*rows("q", "k", "v", "o", *("dout",) * backward), stats, *flat("q_offsets", "kv_offsets", *("q_lengths", "kv_lengths") * gaps),
             *rows(*("dq", "dk", "dv") * backward), *flat("q_rows", "kv_rows", "lengths", "k_lengths"), *rows(*whole),
-            *[{"name": name, "dtype": "f32", "shape": [None, None], "strides": [None, 1]} for name in sums], {"type": "f32"}, *[{"type": "i32"}] * 4]
+            *[{"name": name, "dtype": "f32", "shape": [None, None], "strides": [None, 1]} for name in sums], {"type": "f32"},
+            *[{"type": "i32"}] * (4 + ahead)]
 
 
 @WITH_FA4
-@pytest.mark.parametrize("source, tunables", [("fa4_ragged.py", {"BLOCK": BLOCK}), ("fa4_ragged_backward.py", {"GROUPED": GROUPED}),
-                                              ("fa4_gaps.py", {"BLOCK": LARGE}), ("fa4_gaps_backward.py", {})])
-def test_the_loader_launches_as_the_functions_do(recording, source, tunables):
-    folder, chance, gaps = recording / source, random.Random(f"{SEED} {source}"), "gaps" in source
+@pytest.mark.parametrize("source, step, tunables", [
+    ("fa4_ragged.py", "forward", {"BLOCK": BLOCK}), ("fa4_ragged_backward.py", "gradients", {"GROUPED": GROUPED}),
+    ("fa4_gaps.py", "forward", {"BLOCK": LARGE}), ("fa4_gaps_backward.py", "gradients", {}),
+    ("fa4_ragged_ahead.py", "forward", {"BLOCK": BLOCK}), ("fa4_ragged_ahead.py", "gradients", {"GROUPED": GROUPED})])
+def test_the_loader_launches_as_the_functions_do(recording, source, step, tunables):
+    folder, chance, gaps, ahead = recording / f"{source} {step}", random.Random(f"{SEED} {source} {step}"), "gaps" in source, "ahead" in source
     folder.mkdir()
-    pairs = [drawn(chance, "backward" in source, gaps) for _ in range(COUNT)]
-    compare(*launched(folder, pairs, source, {"HEAD": HEAD, "MASK": MASK} | tunables, functools.partial(arguments, gaps)))
+    pairs = [drawn(chance, step == "gradients", gaps, ahead) for _ in range(COUNT)]
+    compare(*launched(folder, pairs, source, {"HEAD": HEAD, "MASK": 2 if ahead else MASK} | tunables, functools.partial(arguments, gaps, ahead)))

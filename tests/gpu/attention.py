@@ -33,11 +33,12 @@ def flops(operands, attributes, backward):
     (_, (b, q1, q2, d)), (_, (_, k1, k2, _)), (_, (_, _, _, dv)) = operands[:3]
     bshd = attributes.get("layout", "bshd") == "bshd"
     sq, h, skv = (q1, q2, k1) if bshd else (q2, q1, k2)
-    pairs = sq * skv
-    if attributes.get("mask", "none") != "none":
-        seen = np.minimum(np.arange(sq) + (skv - sq if attributes["mask"] == "causal_bottom_right" else 0) + 1, skv)
-        window = attributes.get("window", -1)
-        pairs = int(np.clip(np.minimum(seen, window + 1) if window >= 0 else seen, 0, None).sum())
+    mask, left, right = (attributes.get(name, other) for name, other in (("mask", "none"), ("window", -1), ("window_right", -1)))
+    diagonal = np.arange(sq) + (skv - sq if mask.endswith("bottom_right") else 0)
+    right = 0 if mask.startswith("causal") else right
+    last = np.minimum(diagonal + right, skv - 1) if right >= 0 else np.full(sq, skv - 1)
+    first = np.maximum(diagonal - left, 0) if left >= 0 else np.zeros(sq, int)
+    pairs = int(np.clip(last - first + 1, 0, None).sum())
     return b * h * pairs * (2 * d + 2 * dv) * (2.5 if backward else 1)
 
 
@@ -165,7 +166,7 @@ class Case:
         return worst
 
     def numbers(self):
-        return {k: v for k, v in self.attributes.items() if k in ("scale", "mask", "window", "score_mod", "score_scalars")}
+        return {k: v for k, v in self.attributes.items() if k in ("scale", "mask", "window", "window_right", "score_mod", "score_scalars")}
 
 
 class Runs:
@@ -226,7 +227,7 @@ class Run:
         return self.why or ", ".join(f"{n} {e:.2g}" for n, e in self.errors.items())
 
     def what(self):
-        return ", ".join(f"{k}={v}" for k, v in self.attributes.items() if k in ("mask", "window", "score_mod", "layout"))
+        return ", ".join(f"{k}={v}" for k, v in self.attributes.items() if k in ("mask", "window", "window_right", "score_mod", "layout"))
 
     def __str__(self):
         return f"{self.way} {short(self.variant, self.operands)} {self.what()}"
@@ -249,7 +250,7 @@ def forward_runs(runs, reference, case_of=Case):
 
 def forward_of(operands, attributes):
     """The forward problem that gives a backward one its o and stats: (capi.Problem, operands)."""
-    allowed = ("scale", "layout", "mask", "window", "dropout", "score_mod", "score_scalars")
+    allowed = ("scale", "layout", "mask", "window", "window_right", "dropout", "score_mod", "score_scalars")
     own = operands[:3] + operands[6:]
     return capi.Problem(FORWARD, own, {k: v for k, v in attributes.items() if k in allowed} | {"with_stats": True}), own
 

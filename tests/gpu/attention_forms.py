@@ -20,7 +20,7 @@ def listed(bundle, op):
 
 
 def short(operands, attributes):
-    what = [f"{k}={attributes[k]}" for k in ("kv_heads", "mask", "window", "dropout") if k in attributes]
+    what = [f"{k}={attributes[k]}" for k in ("kv_heads", "mask", "window", "window_right", "dropout") if k in attributes]
     return f"{operands[0][0]} {'x'.join(map(str, operands[0][1]))} {' '.join(what)}"
 
 

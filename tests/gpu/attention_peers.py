@@ -36,7 +36,7 @@ def problems(bundle):
 
 
 def label_of(operands, attributes):
-    what = [f"{k}={v}" for k, v in attributes.items() if k in ("mask", "window", "layout")]
+    what = [f"{k}={v}" for k, v in attributes.items() if k in ("mask", "window", "window_right", "layout")]
     what += [name for name, o in zip(("bias", "q_lengths", "kv_lengths"), operands[3:6]) if o]
     q, k, v = (o[1] for o in operands[:3])
     sizes = [x for x in (k, v) if x != q]
@@ -126,12 +126,12 @@ class Ours:
 
 def by_jax(attributes):
     """(forward, forward with gradients) of (q, k, v, bias, q_lengths, kv_lengths, dout), sequences before heads."""
-    window = attributes.get("window", -1)
+    window = attributes.get("window", -1), attributes.get("window_right", 0)  # cuDNN through JAX refuses what looks ahead
 
     def forward(q, k, v, bias, q_lengths, kv_lengths, dout=None):
         return jax.nn.dot_product_attention(q, k, v, bias, scale=attributes["scale"], is_causal=attributes.get("mask") == "causal",
                                             query_seq_lengths=q_lengths, key_value_seq_lengths=kv_lengths,
-                                            local_window_size=(window, 0) if window >= 0 else None, implementation="cudnn")
+                                            local_window_size=window if window[0] >= 0 else None, implementation="cudnn")
 
     def both(q, k, v, bias, q_lengths, kv_lengths, dout):
         o, pull = jax.vjp(lambda q, k, v: forward(q, k, v, bias, q_lengths, kv_lengths), q, k, v)

@@ -64,7 +64,7 @@ class Case:
 
     def __init__(self, cuda, reference, operands, attributes, offsets, seed=3):
         self.reference, self.offsets, self.lengths = reference, [of.astype(np.int32) for of in offsets], []
-        names = ("scale", "mask", "window", "score_mod", "score_scalars", "max_queries", "max_keys")
+        names = ("scale", "mask", "window", "window_right", "score_mod", "score_scalars", "max_queries", "max_keys")
         self.attributes = {name: attributes[name] for name in names if name in attributes}
         self.tensors = Tensors(cuda, seed)
         self.device, self.host = zip(*(self.tensors.random(*operand) for operand in operands[:3]))
@@ -119,7 +119,7 @@ class Case:
 
 def record(report, rows, way, variant, operands, attributes, batch, us, errors):
     held = all(e <= (LIMITS[operands[0][0]] if name != "stats" else 1e-3) for name, e in errors.items())
-    what = ", ".join(f"{k}={v}" for k, v in attributes.items() if k in ("mask", "window", "score_mod")) + f", {batch}"
+    what = ", ".join(f"{k}={v}" for k, v in attributes.items() if k in ("mask", "window", "window_right", "score_mod")) + f", {batch}"
     what += ", gaps" * (operands[5] is not None)
     name = variant.split("/")[1].split("[")[0]
     worst = ", ".join(f"{n} {e:.2g}" for n, e in errors.items())

@@ -168,7 +168,7 @@ class Got:
         return self.array
 
 
-FORWARD = ("scale", "layout", "mask", "window", "dropout", "score_mod", "score_scalars")
+FORWARD = ("scale", "layout", "mask", "window", "window_right", "dropout", "score_mod", "score_scalars")
 
 
 class Attention:

@@ -198,7 +198,7 @@ def test_each_device_of_a_mesh_has_its_heads(platform):
     ({"query_lengths": jnp.zeros(3, jnp.int32)}, r"query_lengths is int32\[3\]; it needs to be int32\[4\]"),
     ({"key_value_lengths": jnp.zeros(4)}, r"key_value_lengths is float32\[4\]"),
     ({"score_mod": "none such"}, "score_mod='none such'"),
-    ({"local_window_size": (2, 2)}, "2 keys ahead")], ids=lambda x: str(x)[:40])
+    ({"local_window_size": (2, -2)}, "local_window_size is -2")], ids=lambda x: str(x)[:40])
 def test_wrong_arguments_say_what_is_wrong(change, message):
     with pytest.raises((ValueError, kbundle.Error), match=message):
         ours(**change)(*inputs())

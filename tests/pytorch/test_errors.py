@@ -31,6 +31,8 @@ X = torch.ones(4, 8)
     ("it must be a number from 0 to 1", lambda b: kbt.scaled_dot_product_attention(X[None], X[None], X[None], dropout_p=2.0)),
     ("query and key have as many heads", lambda b: kbt.scaled_dot_product_attention(*[torch.ones(h, 3, 8) for h in (4, 2, 2)])),
     ("needs to broadcast to", lambda b: kbt.scaled_dot_product_attention(*[torch.ones(2, 3, 8)] * 3, attn_mask=torch.ones(5, 7))),
+    (r"local_window_size is \(-1, 3\); it must be one number of keys or two", lambda b: kbt.scaled_dot_product_attention(
+        *[torch.ones(2, 3, 8)] * 3, local_window_size=(-1, 3))),
     ("the bundle has .*softcap", lambda b: kbt.scaled_dot_product_attention(*[torch.ones(2, 3, 8)] * 3, score_mod="soft")),
     ("gamma has shape \\(7,\\)", lambda b: kbt.rms_norm(X, torch.ones(7))),
     ("residual is torch.float32\\[4, 7\\]", lambda b: kbt.layer_norm(X, torch.ones(8), residual=X[:, :7])),

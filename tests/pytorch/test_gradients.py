@@ -128,6 +128,19 @@ def test_attention_with_a_mask_or_a_bias(device, mask_shape):
     check(kbt.scaled_dot_product_attention, F.scaled_dot_product_attention, [q, k, v, bias])
 
 
+@pytest.mark.parametrize("window", [3, (2, 1), (0, 4), (None, 2), (5, None), (30, 30)], ids=str)
+@pytest.mark.parametrize("bottom_right", [False, True], ids=["", "bottom right"])
+def test_attention_within_a_window(device, window, bottom_right):
+    if device.type == "cuda":
+        pytest.skip("cuda: no kernel takes float32 and a window that looks ahead")
+    left, right = window if isinstance(window, tuple) else (window, window)
+    far = torch.arange(11)[None, :] - torch.arange(9)[:, None] - 2 * bottom_right
+    see = (far >= -(99 if left is None else left)) & (far <= (99 if right is None else right))
+    more = dict(local_window_size=window, bottom_right_diagonal=bottom_right)
+    check(functools.partial(kbt.scaled_dot_product_attention, **more), functools.partial(F.scaled_dot_product_attention, attn_mask=see),
+          drawn(device, torch.float32, *SHAPES[0]))
+
+
 def test_attention_of_tokens_before_heads_is_a_view_away(device):
     q, k, v = drawn(device, torch.float32, *[(2, 9, 4, 16)] * 3)
 

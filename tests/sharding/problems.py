@@ -102,6 +102,7 @@ def attention():
     for layout in ("bshd", "bhsd"):
         for kv_heads, bias, lengths, more in ((2, (2, 4), False, {}), (1, (1, 4), True, dict(mask="causal")), (4, (2, 1), False, {}),
                                               (2, (1, 1), True, dict(mask="causal_bottom_right", window=3)),
+                                              (2, (2, 1), True, dict(mask="bottom_right", window=3, window_right=2)),
                                               (2, None, False, dict(score_mod="softcap", score_scalars=(2.0,)))):
             shape = lambda tokens, heads, depth: (2, tokens, heads, depth) if layout == "bshd" else (2, heads, tokens, depth)
             q, k, v = random(*shape(6, 4, 8)), random(*shape(10, kv_heads, 8)), random(*shape(10, kv_heads, 16))

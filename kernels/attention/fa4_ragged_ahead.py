@@ -1,0 +1,79 @@
+"""FlashAttention-4 on sequences that lie one after another (fa4_ragged.py, fa4_ragged_backward.py) within windows whose right end is a number
+that a launch gives, too.
+"""
+import cutlass
+import fa4
+import fa4_ragged
+import fa4_ragged_backward
+from cutlass import Int32, cute
+from fa4_sequences import THREADS, Sequences, clear_row, owner_of, rows_of
+
+
+class Between(Sequences):
+    right = None  # of the diagonal: a number of the launch
+
+    def clear_out(self, *arguments):
+        *given, left, from_first = arguments
+        return self.clear_between(*given, left, self.right, from_first)
+
+    @cute.kernel
+    def clear_between(self, o: cute.Tensor, stats: cute.Tensor, q_offsets: cute.Tensor, kv_offsets: cute.Tensor, q_total: Int32,
+                      kv_total: Int32, q_bound: Int32, kv_bound: Int32, left: Int32, right: Int32, from_first: Int32):
+        """As clear_out, of a row that sees the keys from `left` before its diagonal to `right` behind it."""
+        thread, _, _ = cute.arch.thread_idx()
+        block, _, _ = cute.arch.block_idx()
+        row, lane = block * (THREADS // 32) + thread // 32, thread % 32
+        if row < q_total:
+            sequence, number, queries = owner_of(q_offsets, row, q_total, q_bound)
+            _, keys = rows_of(kv_offsets, sequence, kv_total, kv_bound)
+            diagonal = number if from_first != 0 else number + keys - queries
+            first, last = cutlass.max(diagonal - left, Int32(0)), cutlass.min(diagonal + right, keys - 1)
+            if number >= queries or first > last:
+                clear_row(o, row, lane)
+                head = lane
+                while head < cute.size(stats, mode=[0]) and row < cute.size(stats, mode=[1]):
+                    stats[head, row] = -cutlass.Float32.inf
+                    head += 32
+
+
+class Ahead:
+    """Of the functions for windows that end at the diagonal, which take all but the right end."""
+    right = None
+
+    def ends(self, window):
+        return window, self.right
+
+    @cute.jit
+    def __call__(self, given: tuple, left: Int32, right: Int32, bounds: tuple, stream):
+        self.right = self.sequences.right = right
+        self.behind(*given, left, *bounds, stream)
+
+
+class Attention(Ahead, fa4_ragged.Attention):
+    behind = fa4_ragged.Attention.__call__
+
+    def __init__(self, attention):
+        super().__init__(attention, fa4.LOCAL)
+        self.sequences = Between(fa4.LOCAL)
+
+
+class Gradients(Ahead, fa4_ragged_backward.Gradients):
+    behind = fa4_ragged_backward.Gradients.__call__
+
+
+def split(arguments):
+    """(all up to the scale, left, right, the bounds)"""
+    *given, left, right, q_bound, kv_bound, from_first = arguments
+    return given, left, right, (q_bound, kv_bound, from_first)
+
+
+def forward(*arguments, **tunables):
+    given, left, right, bounds = split(arguments)
+    kernel, (*given, _, _, _, _) = fa4_ragged.forward(*given, left, *bounds, **tunables)
+    return Attention(kernel.attention), (tuple(given), left, right, bounds)
+
+
+def gradients(*arguments, **tunables):
+    given, left, right, bounds = split(arguments)
+    kernel, (*given, _, _, _, _) = fa4_ragged_backward.gradients(*given, left, *bounds, **tunables)
+    return (Gradients(kernel.prepare, kernel.gradients, kernel.finish, kernel.finish_keys, fa4.LOCAL), (tuple(given), left, right, bounds))
