@@ -54,6 +54,7 @@ SECTIONS = {
     "attention_jax": (["attention_jax.py"], 90, 1),
     "attention_peers": (["attention_peers.py"], 480, 1),
     "unlisted_attention": (["unlisted/attention.py"], 480, 1),
+    "unlisted_ahead": (["unlisted/ahead.py"], 400, 1),
     "unlisted_order": (["unlisted/order.py"], 400, 1),
     "unlisted_gpt": (["unlisted/gpt.py"], 400, 1),
     "unlisted_products": (["unlisted/products.py"], 480, 1),
