@@ -3,7 +3,8 @@ kbj.mlp or kbj.moe as `recipe`; README.md beside this file says what a layer the
 
 The op grouped.scaled_matmul, here with a single group, takes scales for each 128 of a row of its first operand and for each 128 x 128
 of its second. So of every product one operand is in tiles. Tiles of a matrix are those of its transpose, whose codes are the same ones
-turned; groups of 128 along the other dim are other numbers, and what is quantized so is quantized twice.
+turned; groups of 128 along the other dim are other numbers. Whatever is wanted both ways is read once: quantize.per_block_transpose
+and its siblings make x by groups and its transpose by tiles, w and its transpose by tiles, dz and its transpose by groups.
 
     y    = x    w      x by groups along K      w by tiles
     dx   = dz   w^T    dz by groups along N     w by the same tiles
@@ -17,10 +18,10 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from kbundle_kernels.matmul_activations import activated
+from kbundle_kernels.matmul_activations import GATED
 from kbundle_kernels.matmul_recipes import Fp8Codes, Recipe, Want
 from kbundle_kernels.quantize import E4M3, fp8_dtype
-from kbundle_kernels.quantize_blocks import quantize_blocks
+from kbundle_kernels.quantize_blocks import quantize_block_activation, quantize_block_activation_gradient, quantize_block_transpose
 from kbundle.jax import _arguments, call
 
 __all__ = ["BlockScaling"]
@@ -46,25 +47,29 @@ class BlockScaling(Recipe):
 
     def x_codes(self, x, state, want=Want()):
         """x[M, K] by groups, and its transpose by tiles."""
-        data, scale = self._groups(x) if want.data else (None, None)
-        return self.weights(x, state, want._replace(data=False))._replace(data=data, scale=scale)
+        return self._codes(quantize_block_transpose, x, want=want)
 
     def activation_codes(self, z, activation, state, want=Want()):
-        """activation(z) in FP8. It lies in memory before: no op makes it by blocks."""
-        return self.x_codes(activated(z, activation), state, want)
+        """The same of activation(z), which never lies in memory."""
+        return self._codes(quantize_block_activation, _halves(z, activation), activation, want=want)
 
     def weights(self, w, state, want=Want()):
         """w[K, N] by tiles, and its transpose by the same ones."""
         if not want.data and not want.transposed:
             return Fp8Codes(None, None, None, None)
-        codes, scales = quantize_blocks(w, block=(_BLOCK, _BLOCK), power_of_two=self.power_of_two)
-        as_it_is = (codes, scales) if want.data else (None, None)
-        return Fp8Codes(*as_it_is, *((codes.T, scales.T) if want.transposed else (None, None)))
+        return self._codes(quantize_block_transpose, w, want=want, rowwise="tiles")
 
     def gradient_codes(self, dy, state, want=Want()):
         """dy[M, N] by groups, and its transpose by groups."""
-        dbias = dy.sum(0, dtype=jnp.float32).astype(dy.dtype) if want.dbias else None
-        return Fp8Codes(*self._groups(dy, self.gradient_dtype), *self._groups(dy.T, self.gradient_dtype), dbias=dbias)
+        return self._codes(quantize_block_transpose, dy, want=want, transposed="groups", dtype=self.gradient_dtype, dbias=want.dbias)
+
+    def activation_gradient_codes(self, dy, z, activation, state, want=Want()):
+        if activation is None or (activation in GATED and z.shape[1] % (2 * _BLOCK)):  # no block may be of both halves
+            return super().activation_gradient_codes(dy, z, activation, state, want)
+        made = self._codes(quantize_block_activation_gradient, dy, _halves(z, activation), activation, want=want, transposed="groups",
+                           dtype=self.gradient_dtype, dbias=want.dbias)
+        flat = lambda array: None if array is None else array.reshape(*array.shape[:-2], -1) if activation in GATED else array
+        return made._replace(data=flat(made.data), dbias=flat(made.dbias))
 
     def scale_shapes(self, shape):
         parts = tuple(-(-size // _BLOCK) for size in shape)
@@ -80,5 +85,12 @@ class BlockScaling(Recipe):
     def weight_gradient(self, x, dy, dtype):
         return self.product(dy.transposed, dy.transposed_scale, x.transposed, x.transposed_scale, dtype, 2).T
 
-    def _groups(self, x, dtype=E4M3):
-        return quantize_blocks(x, dtype, scales="columns", power_of_two=self.power_of_two)
+    def _codes(self, quantize, *operands, want, rowwise="groups", transposed="tiles", dtype=E4M3, **more):
+        made = quantize(*operands, dtype=dtype, rowwise=rowwise if want.data else None, transposed=transposed if want.transposed else None,
+                        power_of_two=self.power_of_two, **more)
+        return Fp8Codes(made.data, made.scale_inv, made.transposed, made.transposed_scale_inv, dbias=made.dbias)
+
+
+def _halves(z, activation):
+    """z[M, N] as ops of activations take it."""
+    return z.reshape(z.shape[0], 2, -1) if activation in GATED else z

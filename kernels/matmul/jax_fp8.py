@@ -16,7 +16,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kbundle_kernels.matmul_activations import activated, through_activation
+from kbundle_kernels.matmul_activations import activated
 from kbundle_kernels.matmul_recipes import Fp8Codes, Recipe, Want
 from kbundle.jax import _arguments
 
@@ -105,7 +105,7 @@ def _dense_forward(x, w, bias, state, codes, activation, recipe):
 
 def _dense_backward(activation, recipe, saved, dy):
     (x, w, z, x_like, w_like, bias), state = saved
-    dz = recipe.gradient_codes(through_activation(dy, z, activation), state, Want(dbias=bias is not None))
+    dz = recipe.activation_gradient_codes(dy, z, activation, state, Want(dbias=bias is not None))
     return *_gradients(recipe, x, w, dz, x_like, w_like), dz.dbias, recipe.next_state(state, x.amax, w.amax, dz.amax), None
 
 
@@ -135,7 +135,7 @@ def _mlp_forward(x, w1, bias1, w2, bias2, states, codes, activation, recipe):
 def _mlp_backward(activation, recipe, saved, dy):
     (x, w1), (h, w2), z, (x_like, w1_like, bias1, w2_like, bias2), states = saved
     dy = recipe.gradient_codes(dy, states[1], Want(dbias=bias2 is not None))
-    dz = recipe.gradient_codes(recipe.hidden_gradient(dy, w2, z, activation), states[0], Want(dbias=bias1 is not None))
+    dz = recipe.hidden_codes(dy, w2, z, activation, states[0], Want(dbias=bias1 is not None))
     dx, dw1 = _gradients(recipe, x, w1, dz, x_like, w1_like)
     dw2 = recipe.weight_gradient(h, dy, w2_like.dtype)
     following = (recipe.next_state(states[0], x.amax, w1.amax, dz.amax), recipe.next_state(states[1], h.amax, w2.amax, dy.amax))

@@ -52,7 +52,8 @@ class Want(NamedTuple):
 
 class Recipe:
     """What layers ask of any recipe: codes of x, of weights, of what an activation makes and of gradients (`x_codes`, `weights`,
-    `activation_codes`, `gradient_codes`), the `product` of codes, and the gradient behind a layer (`hidden_gradient`)."""
+    `activation_codes`, `gradient_codes`, `activation_gradient_codes`), the `product` of codes, and the codes of the gradient between
+    two layers (`hidden_codes`)."""
 
     def weight_codes(self, w, state=None):
         """w[K, N] in FP8, as a layer quantizes it: what `codes` of kbj.dense takes, so that several microbatches of a step quantize
@@ -71,9 +72,14 @@ class Recipe:
         """Those of the scales of a weight of this shape, and of its transpose."""
         return (), ()
 
-    def hidden_gradient(self, dy, w2, z, activation):
-        """The gradient in front of an activation of z, of a layer with w2 behind it."""
-        return through_activation(self.product(dy.data, dy.scale, w2.data, w2.scale, z.dtype, 1), z, activation)
+    def activation_gradient_codes(self, dy, z, activation, state, want=Want()):
+        """The gradient in front of an activation of z, of the gradient dy behind it, in FP8."""
+        return self.gradient_codes(through_activation(dy, z, activation), state, want)
+
+    def hidden_codes(self, dy, w2, z, activation, state, want=Want()):
+        """The same, of a layer with w2 behind it, at which dy arrives."""
+        behind = self.product(dy.data, dy.scale, w2.data, w2.scale, z.dtype, 1)
+        return self.activation_gradient_codes(behind, z, activation, state, want)
 
     def weight_gradient(self, x, dy, dtype):
         """x^T dy."""
@@ -133,10 +139,11 @@ class _TensorScaling(Recipe):
                  epilogue=epilogue)[0]
         return d if bias is None or inside is not None else d + bias
 
-    def hidden_gradient(self, dy, w2, z, activation):
+    def hidden_codes(self, dy, w2, z, activation, state, want=Want()):
         if activation == "gelu":  # made where the product lies
-            return self.product(dy.data, dy.scale, w2.data, w2.scale, z.dtype, 1, aux=z, epilogue="dgelu")
-        return super().hidden_gradient(dy, w2, z, activation)
+            made = self.product(dy.data, dy.scale, w2.data, w2.scale, z.dtype, 1, aux=z, epilogue="dgelu")
+            return self.gradient_codes(made, state, want)
+        return super().hidden_codes(dy, w2, z, activation, state, want)
 
 
 @dataclasses.dataclass(frozen=True)

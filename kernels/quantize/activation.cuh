@@ -54,9 +54,12 @@ struct Activating {
   __device__ __forceinline__ Raw Load(int64 row, int64 column) const {
     Raw raw{};
     const int64 at = (gated ? 2 * row : row) * N + column;
-    raw.x = V::Load(x, at / VEC);
-    if (gated) raw.gate = V::Load(x, (at + N) / VEC);
+    raw.x = V::LoadFrom(x, at);
+    if (gated) raw.gate = V::LoadFrom(x, at + N);
     return raw;
+  }
+  __device__ __forceinline__ Activating From(int64 row, int64 column) const {
+    return {Behind(x, (gated ? 2 * row : row) * N + column), N, gated, how};
   }
   __device__ __forceinline__ void Widen(const Raw& raw, float (&f)[VEC]) const {
     V::Widen(raw.x, f);

@@ -63,10 +63,13 @@ struct Differentiating {
 
   __device__ __forceinline__ Raw Load(int64 row, int64 column) const {
     Raw raw;
-    raw.dy = V::Load(dy, (row * N + column) / VEC);
+    raw.dy = V::LoadFrom(dy, row * N + column);
 #pragma unroll
-    for (int p = 0; p < PLANES; ++p) raw.x[p] = V::Load(x, ((row * PLANES + p) * N + column) / VEC);
+    for (int p = 0; p < PLANES; ++p) raw.x[p] = V::LoadFrom(x, (row * PLANES + p) * N + column);
     return raw;
+  }
+  __device__ __forceinline__ Differentiating From(int64 row, int64 column) const {
+    return {Behind(dy, row * N + column), Behind(x, row * PLANES * N + column), N, how};
   }
 
   template <int FUNCTION>

@@ -1,3 +1,3 @@
 // Kernels of the quantize op of rows in groups. The manifest, grouped.toml, says which instances
 // exist and where each is legal.
-#include "grouped.cuh"
+#include "grouped_stream.cuh"

@@ -5,9 +5,9 @@
 //
 //   sizes[G] -> offsets[G + 1] -> group_of[M, padded to 4 rows], G where a row is of none
 //
-// The four rows of a thread have a scale each. A warp has up to 16 rows that follow one another:
-// mostly they are of one group, whose largest magnitude then stays in registers until another
-// group comes; where a group ends among them each row is looked at by itself.
+// A tile whose rows are all of one group has one scale, and a warp keeps the largest magnitude of
+// its group in registers until another group comes; where a group ends in a tile each row is looked
+// at by itself. What is not transposed goes through grouped_stream.cuh.
 #pragma once
 
 #include "transpose.cuh"
@@ -40,22 +40,36 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// group_of[row], by a search among offsets; G behind the last group and behind M.
-template <int THREADS>
-__global__ void __launch_bounds__(THREADS)
-    group_rows(int* group_of, const int* offsets, int G, int M) {
-  const int row = static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x);
-  if (row >= (M + 3) / 4 * 4) return;
-  int low = 0, high = G;  // the group is one of low to high
+// The group of a row, which is one of low to high, by a search among offsets: G, high where that is
+// G, behind the last group and behind M.
+__device__ __forceinline__ int GroupOfRow(const int* offsets, int low, int high, int row) {
   while (low < high) {
-    const int middle = (low + high) / 2;
+    const int middle = low + (high - low) / 2;
     if (row < offsets[middle + 1]) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  group_of[row] = low;
+  return low;
+}
+
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    group_rows(int* group_of, const int* offsets, int G, int M) {
+  const int row = static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x);
+  if (row < (M + 3) / 4 * 4) group_of[row] = GroupOfRow(offsets, 0, G, row);
+}
+
+// That of group g, given or found.
+template <typename Q>
+__device__ __forceinline__ float ScaleOfGroup(const float* scale, const float* amax, int g) {
+  return ScaleOf<Q>(scale ? scale + g : nullptr, amax + g);
+}
+
+__device__ __forceinline__ void KeepOfGroup(unsigned found, int of, float* amax, int G) {
+  if (found > kInfinity) found = 0x7fc00000u;  // one NaN for all
+  if (of < G && found != 0) atomicMax(reinterpret_cast<unsigned*>(amax + of), found);
 }
 
 // The groups of the four rows of a thread.
@@ -81,112 +95,102 @@ struct GroupedLargest {
 
   __device__ __forceinline__ GroupedLargest(float* amax, int G) : amax(amax), G(G), group(G) {}
 
-  // rows[r]: the largest of what this thread has of its row r. Lanes are along a row first, ACROSS
-  // of them, and lane 31 has the last row of all.
+  // What this thread has of rows that are all of one group.
+  __device__ __forceinline__ void Add(unsigned found, int of) {
+    if (of != group) Flush();
+    group = of;
+    most = max(most, found);
+  }
+  // rows[r]: the largest of what this thread has of its row r, of any group. ACROSS lanes are along
+  // a row.
   template <int ACROSS>
   __device__ __forceinline__ void Add(const unsigned (&rows)[kMicroRows],
-                                      const FourGroups& groups) {
-    const int first = __shfl_sync(kAllLanes, groups.of[0], 0);
-    const int last = __shfl_sync(kAllLanes, groups.of[kMicroRows - 1], 31);
-    if (first != group || first != last) Flush();
-    if (first == last) {
-      group = first;
-      most = max(max(most, max(rows[0], rows[1])), max(rows[2], rows[3]));
-      return;
-    }
+                                      const FourGroups& groups) const {
 #pragma unroll
     for (int r = 0; r < kMicroRows; ++r) {
       const unsigned of_row = LargestOfLanes<ACROSS>(rows[r]);
-      if (threadIdx.x % ACROSS == 0) Keep(of_row, groups.of[r]);
+      if (threadIdx.x % ACROSS == 0) KeepOfGroup(of_row, groups.of[r], amax, G);
     }
   }
   __device__ __forceinline__ void Flush() {
     const unsigned of_warp = LargestOfLanes<32>(most);
-    if (threadIdx.x % 32 == 0) Keep(of_warp, group);
+    if (threadIdx.x % 32 == 0) KeepOfGroup(of_warp, group, amax, G);
     group = G;
     most = 0;
   }
-  __device__ __forceinline__ void Keep(unsigned found, int of) const {
-    if (found > kInfinity) found = 0x7fc00000u;  // one NaN for all
-    if (of < G && found != 0) atomicMax(reinterpret_cast<unsigned*>(amax + of), found);
-  }
 };
 
-// Loads and widens kMicroRows rows and calls use(r, floats) for each; those of no group are 0.
-template <int VEC, typename Source, typename Use>
-__device__ __forceinline__ void ForGroupedRows(const Source& source, int64 row, int64 column,
-                                               int64 M, int G, const FourGroups& groups,
-                                               const Use& use) {
+// kMicroRows rows of a tile become codes. Mostly all rows of a tile are of one group, which each
+// thread sees by the first and the last; else each row has a group of its own, or none: codes of 0.
+template <typename Q, int VEC, typename Source>
+__device__ __forceinline__ void QuantizeGroupedRows(const Source& source, int64 row, int64 column,
+                                                    int64 M, int G, const int* group_of,
+                                                    const float* scale, const TiledResult& to,
+                                                    Codes<Q, VEC> (&codes)[kMicroRows],
+                                                    GroupedLargest& largest) {
   typename Source::Raw raw[kMicroRows];
   const int64 there = column < source.N ? M - row : 0;
 #pragma unroll
   for (int r = 0; r < kMicroRows; ++r)
     raw[r] = r < there ? source.Load(row + r, column) : typename Source::Raw{};
+  const int64 begin = row / kTileRows * kTileRows;
+  const int group = group_of[begin], last = group_of[min(begin + kTileRows, M) - 1];
+  unsigned char* const q = to.q + row * source.N + column;
+  if (group == last && group < G) {
+    const float by = ScaleOfGroup<Q>(scale, to.largest, group);
+    unsigned most = 0;
+#pragma unroll
+    for (int r = 0; r < kMicroRows; ++r) {
+      float f[VEC];
+      source.Widen(raw[r], f);
+      most = Largest(most, f);
+      codes[r].Of(f, by);
+      if (to.q && r < there) codes[r].Store(q + r * source.N, 0);
+    }
+    if (scale) largest.Add(most, group);
+    return;
+  }
+  const FourGroups groups(group_of, row, M, G);
+  unsigned rows[kMicroRows];
 #pragma unroll
   for (int r = 0; r < kMicroRows; ++r) {
     float f[VEC];
     source.Widen(raw[r], f);
+    const bool in_group = groups.of[r] < G;
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) f[i] = groups.of[r] < G ? f[i] : 0.0f;
-    use(r, f);
+    for (int i = 0; i < VEC; ++i) f[i] = in_group ? f[i] : 0.0f;
+    rows[r] = Largest(0u, f);
+    codes[r].Of(f, in_group ? ScaleOfGroup<Q>(scale, to.largest, groups.of[r]) : 1.0f);
+    if (to.q && r < there) codes[r].Store(q + r * source.N, 0);
   }
-}
-
-// How many lanes of a warp are along a row of a tile.
-template <int VEC>
-inline constexpr int kLanesAcross = kTileColumns / VEC < 32 ? kTileColumns / VEC : 32;
-
-// amax[g], which began as 0: the largest magnitude of the rows of g.
-template <typename T, int VEC>
-__global__ void __launch_bounds__(kThreads)
-    grouped_amax(float* amax, const T* x, const int* group_of, int64 M, int64 N, int G, int tiles) {
-  constexpr int kAcross = kTileColumns / VEC, kRows = kThreads / kAcross * kMicroRows;
-  const Plain<T, VEC> source{x, N};
-  const BlockTiles at(M, N, tiles);
-  const int64 column = at.n0 + threadIdx.x % kAcross * VEC;
-  const int64 begin = int64{at.part} * tiles * kTileRows, end = min(M, begin + tiles * kTileRows);
-  GroupedLargest largest(amax, G);
-  for (int64 base = begin; base < end; base += kRows) {
-    const int64 row = base + threadIdx.x / kAcross * kMicroRows;
-    const FourGroups groups(group_of, row, M, G);
-    unsigned rows[kMicroRows] = {};
-    ForGroupedRows<VEC>(source, row, column, M, G, groups,
-                        [&](int r, const float(&f)[VEC]) { rows[r] = Largest(0u, f); });
-    largest.Add<kLanesAcross<VEC>>(rows, groups);
-  }
-  largest.Flush();
+  if (scale) largest.Add<kLanesAcross<VEC>>(rows, groups);
 }
 
 template <typename Q, int VEC, typename Source>
 __device__ __forceinline__ void QuantizeGroups(const Source& source, const TiledResult& to,
                                                const int* group_of, const float* scale, int64 M,
                                                int G, int tiles) {
-  const auto scale_of = [&](int g) {
-    return ScaleOf<Q>(scale ? scale + g : nullptr, to.largest + g);
-  };
   if (blockIdx.x == 0)
-    for (int g = threadIdx.x; g < G; g += kThreads) to.scale_inv[g] = 1.0f / scale_of(g);
+    for (int g = threadIdx.x; g < G; g += kThreads)
+      to.scale_inv[g] = 1.0f / ScaleOfGroup<Q>(scale, to.largest, g);
   GroupedLargest largest(to.largest, G);
   const auto quantize = [&](int64 row, int64 column, auto& codes) {
-    const FourGroups groups(group_of, row, M, G);
-    const bool all_one = groups.of[0] == groups.of[kMicroRows - 1];
-    float by = groups.of[0] < G ? scale_of(groups.of[0]) : 1.0f;
-    unsigned rows[kMicroRows] = {};
-    ForGroupedRows<VEC>(source, row, column, M, G, groups, [&](int r, const float(&f)[VEC]) {
-      rows[r] = Largest(0u, f);
-      if (!all_one) by = groups.of[r] < G ? scale_of(groups.of[r]) : 1.0f;
-      codes[0][r].Of(f, by);
-      if (to.q && row + r < M && column < source.N)
-        codes[0][r].Store(to.q, ((row + r) * source.N + column) / VEC);
-    });
-    if (scale) largest.Add<kLanesAcross<VEC>>(rows, groups);
+    QuantizeGroupedRows<Q, VEC>(source, row, column, M, G, group_of, scale, to, codes[0], largest);
   };
   ForTiles<Q, VEC, 1>(BlockTiles(M, source.N, tiles), to.q_t, to.tile, quantize);
   if (scale) largest.Flush();
 }
 
+// How many blocks a multiprocessor has at once, for which registers must do on Hopper. Elsewhere,
+// and where FP8 is arithmetic, which wants some too, a block takes what it needs.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+inline constexpr int kGroupedTilesAtOnce = 3, kGroupedRunsAtOnce = 5;
+#else
+inline constexpr int kGroupedTilesAtOnce = 1, kGroupedRunsAtOnce = 1;
+#endif
+
 template <typename T, int VEC>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kGroupedTilesAtOnce)
     cast_groups(unsigned char* q, unsigned char* q_t, float* largest, float* scale_inv, const T* x,
                 const int* group_of, const float* scale, int64 M, int64 N, int G, int tiles,
                 bool e5m2) {

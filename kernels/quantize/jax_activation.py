@@ -67,33 +67,46 @@ def quantize_activation_gradient(dy, x, activation, scale, dtype=jnp.float8_e5m2
     columns, [H] or [2, H], in x's dtype: what a bias in front of the activation gets. All in one pass over dy and x.
     """
     where = "quantize_activation_gradient"
-    dy, shape = jnp.asarray(dy), jnp.shape(x)
+    shape = jnp.shape(x)
     x, lead, how = _arguments_of(where, x, activation, dtype, rowwise=rowwise, transposed=transposed, limit=limit, alpha=alpha, offset=offset,
                                  dbias=dbias)
-    if dy.shape != (*lead, x.shape[-1]) or dy.dtype != x.dtype:
-        raise ValueError("%s: dy is %s%s; for x of shape %s it needs to be %s%s"
-                         % (where, dy.dtype, list(dy.shape), shape, x.dtype, [*lead, x.shape[-1]]))
-    flat = dy.reshape(x.shape[0], x.shape[-1])
+    flat = gradient_operand(where, dy, x, lead, shape)
     made = no_gradient(where, _call, "quantize.per_tensor_activation_gradient", how, flat, x, one_number(where, "scale", scale))
     q, q_t, amax, scale_inv, sums = made
     return Quantized(None if q is None else q.reshape(shape), q_t, scale_inv.reshape(()), amax.reshape(()),
                      None if sums is None else sums.reshape(shape[len(lead):]))
 
 
-def _arguments_of(where, x, activation, dtype, **given):
-    """x as [M, A, H], its leading axes, and what is part of the program."""
+def activation_operand(where, x, activation):
+    """x as [M, A, H], its leading axes, and the op's name of the function."""
     x = jnp.asarray(x)
-    how = {"out_dtype": fp8_dtype(where, dtype)}
     _arguments.choice(where, "activation", activation, tuple(ACTIVATIONS))
-    how["function"], gated = ACTIVATIONS[activation]
-    for name, value in given.items():
-        how[name] = (_arguments.number if name in ("limit", "alpha", "offset") else _arguments.flag)(where, name, value)
+    function, gated = ACTIVATIONS[activation]
     if x.ndim < (2 if gated else 1) or (gated and x.shape[-2] != 2):
         raise ValueError("%s: x has shape %s; %s is of x[%s]" % (where, x.shape, activation, "..., 2, H" if gated else "..., H"))
+    lead = x.shape[:-2] if gated else x.shape[:-1]
+    return x.reshape(math.prod(lead), 2 if gated else 1, x.shape[-1]), lead, function
+
+
+def gradient_operand(where, dy, x, lead, shape):
+    """dy as [M, H] for x[M, A, H], which was given with this shape."""
+    dy = jnp.asarray(dy)
+    if dy.shape != (*lead, x.shape[-1]) or dy.dtype != x.dtype:
+        raise ValueError("%s: dy is %s%s; for x of shape %s it needs to be %s%s"
+                         % (where, dy.dtype, list(dy.shape), shape, x.dtype, [*lead, x.shape[-1]]))
+    return dy.reshape(x.shape[0], x.shape[-1])
+
+
+def _arguments_of(where, x, activation, dtype, **given):
+    """x as [M, A, H], its leading axes, and what is part of the program."""
+    dtype = fp8_dtype(where, dtype)
+    x, lead, function = activation_operand(where, x, activation)
+    how = {"out_dtype": dtype, "function": function}
+    for name, value in given.items():
+        how[name] = (_arguments.number if name in ("limit", "alpha", "offset") else _arguments.flag)(where, name, value)
     if not how["rowwise"] and not how["transposed"]:
         raise ValueError("%s: rowwise and transposed are both False; one of them must be True" % where)
-    lead = x.shape[:-2] if gated else x.shape[:-1]
-    return x.reshape(math.prod(lead), 2 if gated else 1, x.shape[-1]), lead, tuple(sorted(how.items()))
+    return x, lead, tuple(sorted(how.items()))
 
 
 def _call(op, how, *operands):

@@ -87,7 +87,7 @@ def make_inputs(op, problem, seed):
         shares = rng.exponential(size=groups) * (rng.random(groups) > 0.2)
         cuts = np.floor(np.cumsum(shares) / max(shares.sum(), 1e-9) * (rows if seed % 2 == 0 else rows - rows // 8) + 0.5)
         made["sizes"] = np.diff(cuts, prepend=0).astype(np.int32)
-    if op.startswith("per_tensor_activation"):
+    if "_activation" in op:
         return made | {name: rng.standard_normal(problem[name]) * size for name, size in (("x", 3), ("dy", 1)) if name in problem}
     if "x" in problem and not problem.get("dbias"):
         made["x"] = rng.standard_normal(problem["x"]) * 2.0 ** rng.integers(-12, 8, problem["x"])
@@ -138,6 +138,21 @@ def per_group(x, *, out_dtype, scales="rows", power_of_two=False, amax_epsilon=0
 
 def per_tile(x, *, out_dtype, power_of_two=False, amax_epsilon=0.0):
     return _per_block(x, 128, 128, out_dtype, power_of_two, amax_epsilon)
+
+
+def _as_products_load(q, scale_inv, blocks):
+    """Codes, and scales of groups as [part of a line, line], lines rounded up to 4; None of both where blocks is none."""
+    if blocks == "none":
+        return None, None
+    return q, np.pad(scale_inv.T, ((0, 0), (0, -len(q) % 4))) if blocks == "groups" else scale_inv
+
+
+def per_block_transpose(x, *, out_dtype, rowwise="groups", transposed="groups", power_of_two=False, amax_epsilon=0.0, dbias=False):
+    of = {"groups": lambda x: _per_block(x, 1, 128, out_dtype, power_of_two, amax_epsilon), "none": lambda x: (None, None),
+          "tiles": lambda x: _per_block(x, 128, 128, out_dtype, power_of_two, amax_epsilon)}
+    made = *_as_products_load(*of[rowwise](x), rowwise), *_as_products_load(*of[transposed](np.asarray(x).T), transposed)
+    with np.errstate(invalid="ignore"):
+        return *made, np.sum(x, axis=0, dtype=np.float64) if dbias else None
 
 
 def mx_exponents(amax, out_dtype):
@@ -204,7 +219,8 @@ SLOPES = {"gelu": _gelu_slope, "silu": lambda x: _silu_slope(x, 1.0), "relu": la
           "squared_relu": lambda x: 2 * FUNCTIONS["relu"](x)}
 
 
-def per_tensor_activation(x, scale, *, out_dtype, function, limit=7.0, alpha=1.702, offset=1.0, rowwise=True, transposed=False):
+def activated(x, function, limit=7.0, alpha=1.702, offset=1.0):
+    """f(x[:, 0]), times x[:, 1] where that is there, as float32."""
     limit, alpha, offset = (np.float64(np.float32(number)) for number in (limit, alpha, offset))
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         if function == "clamped_silu":
@@ -212,13 +228,21 @@ def per_tensor_activation(x, scale, *, out_dtype, function, limit=7.0, alpha=1.7
             y = m * _sigmoid(alpha * m) * (np.clip(x[:, 1], -limit, limit) + offset)
         else:
             y = FUNCTIONS[function](x[:, 0]) * (x[:, 1] if x.shape[1] == 2 else 1)
-        y = y.astype(np.float32)
-    q, found, scale_inv = per_tensor(y, scale, out_dtype=out_dtype)
+        return y.astype(np.float32)
+
+
+def per_tensor_activation(x, scale, *, out_dtype, rowwise=True, transposed=False, **how):
+    q, found, scale_inv = per_tensor(activated(x, **how), scale, out_dtype=out_dtype)
     return q if rowwise else None, q.T if transposed else None, found, scale_inv
 
 
-def per_tensor_activation_gradient(dy, x, scale, *, out_dtype, function, limit=7.0, alpha=1.702, offset=1.0, rowwise=True, transposed=False,
-                                   dbias=False):
+def per_block_activation(x, *, function, limit=7.0, alpha=1.702, offset=1.0, **how):
+    """Kernels round what the activation makes to x's dtype, which moves codes by one at most, and scales with them."""
+    return per_block_transpose(activated(x, function, limit, alpha, offset), **how)[:4]
+
+
+def activation_gradient(dy, x, function, limit=7.0, alpha=1.702, offset=1.0):
+    """The gradient by x[M, A, H] of activated(x), as float32 [M, A * H]."""
     limit, alpha, offset = (np.float64(np.float32(number)) for number in (limit, alpha, offset))
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         if function == "clamped_silu":
@@ -228,11 +252,20 @@ def per_tensor_activation_gradient(dy, x, scale, *, out_dtype, function, limit=7
         else:
             slope = SLOPES[function](x[:, 0])
             planes = [dy * slope] if x.shape[1] == 1 else [dy * slope * x[:, 1], dy * FUNCTIONS[function](x[:, 0])]
-        dz = np.stack(planes, axis=1).astype(np.float32)
-        flat = dz.reshape(len(x), dz.shape[1] * dz.shape[2])
-        q, found, scale_inv = per_tensor(flat, scale, out_dtype=out_dtype)
-        sums = flat.sum(axis=0, dtype=np.float64).reshape(dz.shape[1:])
+        return np.concatenate(planes, axis=1).astype(np.float32)
+
+
+def per_tensor_activation_gradient(dy, x, scale, *, out_dtype, rowwise=True, transposed=False, dbias=False, **how):
+    dz = activation_gradient(dy, x, **how)
+    q, found, scale_inv = per_tensor(dz, scale, out_dtype=out_dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = dz.sum(axis=0, dtype=np.float64).reshape(x.shape[1:])
     return (q.reshape(x.shape) if rowwise else None, q.T if transposed else None, found, scale_inv, sums if dbias else None)
+
+
+def per_block_activation_gradient(dy, x, *, function, limit=7.0, alpha=1.702, offset=1.0, **how):
+    q, *made, sums = per_block_transpose(activation_gradient(dy, x, function, limit, alpha, offset), **how)
+    return (None if q is None else q.reshape(x.shape), *made, None if sums is None else sums.reshape(x.shape[1:]))
 
 
 # ---- rows in groups ----

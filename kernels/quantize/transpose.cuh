@@ -19,6 +19,10 @@ namespace quantize {
 inline constexpr int kTileRows = 128, kTileColumns = 64, kTileWords = kTileRows / 4;
 inline constexpr int kMicroRows = 4;  // of a thread
 
+// How many lanes of a warp are along a row of a tile.
+template <int VEC>
+inline constexpr int kLanesAcross = kTileColumns / VEC < 32 ? kTileColumns / VEC : 32;
+
 // Elements of a plain tensor [M, N].
 template <typename T, int VEC>
 struct Plain {
@@ -28,7 +32,11 @@ struct Plain {
   int64 N;
 
   __device__ __forceinline__ Raw Load(int64 row, int64 column) const {
-    return V::Load(x, (row * N + column) / VEC);
+    return V::LoadFrom(x, row * N + column);
+  }
+  // The same with its beginning there.
+  __device__ __forceinline__ Plain From(int64 row, int64 column) const {
+    return {Behind(x, row * N + column), N};
   }
   __device__ __forceinline__ void Widen(const Raw& raw, float (&f)[VEC]) const { V::Widen(raw, f); }
 };

@@ -29,6 +29,11 @@ struct Vector {
     return LoadStream<Raw>(static_cast<const char*>(p) + index * kBytes);
   }
 
+  // The same from element `index` on, which must be the first of a vector.
+  __device__ static __forceinline__ Raw LoadFrom(const void* p, int64 index) {
+    return LoadStream<Raw>(static_cast<const char*>(p) + index * Element<T>::kBytes);
+  }
+
   __device__ static __forceinline__ void Widen(const Raw& raw, float (&f)[VEC]) {
     if constexpr (VEC == 1) {
       f[0] = Element<T>::Widen(raw);
@@ -38,19 +43,28 @@ struct Vector {
     }
   }
 
-  __device__ static __forceinline__ void Store(void* p, int64 index, const float (&f)[VEC]) {
-    char* to = static_cast<char*>(p) + index * kBytes;
+  __device__ static __forceinline__ Raw Narrow(const float (&f)[VEC]) {
     if constexpr (VEC == 1) {
-      StoreStream<Raw>(to, static_cast<Raw>(Element<T>::Narrow(f[0])));
+      return static_cast<Raw>(Element<T>::Narrow(f[0]));
     } else if constexpr (VEC == 4) {
-      StoreStream<Raw>(to, Raw{Element<T>::Narrow(f[0]), Element<T>::Narrow(f[1]),
-                               Element<T>::Narrow(f[2]), Element<T>::Narrow(f[3])});
+      return {Element<T>::Narrow(f[0]), Element<T>::Narrow(f[1]), Element<T>::Narrow(f[2]),
+              Element<T>::Narrow(f[3])};
     } else {
-      StoreStream<Raw>(to, Raw{Element<T>::Pack(f[0], f[1]), Element<T>::Pack(f[2], f[3]),
-                               Element<T>::Pack(f[4], f[5]), Element<T>::Pack(f[6], f[7])});
+      return {Element<T>::Pack(f[0], f[1]), Element<T>::Pack(f[2], f[3]),
+              Element<T>::Pack(f[4], f[5]), Element<T>::Pack(f[6], f[7])};
     }
   }
+
+  __device__ static __forceinline__ void Store(void* p, int64 index, const float (&f)[VEC]) {
+    StoreStream<Raw>(static_cast<char*>(p) + index * kBytes, Narrow(f));
+  }
 };
+
+// What is `index` elements behind x.
+template <typename T>
+__device__ __forceinline__ const T* Behind(const T* x, int64 index) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(x) + index * Element<T>::kBytes);
+}
 
 // VEC codes: words of four, or one in the low byte of a word.
 template <typename Q, int VEC>

@@ -48,6 +48,8 @@ def cases(reference):
         yield name, "per_tile", {"x": x}, {}
         yield name, "per_tile", {"x": x}, {"power_of_two": True, "amax_epsilon": 1e-4}
         yield name, "mxfp8", {"x": x}, {"columnwise": True}
+        yield name, "per_block_transpose", {"x": x}, {}
+        yield name, "per_block_transpose", {"x": x}, {"rowwise": "tiles", "power_of_two": True, "amax_epsilon": 1e-4}
     rng = np.random.default_rng(1)
     for rows, columns in SIZES:
         given = {"x": rng.standard_normal((rows, columns)) + 0.25, "scale": np.array([10.0])}
@@ -58,7 +60,11 @@ def cases(reference):
         yield f"{rows} x {columns}", "per_tile", given, {}
         for layout in (dict(), dict(columnwise=True), dict(rowwise=False, columnwise=True)):
             yield f"{rows} x {columns}", "mxfp8", given, layout
+        for rowwise in ("none", "groups", "tiles"):
+            for transposed in ("groups", "tiles") if rowwise == "none" else ("none", "groups", "tiles"):
+                yield f"{rows} x {columns}", "per_block_transpose", given, dict(rowwise=rowwise, transposed=transposed, dbias=True)
     yield from activations(rng)
+    yield from block_activations(rng)
     yield from groups(rng)
     codes = np.arange(256, dtype=np.uint8)
     for scale_inv in (1.0, 0.3, 1e-30, 1e38, np.nan, np.inf):
@@ -93,6 +99,28 @@ def activation_gradients(rng, function, strange):
     dy[:3, 9], dy[5, :3] = [np.nan, np.inf, -np.inf], 0
     x = np.abs(strange) if function == "relu" else np.where(np.isfinite(strange), strange, 1.0).clip(-8, 8)
     yield "strange gradients", "per_tensor_activation_gradient", {"dy": dy, "x": x, "scale": np.array([2.0])}, {"function": function}
+
+
+def block_activations(rng):
+    """The same by blocks, and their gradients: numbers so that what is rounded to f16 on its way stays finite."""
+    for function in ("gelu", "silu", "relu", "squared_relu", "clamped_silu"):
+        for rows, columns in [*SIZES, (130, 256)]:
+            for gates in (1, 2) if function != "clamped_silu" else (2,):
+                given = {"x": rng.standard_normal((rows, gates, columns)) * 3}
+                for layout in (dict(), dict(transposed="tiles"), dict(rowwise="none")):
+                    yield f"{rows} x {columns}", "per_block_activation", given, {"function": function, **layout}
+                if gates == 2 and columns % 128:
+                    continue
+                given = given | {"dy": rng.standard_normal((rows, columns))}
+                for layout in (dict(dbias=True), dict(rowwise="tiles"), dict(transposed="none", dbias=True)):
+                    yield f"{rows} x {columns}", "per_block_activation_gradient", given, {"function": function, **layout}
+        x, dy = rng.standard_normal((16, 2, 128)) * 3, rng.standard_normal((16, 128))
+        x[:6, 0, 5], x[6:9, 1, 7] = [0.0, -0.0, np.nan, np.inf, 100.0, -100.0], [0.0, np.nan, -100.0]
+        yield "strange numbers", "per_block_activation", {"x": x}, {"function": function}
+        yield "strange numbers", "per_block_activation_gradient", {"dy": dy, "x": x}, {"function": function}
+        dy[:3, 9] = [np.nan, np.inf, -np.inf]
+        finite = np.where(np.isfinite(x), x, 1.0).clip(0.1 if function == "relu" else -8, 8)
+        yield "strange gradients", "per_block_activation_gradient", {"dy": dy, "x": finite}, {"function": function}
 
 
 def groups(rng):

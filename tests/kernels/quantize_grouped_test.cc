@@ -3,7 +3,7 @@
 // what is not transposed.
 #include "kernels/quantize_run.h"
 //
-#include "quantize/grouped.cuh"
+#include "quantize/grouped_stream.cuh"
 
 namespace quantize {
 namespace {
@@ -17,14 +17,20 @@ std::vector<int> GroupsByDefinition(const std::vector<int>& sizes, int64 M) {
   return of;
 }
 
+std::vector<int> OffsetsByKernel(const std::vector<int>& sizes, int M) {
+  const int G = static_cast<int>(sizes.size());
+  Guarded<int> offsets(G + 1);
+  Launch(1, [&] { group_offsets<kThreads>(offsets.data(), sizes.data(), G, M); });
+  EXPECT_TRUE(offsets.Whole());
+  return {offsets.data(), offsets.data() + G + 1};
+}
+
 std::vector<int> GroupsByKernels(const std::vector<int>& sizes, int M) {
   const int G = static_cast<int>(sizes.size()), padded = (M + 3) / 4 * 4;
-  Guarded<int> offsets(G + 1);
+  const std::vector<int> offsets = OffsetsByKernel(sizes, M);
   std::vector<int> group_of(padded, -1);
-  Launch(1, [&] { group_offsets<kThreads>(offsets.data(), sizes.data(), G, M); });
   Launch((M + kThreads - 1) / kThreads,
          [&] { group_rows<kThreads>(group_of.data(), offsets.data(), G, M); });
-  EXPECT_TRUE(offsets.Whole());
   for (int i = M; i < padded; ++i) EXPECT_EQ(group_of[i], G);
   return group_of;
 }
@@ -62,11 +68,22 @@ struct Run {
     alignas(16) static int group_of[4096];
     std::copy(padded.begin(), padded.end(), group_of);
     for (int g = 0; g < G; ++g) scale.push_back(0.5f + 3.0f * static_cast<float>(g % 7));
-    const int across = (c.N + 63) / 64,
-              blocks = (c.M + 128 * c.tiles - 1) / (128 * c.tiles) * across;
+    const int blocks = (c.M + 128 * c.tiles - 1) / (128 * c.tiles) * ((c.N + 63) / 64);
+    const std::vector<int> offsets = OffsetsByKernel(c.sizes, c.M);
+    const unsigned across = c.N / VEC;
+    const int64 vectors = int64{c.M} * across;
+    const int runs = static_cast<int>((vectors + 4 * kThreads - 1) / (4 * kThreads));
     if (!c.given)
-      Launch(blocks,
-             [&] { grouped_amax<T, VEC>(amax.data(), x.data(), group_of, c.M, c.N, G, c.tiles); });
+      Launch(runs, [&] {
+        grouped_amax<T, VEC, 4>(amax.data(), x.data(), offsets.data(), vectors, across, G);
+      });
+    if (!c.transposed) {
+      Launch(std::max(1, runs), [&] {
+        stream_groups<T, VEC, 4>(q.data(), amax.data(), scale_inv.data(), x.data(), offsets.data(),
+                                 c.given ? scale.data() : nullptr, vectors, across, G, kE5m2<Q>);
+      });
+      return;
+    }
     Launch(blocks, [&] {
       cast_groups<T, VEC>(c.rowwise ? q.data() : nullptr, c.transposed ? q_t.data() : nullptr,
                           amax.data(), scale_inv.data(), x.data(), group_of,
@@ -109,16 +126,21 @@ TEST(GroupsOnCpu, EachGroupHasItsOwnScaleAndAmax) {
   const std::vector<int> ends_anywhere = {33, 0, 1, 2, 90, 3, 129};
   const std::vector<int> one_each(140, 1);
   for (bool given : {true, false}) {
-    GroupsAreRight<E4, __nv_bfloat16, 8>({300, 72, ends_anywhere, 1, given});
-    GroupsAreRight<E5, float, 4>({261, 132, ends_anywhere, 1, given});
-    GroupsAreRight<E4, __half, 1>({262, 67, ends_anywhere, 1, given});
-    GroupsAreRight<E5, __nv_bfloat16, 8>({140, 64, one_each, 1, given});
-    GroupsAreRight<E4, __nv_bfloat16, 8>({600, 72, {250, 300}, 4, given});
-    GroupsAreRight<E4, __nv_bfloat16, 8>({130, 8, {-5, 40, 0x7fffffff, 9}, 1, given});
-    GroupsAreRight<E4, __nv_bfloat16, 8>({40, 72, {}, 1, given});
+    for (bool transposed : {true, false}) {
+      const auto of = [=](int M, int N, const std::vector<int>& sizes, int tiles = 1) {
+        return Case{M, N, sizes, tiles, given, true, transposed};
+      };
+      GroupsAreRight<E4, __nv_bfloat16, 8>(of(300, 72, ends_anywhere));
+      GroupsAreRight<E5, float, 4>(of(261, 132, ends_anywhere));
+      GroupsAreRight<E4, __half, 1>(of(262, 67, ends_anywhere));
+      GroupsAreRight<E5, __nv_bfloat16, 8>(of(140, 64, one_each));
+      GroupsAreRight<E5, __nv_bfloat16, 8>(of(3, 9000, {1, 0, 2}));
+      GroupsAreRight<E4, __nv_bfloat16, 8>(of(600, 72, {250, 300}, 4));
+      GroupsAreRight<E4, __nv_bfloat16, 8>(of(130, 8, {-5, 40, 0x7fffffff, 9}));
+      GroupsAreRight<E4, __nv_bfloat16, 8>(of(40, 72, {}));
+    }
   }
   GroupsAreRight<E4, __half, 8>({300, 72, ends_anywhere, 1, true, false, true});
-  GroupsAreRight<E4, __half, 8>({300, 72, ends_anywhere, 1, true, true, false});
 }
 
 TEST(GroupsOnCpu, WhatIsNoNumberStaysInItsGroup) {
@@ -126,12 +148,18 @@ TEST(GroupsOnCpu, WhatIsNoNumberStaysInItsGroup) {
   x[1 * 8 + 3] = NAN, x[7 * 8] = NAN;  // of group 0, and of none
   alignas(16) int group_of[8] = {0, 0, 0, 1, 1, 1, 2, 2};
   std::vector<float> amax(2, 0.0f), scale_inv(2);
-  std::vector<Byte> q(64, 0xee), q_t(64, 0xee);
-  Launch(1, [&] { grouped_amax<float, 4>(amax.data(), x.data(), group_of, 8, 8, 2, 1); });
+  const std::vector<int> offsets = {0, 3, 6};
+  std::vector<Byte> q(64, 0xee), q_t(64, 0xee), streamed(64, 0xee);
+  Launch(1, [&] { grouped_amax<float, 4, 4>(amax.data(), x.data(), offsets.data(), 16, 2, 2); });
+  Launch(1, [&] {
+    stream_groups<float, 4, 4>(streamed.data(), amax.data(), scale_inv.data(), x.data(),
+                               offsets.data(), nullptr, 16, 2, 2, false);
+  });
   Launch(1, [&] {
     cast_groups<float, 4>(q.data(), q_t.data(), amax.data(), scale_inv.data(), x.data(), group_of,
                           nullptr, 8, 8, 2, 1, false);
   });
+  EXPECT_EQ(streamed, q);
   EXPECT_TRUE(std::isnan(amax[0]));
   EXPECT_EQ(scale_inv[0], 1.0f);
   EXPECT_EQ(amax[1], 2.0f);

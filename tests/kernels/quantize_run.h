@@ -50,9 +50,9 @@ Byte CodeOfFloat(float x) {
 
 // Runs all blocks of a grid, their threads in another order for each.
 template <typename Kernel>
-void Launch(int blocks, const Kernel& kernel) {
+void Launch(int blocks, const Kernel& kernel, size_t shared = 0) {
   for (int i = 0; i < blocks; ++i) {
-    simt::Block block(kThreads, 0, 17u * i + 3, simt::Copies::kLate);
+    simt::Block block(kThreads, shared, 17u * i + 3, simt::Copies::kLate);
     EXPECT_TRUE(block.Run({static_cast<unsigned>(i), 0, 0}, kernel));
   }
 }

@@ -141,3 +141,98 @@ def test_wrong_arguments_are_named():
                            (lambda: kbj.quantize_mxfp8(1.0), r"quantize_mxfp8: x has shape \(\)")):
         with pytest.raises(ValueError, match=message):
             wrong()
+
+
+BOTH_WAYS = [(rows, columns) for rows in (None, "groups", "tiles") for columns in (None, "groups", "tiles") if rows or columns]
+
+
+def by_one_way(x, fp8, blocks, power_of_two=False):
+    """Codes and scales of one op a way, scales as products load them; None of both where blocks is None."""
+    if blocks is None:
+        return None, None
+    layout = dict(scales="columns") if blocks == "groups" else dict(block=(128, 128))
+    return kbj.quantize_blocks(x, fp8, power_of_two=power_of_two, **layout)
+
+
+def same_bits(found, wanted):
+    assert (found is None) == (wanted is None)
+    if found is not None:
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(bytes_of(found), bytes_of(wanted))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("fp8", MOST)
+@pytest.mark.parametrize("rows, columns", BOTH_WAYS)
+def test_both_ways_in_one_pass_are_each_way_alone(dtype, fp8, rows, columns):
+    x = values(3, 47, 264, dtype=dtype)
+    how = dict(power_of_two=rows == "tiles")
+    made = jax.jit(lambda x: kbj.quantize_block_transpose(x, fp8, rowwise=rows, transposed=columns, dbias=True, **how))(x)
+    flat = x.reshape(-1, x.shape[-1])
+    wanted = *by_one_way(flat, fp8, rows, **how), *by_one_way(flat.T, fp8, columns, **how)
+    assert made.data is None or made.data.shape == x.shape
+    for found, one in zip((made.data, made.scale_inv, made.transposed, made.transposed_scale_inv), wanted):
+        same_bits(None if found is None else found.reshape(one.shape), one)
+    sums = np.asarray(flat, np.float64).sum(0)
+    np.testing.assert_allclose(np.asarray(made.dbias, np.float64), sums, rtol=8e-3, atol=1e-4 * np.abs(sums).max())
+
+
+ACTIVATIONS = {"gelu": jax.nn.gelu, "silu": jax.nn.silu, "relu": jax.nn.relu, "squared_relu": lambda z: jax.nn.relu(z) ** 2}
+GATED = {"geglu": "gelu", "swiglu": "silu", "reglu": "relu"}
+
+
+def applied(x, activation):
+    """In float32."""
+    x = x.astype(jnp.float32)
+    if activation in GATED:
+        return ACTIVATIONS[GATED[activation]](x[..., 0, :]) * x[..., 1, :]
+    return ACTIVATIONS[activation](x)
+
+
+def number_of(codes, scales):
+    """What codes of lines stand for, with scales of groups as products load them."""
+    return np.asarray(codes, np.float64) * np.asarray(scales, np.float64).T[:codes.shape[0]].repeat(128, 1)[:, :codes.shape[1]]
+
+
+def near_by_rms(found, wanted, tolerance):
+    assert np.linalg.norm(found - wanted) <= tolerance * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATED])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_activation_in_front_is_that_of_its_result_in_memory(activation, dtype):
+    x = values(133, *((2, 256) if activation in GATED else (200,)), dtype=dtype)
+    made = jax.jit(lambda x: kbj.quantize_block_activation(x, activation))(x)
+    wanted = kbj.quantize_block_transpose(applied(x, activation).astype(dtype))
+    near_by_rms(number_of(made.data, made.scale_inv), number_of(wanted.data, wanted.scale_inv), 5e-3)
+    near_by_rms(number_of(made.transposed, made.transposed_scale_inv), number_of(wanted.transposed, wanted.transposed_scale_inv), 5e-3)
+    np.testing.assert_allclose(made.scale_inv, wanted.scale_inv, rtol=8e-3)
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATED])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_gradient_in_front_is_that_of_its_result_in_memory(activation, dtype):
+    lead = (2, 65)
+    x, dy = values(*lead, *((2, 256) if activation in GATED else (200,)), dtype=dtype), values(*lead, 256 if activation in GATED else 200,
+                                                                                               dtype=dtype, seed=1)
+    made = jax.jit(lambda dy, x: kbj.quantize_block_activation_gradient(dy, x, activation, jnp.float8_e5m2, dbias=True))(dy, x)
+    dz = jax.vjp(lambda x: applied(x, activation), x)[1](dy.astype(jnp.float32))[0]
+    wanted = kbj.quantize_block_transpose(dz.reshape(130, -1), jnp.float8_e5m2, dbias=True)
+    assert made.data.shape == x.shape and made.dbias.shape == x.shape[2:]
+    near_by_rms(number_of(made.data.reshape(130, -1), made.scale_inv), number_of(wanted.data, wanted.scale_inv), 5e-3)
+    near_by_rms(number_of(made.transposed, made.transposed_scale_inv), number_of(wanted.transposed, wanted.transposed_scale_inv), 5e-3)
+    near_by_rms(np.asarray(made.dbias, np.float64).ravel(), np.asarray(wanted.dbias, np.float64), 1.6e-2)
+
+
+def test_both_ways_refuse_what_they_do_not_take():
+    x = values(4, 2, 64)
+    with pytest.raises(ValueError, match="rowwise and transposed are both None"):
+        kbj.quantize_block_transpose(x, rowwise=None, transposed=None)
+    with pytest.raises(ValueError, match="rowwise must be None, 'groups' or 'tiles'"):
+        kbj.quantize_block_transpose(x, rowwise="rows")
+    with pytest.raises(ValueError, match="H must be a multiple of 128"):
+        kbj.quantize_block_activation_gradient(x[:, 0], x, "swiglu")
+    with pytest.raises(ValueError, match="dy is float32.4, 63"):
+        kbj.quantize_block_activation_gradient(x[:, 0, :63], x[:, 0], "gelu")
+    with pytest.raises(TypeError, match="gradient"):
+        jax.grad(lambda x: kbj.quantize_block_transpose(x).scale_inv.sum())(x)

@@ -13,6 +13,7 @@ from sharding.problems import FAMILIES
 # Ops whose results need all of the problem; all others declare something.
 WHOLE = {"permutation.row_id_map", "permutation.make_chunk_sort_map", "router.topk_rows", "attention.sdpa_fp8_forward",
          "quantize.amax", "quantize.per_tensor", "quantize.per_tensor_transpose", "quantize.per_tile", "quantize.mxfp8",
+         "quantize.per_block_transpose", "quantize.per_block_activation", "quantize.per_block_activation_gradient",
          "quantize.per_tensor_activation", "quantize.per_tensor_activation_gradient", "quantize.per_tensor_grouped"}
 
 

@@ -38,6 +38,7 @@ class Row:
     formula: Callable
     bar: float  # TB/s at BAR_SHAPE
     beside: str = ""  # the row that it may be a tenth slower than at BAR_SHAPE
+    whole: int = 1  # what N is a multiple of
 
 
 def rows():
@@ -52,6 +53,20 @@ def rows():
     yield Row("1 x 128, scales for TMA", "per_group", lambda m, n: [("bf16", (m, n))], dict(e4m3, scales="columns"), plain.per_group, 0.0)
     yield Row("128 x 128", "per_tile", lambda m, n: [("bf16", (m, n))], dict(e4m3, amax_epsilon=1e-4), plain.per_tile, 0.0)
     yield Row("MXFP8 both ways", "mxfp8", lambda m, n: [("bf16", (m, n))], dict(e4m3, columnwise=True), plain.mx_both, 3.0)
+    plain_x = lambda m, n: [("bf16", (m, n))]
+    both = dict(e4m3, amax_epsilon=1e-4)
+    yield Row("1 x 128 both ways", "per_block_transpose", plain_x, both, plain.groups_both, 3.4)
+    yield Row("1 x 128 and 128 x 128", "per_block_transpose", plain_x, dict(both, transposed="tiles"), plain.groups_and_tiles, 3.4)
+    yield Row("128 x 128 both ways", "per_block_transpose", plain_x, dict(both, rowwise="tiles", transposed="tiles"), plain.tiles_both, 0.0)
+    yield Row("dbias + 1 x 128 both ways", "per_block_transpose", plain_x, dict(both, dbias=True), plain.groups_both_dbias, 3.3)
+    yield Row("gelu + 1 x 128 and 128 x 128", "per_block_activation", lambda m, n: [("bf16", (m, 1, n))],
+              dict(both, function="gelu", transposed="tiles"), plain.gelu_blocks, 3.3)
+    yield Row("swiglu + 1 x 128 and 128 x 128", "per_block_activation", lambda m, n: [("bf16", (m, 2, n))],
+              dict(both, function="silu", transposed="tiles"), plain.swiglu_blocks, 3.3)
+    yield Row("dgelu + dbias + 1 x 128 both ways", "per_block_activation_gradient", lambda m, n: [("bf16", (m, n)), ("bf16", (m, 1, n))],
+              dict(both, function="gelu", dbias=True), plain.dgelu_blocks, 3.2)
+    yield Row("dswiglu + 1 x 128 both ways", "per_block_activation_gradient", lambda m, n: [("bf16", (m, n)), ("bf16", (m, 2, n))],
+              dict(both, function="silu"), plain.dswiglu_blocks, 3.2, whole=128)
     gated = lambda m, n: [("bf16", (m, 2, n)), ("f32", (1,))]
     swiglu = {"function": "silu", **e4m3}
     yield Row("swiglu + quantize", "per_tensor_activation", gated, swiglu, plain.swiglu, 0.0)
@@ -173,6 +188,8 @@ def times(report, cuda):
     for shape in shapes(seed):
         us_of = {}
         for row in rows():
+            if shape[1] % row.whole:
+                continue
             variant, us, moved = ours(cuda, bundle, row, shape)
             us_of[row.title] = us
             jax_us = theirs(row, shape)

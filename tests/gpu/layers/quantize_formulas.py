@@ -46,6 +46,47 @@ def per_tile(x):
     return q.reshape(-(-m // 128) * 128, -1)[:m, :n], scale_inv
 
 
+def groups_both(x):
+    return *per_group(x), *per_group(x.T)
+
+
+def groups_and_tiles(x):
+    codes, scales = per_tile(x)
+    return *per_group(x), codes.T, scales.T
+
+
+def tiles_both(x):
+    codes, scales = per_tile(x)
+    return codes, scales, codes.T, scales.T
+
+
+def groups_both_dbias(x):
+    return *groups_both(x), jnp.sum(x.astype(jnp.float32), axis=0).astype(x.dtype)
+
+
+def gelu_blocks(x):
+    return groups_and_tiles(jax.nn.gelu(x[:, 0].astype(jnp.float32)).astype(x.dtype))
+
+
+def swiglu_blocks(x):
+    wide = x.astype(jnp.float32)
+    return groups_and_tiles((jax.nn.silu(wide[:, 0]) * wide[:, 1]).astype(x.dtype))
+
+
+def dgelu_blocks(dy, x):
+    return groups_both_dbias(through(jax.nn.gelu, dy, [x[:, 0]]))
+
+
+def dswiglu_blocks(dy, x):
+    return groups_both(through(lambda z, gate: jax.nn.silu(z) * gate, dy, [x[:, 0], x[:, 1]]))
+
+
+def through(function, dy, halves):
+    """The gradient by each half of x, beside one another, in dy's dtype."""
+    made = jax.vjp(function, *[half.astype(jnp.float32) for half in halves])[1](dy.astype(jnp.float32))
+    return jnp.concatenate(made, axis=1).astype(dy.dtype)
+
+
 def mx(blocks, axis):
     """A power of two for each block, by the exponent: as good as rounding up from 2^-126 on."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(blocks), axis=axis, keepdims=True) * (1 / MOST))
