@@ -46,8 +46,8 @@ __device__ __forceinline__ void RoundRows(const Activating<T, VEC>& source,
   }
 }
 
-// How many rows of a gradient are made at once. On Hopper, where registers are counted, those of two
-// planes one after the other in a loop, through which they are moved.
+// How many rows of a gradient are made at once. On Hopper, where registers are counted, those of
+// two planes one after the other in a loop, through which they are moved.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 template <int PLANES>
 inline constexpr int kRowsMade = PLANES == 1 ? kMicroRows : 1;
