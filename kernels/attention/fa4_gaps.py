@@ -115,8 +115,7 @@ class Attention(fa4_ragged.Attention):
                              from_first).launch(grid=[1, 1, 1], block=[THREADS, 1, 1], stream=stream)
         self.sequences.copy_whole(in_words(whole_v, columns), in_words(v, columns), kv_offsets, kv_lengths, keys, kv_bound).launch(
             **each_row(keys, stream))
-        left, right = (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
-        self.attention(q, k, whole_v, o, stats, scale, q_rows, kv_rows, queries_of, keys_of, None, left, right, None, None,
+        self.attention(q, k, whole_v, o, stats, scale, q_rows, kv_rows, queries_of, keys_of, None, *self.ends(window), None, None,
                        AuxData(None, None), None, None, stream=stream)
         self.sequences.clear_out(in_words(o, columns), stats, q_offsets, q_lengths, keys_of, rows, q_bound, window, from_first).launch(
             **each_row(rows, stream))

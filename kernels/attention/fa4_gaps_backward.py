@@ -32,9 +32,8 @@ class Gradients(fa4_ragged_backward.Gradients):
             self.sequences.copy_whole(in_words(whole, columns), in_words(given, columns), kv_offsets, kv_lengths, keys, kv_bound).launch(
                 **each_row(keys, stream))
         self.prepare(o, dout, products, stats, stats2, dq_sum, q_rows, queries_of, None, None, None, one, None, None, stream=stream)
-        left, right = (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
         self.gradients(whole_q, whole_k, whole_v, whole_dout, stats2, products, dq_sum, dk_sum, dv_sum, scale, q_rows, kv_rows, queries_of,
-                       keys_of, left, right, None, None, None, AuxData(None, None), None, None, stream=stream)
+                       keys_of, *self.ends(window), None, None, None, AuxData(None, None), None, None, stream=stream)
         self.finish(dq_sum, dq, scale, q_rows, queries_of, None, None, stream=stream)
         round_dk, round_dv = self.finish_keys
         round_dk(dk_sum, dk, scale, kv_rows, keys_of, None, None, stream=stream)

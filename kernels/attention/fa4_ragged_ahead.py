@@ -9,31 +9,40 @@ from cutlass import Int32, cute
 from fa4_sequences import THREADS, Sequences, clear_row, owner_of, rows_of
 
 
-class Between(Sequences):
+@cute.jit
+def clear_unseen(o: cute.Tensor, stats: cute.Tensor, row: Int32, lane: Int32, number: Int32, queries: Int32, keys: Int32, left: Int32,
+                 right: Int32, from_first: Int32):
+    """Of the row that is query `number` of a sequence, and sees the keys from `left` before its diagonal to `right` behind it."""
+    diagonal = number if from_first != 0 else number + keys - queries
+    first, last = cutlass.max(diagonal - left, Int32(0)), cutlass.min(diagonal + right, keys - 1)
+    if number >= queries or first > last:
+        clear_row(o, row, lane)
+        head = lane
+        while head < cute.size(stats, mode=[0]) and row < cute.size(stats, mode=[1]):
+            stats[head, row] = -cutlass.Float32.inf
+            head += 32
+
+
+class Ends:
+    """Of the small kernels around FlashAttention-4's: those behind it are told both ends."""
     right = None  # of the diagonal: a number of the launch
 
     def clear_out(self, *arguments):
         *given, left, from_first = arguments
         return self.clear_between(*given, left, self.right, from_first)
 
+
+class Between(Ends, Sequences):
     @cute.kernel
     def clear_between(self, o: cute.Tensor, stats: cute.Tensor, q_offsets: cute.Tensor, kv_offsets: cute.Tensor, q_total: Int32,
                       kv_total: Int32, q_bound: Int32, kv_bound: Int32, left: Int32, right: Int32, from_first: Int32):
-        """As clear_out, of a row that sees the keys from `left` before its diagonal to `right` behind it."""
         thread, _, _ = cute.arch.thread_idx()
         block, _, _ = cute.arch.block_idx()
         row, lane = block * (THREADS // 32) + thread // 32, thread % 32
         if row < q_total:
             sequence, number, queries = owner_of(q_offsets, row, q_total, q_bound)
             _, keys = rows_of(kv_offsets, sequence, kv_total, kv_bound)
-            diagonal = number if from_first != 0 else number + keys - queries
-            first, last = cutlass.max(diagonal - left, Int32(0)), cutlass.min(diagonal + right, keys - 1)
-            if number >= queries or first > last:
-                clear_row(o, row, lane)
-                head = lane
-                while head < cute.size(stats, mode=[0]) and row < cute.size(stats, mode=[1]):
-                    stats[head, row] = -cutlass.Float32.inf
-                    head += 32
+            clear_unseen(o, stats, row, lane, number, queries, keys, left, right, from_first)
 
 
 class Ahead:
@@ -76,4 +85,4 @@ def forward(*arguments, **tunables):
 def gradients(*arguments, **tunables):
     given, left, right, bounds = split(arguments)
     kernel, (*given, _, _, _, _) = fa4_ragged_backward.gradients(*given, left, *bounds, **tunables)
-    return (Gradients(kernel.prepare, kernel.gradients, kernel.finish, kernel.finish_keys, fa4.LOCAL), (tuple(given), left, right, bounds))
+    return Gradients(kernel.prepare, kernel.gradients, kernel.finish, kernel.finish_keys, fa4.LOCAL), (tuple(given), left, right, bounds)

@@ -82,3 +82,11 @@ def of_sequences(reference):
         shapes, attributes, offsets = ragged.problem_of(batch, depth, heads, ("none", -1))
         yield from ragged.both_ops(reference, f"ahead {sight}, ragged {batch}, d {depth}, heads {heads}", shapes, seen_as(attributes, sight), offsets,
                                    number, deterministic=not whole)
+    for number, (batch, sight, deterministic) in enumerate(itertools.product(ragged.BATCHES[:7], SIGHTS[::3] + SIGHTS[1:2], (True, False))):
+        lengths = {name: np.array(of) for name, of in zip(("q_lengths", "kv_lengths"), batch)}
+        spans = [[int(length) + (7 * i + number) % 30 for i, length in enumerate(of)] for of in batch[:2]]
+        depth = ragged.DEPTHS[number % 7] if deterministic else ((64, 64), (128, 128))[number // 2 % 2]
+        bounds = batch[4:] or [max(1, *of, 1) for of in batch[:2]]
+        shapes, attributes, offsets = ragged.problem_of((*spans, *batch[2:4], *bounds), depth, ragged.HEADS[number % 3], ("none", -1))
+        yield from ragged.spoiled(reference, f"ahead {sight}, gaps {batch} in {spans}, d {depth}", (shapes, seen_as(attributes, sight), offsets),
+                                  lengths, number, deterministic)

@@ -125,7 +125,8 @@ def arguments(gaps, ahead, step):
 @pytest.mark.parametrize("source, step, tunables", [
     ("fa4_ragged.py", "forward", {"BLOCK": BLOCK}), ("fa4_ragged_backward.py", "gradients", {"GROUPED": GROUPED}),
     ("fa4_gaps.py", "forward", {"BLOCK": LARGE}), ("fa4_gaps_backward.py", "gradients", {}),
-    ("fa4_ragged_ahead.py", "forward", {"BLOCK": BLOCK}), ("fa4_ragged_ahead.py", "gradients", {"GROUPED": GROUPED})])
+    ("fa4_ragged_ahead.py", "forward", {"BLOCK": BLOCK}), ("fa4_ragged_ahead.py", "gradients", {"GROUPED": GROUPED}),
+    ("fa4_gaps_ahead.py", "forward", {"BLOCK": LARGE}), ("fa4_gaps_ahead.py", "gradients", {})])
 def test_the_loader_launches_as_the_functions_do(recording, source, step, tunables):
     folder, chance, gaps, ahead = recording / f"{source} {step}", random.Random(f"{SEED} {source} {step}"), "gaps" in source, "ahead" in source
     folder.mkdir()

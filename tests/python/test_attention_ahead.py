@@ -161,6 +161,31 @@ def test_ragged(window, bottom_right):
     check(ours, each, q, k, v)
 
 
+def test_ragged_with_rows_of_no_sequence():
+    """They hold NaN, and results and gradients are those without them."""
+    queries, keys, gap = [20, 31, 7], [25, 31, 40], 3
+    rng = np.random.default_rng(6)
+    q, k, v = (rng.normal(size=(sum(of), heads, 16)).astype(np.float32) for of, heads in ((queries, 4), (keys, 2), (keys, 2)))
+    ends = lambda lengths: np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    places = lambda lengths: np.concatenate([np.arange(n) + first + gap * b for b, (n, first) in enumerate(zip(lengths, ends(lengths)))])
+
+    def spread(x, lengths):
+        made = np.full((len(x) + gap * len(lengths), *x.shape[1:]), np.nan, np.float32)
+        made[places(lengths)] = x
+        return made
+
+    def ours(gap, **lengths):
+        return functools.partial(kbj.ragged_dot_product_attention, query_offsets=ends(np.add(queries, gap)), local_window_size=(9, 5),
+                                 key_value_offsets=ends(np.add(keys, gap)), max_query_length=31, max_key_value_length=40, **lengths)
+    dense, gapped = ours(0), ours(gap, query_lengths=np.int32(queries), key_value_lengths=np.int32(keys))
+    out, pull = jax.vjp(dense, q, k, v)
+    found, pull_found = jax.vjp(gapped, spread(q, queries), spread(k, keys), spread(v, keys))
+    dout = rng.normal(size=out.shape).astype(np.float32)
+    for a, b, of in zip((found, *pull_found(spread(dout, queries))), (out, *pull(dout)), (queries, queries, keys, keys)):
+        near(a[places(of)], b, 1e-6)
+        assert not np.delete(np.asarray(a), places(of), axis=0).any()
+
+
 @pytest.mark.parametrize("window, message", [((1, 2, 3), "one size or two"), ((-1, 3), "local_window_size is -1; .*or None: no bound"),
                                              ((3, 2.5), "local_window_size is 2.5"), ("5", "local_window_size is '5'")], ids=str)
 def test_windows_that_are_none_are_named(window, message):
