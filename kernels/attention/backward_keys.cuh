@@ -13,6 +13,7 @@
 #pragma once
 
 #include "gradient.cuh"
+#include "small_tiles.cuh"
 #include "tile.cuh"
 
 namespace attention {
@@ -26,7 +27,7 @@ template <typename T, int kHead, int kHeadV, int kMod, bool kExtras, bool kVecto
 struct BackwardKeys {
   static constexpr int kWarps = 8, kThreads = kWarps * 32;
   static constexpr int kQueries = 64;
-  static constexpr int kKeys = kHead > 128 ? 64 : 128;
+  static constexpr int kKeys = kHead > 128 || kSmallTiles ? 64 : 128;
   static constexpr int kTilesK = kKeys / 64;  // tiles of 16 keys of a warp in dk and dv
   // Warps along the queries in dq: 96 columns are three pairs of tiles for each of two warps.
   static constexpr int kRowWarps = kHead == 96 ? 4 : 2, kColumnWarps = kWarps / kRowWarps;

@@ -13,6 +13,7 @@
 #include "dropout.cuh"
 #include "mask.cuh"
 #include "score.cuh"
+#include "small_tiles.cuh"
 #include "tile.cuh"
 
 namespace attention {
@@ -24,7 +25,7 @@ struct Forward {
   static constexpr int kWarps = kHeadV > 128 ? 8 : 4;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kQueries = kWarps * kTiles * 16;  // 128
-  static constexpr int kKeys = kHead > 128 && kHeadV <= 128 ? 32 : 64;
+  static constexpr int kKeys = kHead > 128 && (kHeadV <= 128 || kSmallTiles) ? 32 : 64;
   static constexpr bool kPlain = IsIdentity<kMod>() && !kExtras;
 
   using TileQ = Tile<kHead>;
