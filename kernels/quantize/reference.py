@@ -87,11 +87,18 @@ def make_inputs(op, problem, seed):
         shares = rng.exponential(size=groups) * (rng.random(groups) > 0.2)
         cuts = np.floor(np.cumsum(shares) / max(shares.sum(), 1e-9) * (rows if seed % 2 == 0 else rows - rows // 8) + 0.5)
         made["sizes"] = np.diff(cuts, prepend=0).astype(np.int32)
+    if op.startswith("per_block_activation"):
+        return made | {name: away_from_zero(rng, problem[name]) for name in ("x", "dy") if name in problem}
     if "_activation" in op:
         return made | {name: rng.standard_normal(problem[name]) * size for name, size in (("x", 3), ("dy", 1)) if name in problem}
     if "x" in problem and not problem.get("dbias"):
         made["x"] = rng.standard_normal(problem["x"]) * 2.0 ** rng.integers(-12, 8, problem["x"])
     return made
+
+
+def away_from_zero(rng, shape):
+    """Numbers of both signs of which no activation, nor its gradient, makes any that f16 holds with less than all its digits."""
+    return np.where(rng.random(shape) < 0.3, -rng.uniform(0.1, 0.5, shape), rng.uniform(0.25, 5, shape))
 
 
 # ---- a scale for each block ----

@@ -64,7 +64,7 @@ def cases(reference):
             for transposed in ("groups", "tiles") if rowwise == "none" else ("none", "groups", "tiles"):
                 yield f"{rows} x {columns}", "per_block_transpose", given, dict(rowwise=rowwise, transposed=transposed, dbias=True)
     yield from activations(rng)
-    yield from block_activations(rng)
+    yield from block_activations(reference, rng)
     yield from groups(rng)
     codes = np.arange(256, dtype=np.uint8)
     for scale_inv in (1.0, 0.3, 1e-30, 1e38, np.nan, np.inf):
@@ -101,25 +101,28 @@ def activation_gradients(rng, function, strange):
     yield "strange gradients", "per_tensor_activation_gradient", {"dy": dy, "x": x, "scale": np.array([2.0])}, {"function": function}
 
 
-def block_activations(rng):
-    """The same by blocks, and their gradients: numbers so that what is rounded to f16 on its way stays finite."""
+def block_activations(reference, rng):
+    """The same by blocks, and their gradients. What is made is rounded to x's dtype, so numbers are such that f16 holds what they become."""
+    away = lambda shape: reference.away_from_zero(rng, shape)
     for function in ("gelu", "silu", "relu", "squared_relu", "clamped_silu"):
         for rows, columns in [*SIZES, (130, 256)]:
             for gates in (1, 2) if function != "clamped_silu" else (2,):
-                given = {"x": rng.standard_normal((rows, gates, columns)) * 3}
+                given = {"x": away((rows, gates, columns))}
                 for layout in (dict(), dict(transposed="tiles"), dict(rowwise="none")):
                     yield f"{rows} x {columns}", "per_block_activation", given, {"function": function, **layout}
                 if gates == 2 and columns % 128:
                     continue
-                given = given | {"dy": rng.standard_normal((rows, columns))}
+                given = given | {"dy": away((rows, columns))}
                 for layout in (dict(dbias=True), dict(rowwise="tiles"), dict(transposed="none", dbias=True)):
                     yield f"{rows} x {columns}", "per_block_activation_gradient", given, {"function": function, **layout}
-        x, dy = rng.standard_normal((16, 2, 128)) * 3, rng.standard_normal((16, 128))
+        x, dy = away((16, 2, 128)), away((16, 128))
         x[:6, 0, 5], x[6:9, 1, 7] = [0.0, -0.0, np.nan, np.inf, 100.0, -100.0], [0.0, np.nan, -100.0]
         yield "strange numbers", "per_block_activation", {"x": x}, {"function": function}
         yield "strange numbers", "per_block_activation_gradient", {"dy": dy, "x": x}, {"function": function}
         dy[:3, 9] = [np.nan, np.inf, -np.inf]
-        finite = np.where(np.isfinite(x), x, 1.0).clip(0.1 if function == "relu" else -8, 8)
+        finite = np.where(np.isfinite(x) & (np.abs(x) < 8), x, 1.0)
+        if function == "relu":
+            finite = np.abs(finite)
         yield "strange gradients", "per_block_activation_gradient", {"dy": dy, "x": finite}, {"function": function}
 
 
