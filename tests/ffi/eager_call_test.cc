@@ -4,85 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
 #include <vector>
 
+#include "fake_torch.h"
 #include "kbundle/kbundle_torch.h"
 
 namespace kbundle {
 namespace {
 
-// A PyTorch of tensors that are numbers of rows; the call with the number `failing` fails.
-struct FakeTensor {
-  int64_t sizes[2] = {2, 3};
-  bool contiguous = true;
-  float data[6] = {};
-};
-std::set<TorchTensor>* alive = nullptr;
-int calls_so_far = 0;
-int failing = -1;
-
-int Fails() { return calls_so_far++ == failing ? 1 : 0; }
-
-TorchTensor NewFake(FakeTensor tensor = {}) {
-  auto made = reinterpret_cast<TorchTensor>(new FakeTensor(tensor));
-  alive->insert(made);
-  return made;
-}
-
-FakeTensor* At(TorchTensor tensor) {
-  EXPECT_EQ(alive->count(tensor), 1u) << "a tensor that was given back is used";
-  return reinterpret_cast<FakeTensor*>(tensor);
-}
-
-TorchFunctions FakeTorch() {
-  TorchFunctions torch;
-  torch.Delete = [](TorchTensor tensor) {
-    EXPECT_EQ(alive->erase(tensor), 1u) << "a tensor is given back twice";
-    delete reinterpret_cast<FakeTensor*>(tensor);
-    return 0;
-  };
-  torch.NewUndefined = [](TorchTensor* out) {
-    if (Fails()) return 1;
-    *out = NewFake();
-    At(*out)->sizes[0] = -1;
-    return 0;
-  };
-  torch.NewReference = [](TorchTensor tensor, TorchTensor* out) {
-    return Fails() ? 1 : (*out = NewFake(*At(tensor)), 0);
-  };
-  torch.GetDim = [](TorchTensor, int64_t* out) { return Fails() ? 1 : (*out = 2, 0); };
-  torch.GetSizes = [](TorchTensor tensor, int64_t** out) {
-    return Fails() ? 1 : (*out = At(tensor)->sizes, 0);
-  };
-  const auto zero = [](TorchTensor, int32_t* out) { return Fails() ? 1 : (*out = 0, 0); };
-  torch.GetDtype = torch.GetDeviceType = torch.GetDeviceIndex = zero;
-  torch.IsContiguous = [](TorchTensor tensor, bool* out) {
-    return Fails() ? 1 : (*out = At(tensor)->contiguous, 0);
-  };
-  torch.GetConstData = [](TorchTensor tensor, const void** out) {
-    return Fails() ? 1 : (*out = At(tensor)->data, 0);
-  };
-  torch.GetMutableData = [](TorchTensor tensor, void** out) {
-    return Fails() ? 1 : (*out = At(tensor)->data, 0);
-  };
-  torch.EmptyStrided = [](int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t,
-                          TorchTensor* out) { return Fails() ? 1 : (*out = NewFake(), 0); };
-  torch.Copy = [](TorchTensor, TorchTensor, int32_t) { return Fails(); };
-  torch.Zero = [](TorchTensor) { return Fails(); };
-  torch.cuda = 1;
-  return torch;
-}
-
-class EagerCallTest : public ::testing::Test {
+class EagerCallTest : public FakeTorchTest {
  protected:
-  EagerCallTest() {
-    alive = &alive_;
-    calls_so_far = 0;
-    failing = -1;
-  }
-  ~EagerCallTest() override { EXPECT_TRUE(alive_.empty()) << alive_.size() << " tensors leak"; }
-
   // With two operands and three results; how many results are defined, or -1 without any.
   int Call() {
     FakeTensor strided;
@@ -109,8 +40,6 @@ class EagerCallTest : public ::testing::Test {
     sites_.Learn(site_, kb_policy_generation(), *key, std::move(plan));
   }
 
-  std::set<TorchTensor> alive_;
-  TorchFunctions torch_ = FakeTorch();
   Sites sites_;
   int64_t site_ = sites_.Make(2, {0, 1});
 };

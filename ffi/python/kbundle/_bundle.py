@@ -15,11 +15,17 @@ from kbundle._policy import stats as _all_stats
 CUDA, HOST = 0, 1
 lock = threading.Lock()  # of which bundles are open
 _closed = 0
+listeners = []  # functions, called after a bundle is opened, closed or used
 
 
 def closed_so_far():
     """How many bundles were closed."""
     return _closed
+
+
+def tell_listeners():
+    for listener in listeners:
+        listener()
 
 
 def _after_fork_in_child():
@@ -146,6 +152,8 @@ class Bundle:
             except Error as error:
                 if error.tag != "NOT_FOUND":  # else another was loaded in its place
                     raise
+            finally:
+                tell_listeners()
 
     def __enter__(self):
         return self

@@ -71,11 +71,15 @@ _FUNCTIONS = {
     "kb_policy_allow_portable": (None, [ctypes.c_int32]),
     "kb_stats": (_HANDLE, [_OUT]),
     "kb_torch_load": (_HANDLE, [ctypes.POINTER(ctypes.c_int32)]),
+    "kb_torch_fail": (None, [_TEXT]),
+    "kb_torch_forget": (None, []),
     "kb_torch_implement": (_HANDLE, [_TEXT, ctypes.c_int32]),
+    "kb_torch_implement_op": (_HANDLE, [_TEXT, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64)]),
     "kb_torch_site_make": (_HANDLE, [ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int64)]),
     "kb_torch_site_release": (None, [ctypes.c_int64]),
     "kb_torch_learn": (_HANDLE, [ctypes.c_int64, ctypes.c_uint64, _HANDLE, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.c_int32),
-                                 ctypes.c_size_t, ctypes.c_int32]),
+                                 ctypes.c_size_t, ctypes.c_int32, _TEXT]),
+    "kb_torch_wants_gradient": (ctypes.c_int32, [_HANDLE]),
 }
 
 

@@ -59,6 +59,7 @@ def open(path, name=None, *, reload=False):
     opener = library().kb_bundle_reload if reload else library().kb_bundle_open
     check(opener(text(os.fspath(path), "path"), None if name is None else text(name, "name"), ctypes.byref(out)))
     _changes += 1
+    _bundle.tell_listeners()
     return _object(out, name, os.fsdecode(path))
 
 
@@ -92,6 +93,7 @@ def use(bundle):
     global _changes, _default
     _changes += 1
     _default = bundle if isinstance(bundle, Bundle) else open(bundle)
+    _bundle.tell_listeners()
     return _default
 
 

@@ -25,27 +25,8 @@ std::atomic<const TorchFunctions*> torch_of_process{nullptr};
 // What the call is given, read once.
 bool ReadGiven(const TorchFunctions& torch, std::vector<OwnedTensor>& given, EagerKey* key,
                TorchDevice* device) {
-  for (size_t i = 0; i < given.size(); ++i) {
-    const TorchTensor tensor = given[i].get();
-    TorchDevice own;
-    int32_t dtype = 0;
-    int64_t rank = 0;
-    int64_t* sizes = nullptr;
-    if (torch.GetDeviceType(tensor, &own.type) != 0 ||
-        torch.GetDeviceIndex(tensor, &own.index) != 0 || torch.GetDtype(tensor, &dtype) != 0 ||
-        torch.GetDim(tensor, &rank) != 0 || torch.GetSizes(tensor, &sizes) != 0) {
-      return false;
-    }
-    if (i == 0) {
-      *device = own;
-      key->Add(own.type);
-      key->Add(own.index);
-    } else if (own.type != device->type || own.index != device->index) {
-      return false;
-    }
-    key->Add(dtype);
-    key->Add(rank);
-    for (int64_t axis = 0; axis < rank; ++axis) key->Add(sizes[axis]);
+  for (const OwnedTensor& tensor : given) {
+    if (!AddTensor(torch, tensor.get(), device, key)) return false;
   }
   return !given.empty() && key->fits();
 }
@@ -55,21 +36,48 @@ bool Call(const TorchFunctions& torch, Sites* sites, int64_t site, std::vector<O
           std::vector<OwnedTensor>* made) {
   EagerKey key;
   TorchDevice device;
-  unknown_call.site = 0;
+  SetUnknownCall(0, {});
   if (!ReadGiven(torch, given, &key, &device)) return false;
   const auto found = sites->Find(site, kb_policy_generation(), key.bytes());
   if (!found.has_value()) return false;
   if (found->plan == nullptr) {
-    unknown_call = {site, std::string(key.bytes())};
+    SetUnknownCall(site, std::string(key.bytes()));
     return false;
   }
-  return LaunchEager(torch, *found, device, given, made);
+  return LaunchEager(torch, *found->plan, found->operand_count, *found->given, device, given, made);
 }
 
 }  // namespace
 
-bool EagerCall(const TorchFunctions& torch, Sites* sites, StableValue* stack,
-               uint64_t argument_count, uint64_t result_count) noexcept {
+bool AddTensor(const TorchFunctions& torch, TorchTensor tensor, TorchDevice* device,
+               EagerKey* key) {
+  TorchDevice own;
+  int32_t dtype = 0;
+  int64_t rank = 0;
+  int64_t* sizes = nullptr;
+  if (torch.GetDeviceType(tensor, &own.type) != 0 ||
+      torch.GetDeviceIndex(tensor, &own.index) != 0 || torch.GetDtype(tensor, &dtype) != 0 ||
+      torch.GetDim(tensor, &rank) != 0 || torch.GetSizes(tensor, &sizes) != 0) {
+    return false;
+  }
+  if (device->type < 0) {
+    *device = own;
+    key->Add(own.type);
+    key->Add(own.index);
+  } else if (own.type != device->type || own.index != device->index) {
+    return false;
+  }
+  key->Add(dtype);
+  key->Add(rank);
+  for (int64_t axis = 0; axis < rank; ++axis) key->Add(sizes[axis]);
+  return true;
+}
+
+void SetUnknownCall(int64_t site, std::string key) { unknown_call = {site, std::move(key)}; }
+
+// No part of EagerKernel: see there.
+[[gnu::noinline]] bool EagerCall(const TorchFunctions& torch, Sites* sites, StableValue* stack,
+                                 uint64_t argument_count, uint64_t result_count) noexcept {
   const auto site = static_cast<int64_t>(stack[0]);
   std::vector<OwnedTensor> given, made;
   bool right = false;
@@ -103,10 +111,13 @@ std::optional<std::string> TakeUnknownCall(int64_t site) {
 
 void UseTorch(const TorchFunctions* torch) { torch_of_process.store(torch); }
 
+const TorchFunctions& UsedTorch() { return *torch_of_process.load(); }
+
+// Check's exception passes this frame: it has nothing to clean up, and so no handler.
 void EagerKernel(StableValue* stack, uint64_t argument_count, uint64_t result_count) {
-  const TorchFunctions* torch = torch_of_process.load();
-  if (EagerCall(*torch, &Sites::Global(), stack, argument_count, result_count)) return;
-  torch->Check(false, __func__, __FILE__, __LINE__, "[kbundle:RESOURCE_EXHAUSTED] out of memory");
+  const TorchFunctions& torch = UsedTorch();
+  if (EagerCall(torch, &Sites::Global(), stack, argument_count, result_count)) return;
+  torch.Check(false, __func__, __FILE__, __LINE__, "[kbundle:RESOURCE_EXHAUSTED] out of memory");
 }
 
 }  // namespace kbundle

@@ -75,4 +75,14 @@ void Sites::Learn(int64_t site, uint64_t generation, std::string key, EagerPlan 
   plans.insert_or_assign(std::move(key), std::move(learned));
 }
 
+void Sites::Forget() {
+  std::vector<decltype(Site::plans)> dropped;
+  const std::lock_guard lock(mutex_);
+  dropped.reserve(sites_.size());
+  for (auto& [number, site] : sites_) {
+    dropped.emplace_back();
+    site.plans.swap(dropped.back());
+  }
+}
+
 }  // namespace kbundle

@@ -36,6 +36,8 @@ struct EagerPlan {
   std::optional<kb_plan> plan;
   std::vector<EagerResult> results;
   bool few = false;  // too little work for several threads
+  // $KBUNDLE_PATH where that decided which bundle serves the call; it is known only while it is so.
+  std::optional<std::string> environment;
 };
 
 // Device, dtypes and shapes of what a call is given, as bytes. Longer ones (a hundred dims in all)
@@ -73,6 +75,8 @@ class Sites {
   std::optional<Found> Find(int64_t site, uint64_t generation, std::string_view key);
   // Nothing happens when the site is gone or the plan is of another generation.
   void Learn(int64_t site, uint64_t generation, std::string key, EagerPlan plan);
+  // All plans of all sites.
+  void Forget();
 
  private:
   struct BytesHash {

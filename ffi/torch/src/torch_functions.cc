@@ -24,6 +24,7 @@ const char* FillTensors(const TorchLookup& lookup, TorchFunctions* out) {
   KB_FIND(Check, "aoti_torch_check");
   KB_FIND(LibraryInit, "aoti_torch_library_init_impl");
   KB_FIND(LibraryImpl, "torch_library_impl");
+  KB_FIND(CallDispatcher, "torch_call_dispatcher");
   KB_FIND(Delete, "aoti_torch_delete_tensor_object");
   KB_FIND(NewUndefined, "aoti_torch_new_uninitialized_tensor");
   KB_FIND(NewReference, "aoti_torch_new_tensor_handle");
@@ -39,6 +40,13 @@ const char* FillTensors(const TorchLookup& lookup, TorchFunctions* out) {
   KB_FIND(Copy, "aoti_torch_copy_");
   KB_FIND(Zero, "aoti_torch_zero_");
   KB_FIND(ParallelFor, "torch_parallel_for");
+  KB_FIND(IsGradEnabled, "aoti_torch_grad_mode_is_enabled");
+  KB_FIND(TextLength, "torch_string_length");
+  KB_FIND(TextData, "torch_string_c_str");
+  KB_FIND(DeleteText, "torch_delete_string");
+  KB_FIND(ListSize, "torch_list_size");
+  KB_FIND(ListItem, "torch_list_get_item");
+  KB_FIND(DeleteList, "torch_delete_list");
 #undef KB_FIND
   return nullptr;
 }
@@ -94,6 +102,7 @@ Result<TorchFunctions> FillTorchFunctions(const TorchLookup& lookup) {
     return Unimplemented(std::string(kDoing) + missing +
                          " is missing; PyTorch has it since 2.10: update it");
   }
+  Find(lookup, "_ZNK3c1010TensorImpl13requires_gradEv", &functions.RequiresGrad);
   FillCuda(lookup, &functions);
   FillNumbers(lookup, &functions);
   return functions;
@@ -103,9 +112,13 @@ Result<const TorchFunctions*> LoadedTorch() {
   static const Result<TorchFunctions> found = [] {
     void* cpu = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     void* cuda = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    void* core = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
     return FillTorchFunctions([&](const char* name) -> void* {
-      void* address = cpu == nullptr ? nullptr : dlsym(cpu, name);
-      return address != nullptr || cuda == nullptr ? address : dlsym(cuda, name);
+      void* address = nullptr;
+      for (void* library : {cpu, cuda, core}) {
+        if (address == nullptr && library != nullptr) address = dlsym(library, name);
+      }
+      return address;
     });
   }();
   if (!found.ok()) return found.status();

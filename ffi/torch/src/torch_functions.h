@@ -19,7 +19,10 @@ namespace kbundle {
 using TorchTensor = struct TorchTensorOpaque*;
 using TorchLibrary = struct TorchLibraryOpaque*;
 using TorchGuard = struct TorchGuardOpaque*;
-// An argument or result of a boxed kernel: a number, or a TorchTensor.
+using TorchText = struct TorchTextOpaque*;
+using TorchList = struct TorchListOpaque*;
+// An argument or result of a boxed kernel: the bits of a number, or one of the above; of an
+// optional one a StableValue* that is owned, or null.
 using StableValue = uint64_t;
 using BoxedKernel = void (*)(StableValue* stack, uint64_t argument_count, uint64_t result_count);
 
@@ -31,6 +34,11 @@ struct TorchFunctions {
                      TorchLibrary* out) = nullptr;
   int (*LibraryImpl)(TorchLibrary library, const char* name, BoxedKernel kernel,
                      uint64_t version) = nullptr;
+
+  // Takes the arguments off the stack and puts results there. The exception of one that fails is
+  // lost, but for a line of the standard error.
+  int (*CallDispatcher)(const char* name, const char* overload, StableValue* stack,
+                        uint64_t version) = nullptr;
 
   int (*Delete)(TorchTensor tensor) = nullptr;
   int (*NewUndefined)(TorchTensor* out) = nullptr;
@@ -52,6 +60,18 @@ struct TorchFunctions {
                      void (*body)(int64_t begin, int64_t end, void* context),
                      void* context) = nullptr;
 
+  bool (*IsGradEnabled)() = nullptr;
+  // Of the implementation of a tensor, c10::TensorImpl; null where PyTorch does not say. No part
+  // of the stable interface, which has no such question: see kb_torch_wants_gradient.
+  bool (*RequiresGrad)(const void* implementation) = nullptr;
+
+  int (*TextLength)(TorchText text, size_t* out) = nullptr;
+  int (*TextData)(TorchText text, const char** out) = nullptr;  // borrowed
+  int (*DeleteText)(TorchText text) = nullptr;
+  int (*ListSize)(TorchList list, size_t* out) = nullptr;
+  int (*ListItem)(TorchList list, size_t index, StableValue* out) = nullptr;
+  int (*DeleteList)(TorchList list) = nullptr;
+
   // Null where PyTorch has no CUDA.
   int (*GetCurrentStream)(int32_t device_index, void** out) = nullptr;
   int (*GetCurrentDevice)(int32_t* out) = nullptr;
@@ -61,10 +81,16 @@ struct TorchFunctions {
   int32_t cpu = 0, cuda = 0;         // device types
   int32_t dtypes[kDTypeCount] = {};  // PyTorch's number of each of ours; -1: it has none
   bool has_cuda() const { return GetCurrentStream != nullptr; }
+  // Whether gradients are to flow back to the tensor, wherever they are recorded.
+  bool WantsGradient(TorchTensor tensor) const {
+    return RequiresGrad(*reinterpret_cast<const void* const*>(tensor));
+  }
 };
 
 // Address of a symbol, or null.
 using TorchLookup = std::function<void*(const char* name)>;
+
+constexpr uint64_t kTorchVersion = uint64_t{2} << 56 | uint64_t{10} << 48;  // whose rules we follow
 
 // kUnimplemented names a function that is missing.
 Result<TorchFunctions> FillTorchFunctions(const TorchLookup& lookup);

@@ -15,16 +15,6 @@ alignas(kWorkspaceAlignment) std::array<char, kWorkspaceAlignment> nowhere;
 
 void* AddressOr(void* address) { return address == nullptr ? nowhere.data() : address; }
 
-OwnedTensor Empty(const TorchFunctions& torch, const std::vector<int64_t>& dims,
-                  const std::vector<int64_t>& strides, int32_t dtype, TorchDevice device) {
-  TorchTensor made = nullptr;
-  if (torch.EmptyStrided(static_cast<int64_t>(dims.size()), dims.data(), strides.data(), dtype,
-                         device.type, device.index, &made) != 0) {
-    return {};
-  }
-  return {torch, made};
-}
-
 // A tensor of its own that holds the same, row after row.
 bool CopyOver(const TorchFunctions& torch, TorchDevice device, OwnedTensor* tensor) {
   int32_t dtype = 0;
@@ -35,7 +25,7 @@ bool CopyOver(const TorchFunctions& torch, TorchDevice device, OwnedTensor* tens
     return false;
   }
   const std::vector<int64_t> dims(sizes, sizes + rank);
-  OwnedTensor copy = Empty(torch, dims, DenseStrides(dims), dtype, device);
+  OwnedTensor copy = EmptyTensor(torch, dims, DenseStrides(dims), dtype, device);
   if (copy.get() == nullptr || torch.Copy(copy.get(), tensor->get(), 0) != 0) return false;
   *tensor = std::move(copy);
   return true;
@@ -68,7 +58,7 @@ bool AllocateResults(const TorchFunctions& torch, const EagerPlan& plan, TorchDe
       next = OwnedTensor(torch, same);
       continue;
     }
-    next = Empty(torch, result.dims, result.strides, result.dtype, device);
+    next = EmptyTensor(torch, result.dims, result.strides, result.dtype, device);
     if (next.get() == nullptr) return false;
     if (!plan.plan.has_value() && torch.Zero(next.get()) != 0) return false;
   }
@@ -124,8 +114,8 @@ bool LaunchPlan(const TorchFunctions& torch, const EagerPlan& plan, TorchDevice 
   OwnedTensor held;
   void* workspace = nullptr;
   if (const int64_t bytes = kb_plan_workspace_bytes(&*plan.plan); bytes > 0) {
-    held = Empty(torch, {bytes + kWorkspaceAlignment}, {1},
-                 torch.dtypes[static_cast<int>(DType::kU8)], device);
+    held = EmptyTensor(torch, {bytes + kWorkspaceAlignment}, {1},
+                       torch.dtypes[static_cast<int>(DType::kU8)], device);
     if (held.get() == nullptr || torch.GetMutableData(held.get(), &workspace) != 0) return false;
     const auto address = reinterpret_cast<uintptr_t>(workspace);
     workspace = reinterpret_cast<void*>((address + kWorkspaceAlignment - 1) &
@@ -144,9 +134,19 @@ bool LaunchPlan(const TorchFunctions& torch, const EagerPlan& plan, TorchDevice 
 
 }  // namespace
 
-bool LaunchEager(const TorchFunctions& torch, const Sites::Found& known, TorchDevice device,
+OwnedTensor EmptyTensor(const TorchFunctions& torch, const std::vector<int64_t>& dims,
+                        const std::vector<int64_t>& strides, int32_t dtype, TorchDevice device) {
+  TorchTensor made = nullptr;
+  if (torch.EmptyStrided(static_cast<int64_t>(dims.size()), dims.data(), strides.data(), dtype,
+                         device.type, device.index, &made) != 0) {
+    return {};
+  }
+  return {torch, made};
+}
+
+bool LaunchEager(const TorchFunctions& torch, const EagerPlan& plan, int32_t operand_count,
+                 const std::vector<int32_t>& places, TorchDevice device,
                  std::vector<OwnedTensor>& given, std::vector<OwnedTensor>* made) {
-  const EagerPlan& plan = *known.plan;
   CudaGuard guard(torch);
   if (device.type == torch.cuda && (!torch.has_cuda() || !guard.Enter(device.index))) return false;
   if (!MakeContiguous(torch, device, given) || !AllocateResults(torch, plan, device, given, made)) {
@@ -154,11 +154,11 @@ bool LaunchEager(const TorchFunctions& torch, const Sites::Found& known, TorchDe
   }
   if (!plan.plan.has_value()) return true;
 
-  std::vector<void*> operands(known.operand_count), results(plan.results.size());
+  std::vector<void*> operands(operand_count), results(plan.results.size());
   for (size_t i = 0; i < given.size(); ++i) {
     const void* address = nullptr;
     if (torch.GetConstData(given[i].get(), &address) != 0) return false;
-    operands[(*known.given)[i]] = AddressOr(const_cast<void*>(address));
+    operands[places[i]] = AddressOr(const_cast<void*>(address));
   }
   for (size_t i = 0; i < results.size(); ++i) {
     if ((*made)[i].get() == nullptr) continue;

@@ -39,9 +39,15 @@ class OwnedTensor {
   TorchTensor tensor_ = nullptr;
 };
 
+// Nothing in it yet; no tensor where there is no memory.
+OwnedTensor EmptyTensor(const TorchFunctions& torch, const std::vector<int64_t>& dims,
+                        const std::vector<int64_t>& strides, int32_t dtype, TorchDevice device);
+
 // Results, one for each of the plan's, nothing where absent. False: something failed; made is then
-// worth nothing. given: replaced by copies where they are not contiguous or written over.
-bool LaunchEager(const TorchFunctions& torch, const Sites::Found& known, TorchDevice device,
+// worth nothing. given: replaced by copies where they are not contiguous or written over; places:
+// where they stand among the op's operands.
+bool LaunchEager(const TorchFunctions& torch, const EagerPlan& plan, int32_t operand_count,
+                 const std::vector<int32_t>& places, TorchDevice device,
                  std::vector<OwnedTensor>& given, std::vector<OwnedTensor>* made);
 
 }  // namespace kbundle

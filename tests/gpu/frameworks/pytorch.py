@@ -15,7 +15,7 @@ import torch
 
 import kbundle
 import kbundle.torch as kbt
-from kbundle.torch import _eager
+from kbundle.torch import _direct, _eager
 from report import Report
 
 F = torch.nn.functional
@@ -212,8 +212,54 @@ def pairs(device):
             "layer_norm and its gradients": both(lambda x, w: kbt.layer_norm(x, w, w), layer, xg, wg)}
 
 
+def operator(op):
+    """The op's own operator of PyTorch."""
+    bundle = kbundle.default_bundle(op)
+    kbt.register(bundle)
+    return getattr(getattr(torch.ops.kbundle, op.replace(".", "_")), "i" + bundle.op(op).interface)
+
+
+def direct(report):
+    """Operators called by hand and by compiled programs: values, gradients, a graph, and that Python is not asked for what is known."""
+    softmax, norm = operator("softmax.scaled_forward"), operator("norm.rmsnorm_forward")
+    x, w = torch.randn(64, 257, device="cuda"), torch.rand(257, device="cuda")
+    asked, real = [], _direct._Long.__call__
+    compiled = torch.compile(lambda x, w: kbt.rms_norm(kbt.scaled_softmax(x, 0.5), w), fullgraph=True, backend="aot_eager")
+    leaves = x.clone().requires_grad_(), w.clone().requires_grad_()
+    wanted = torch.autograd.grad(F.rms_norm(torch.softmax(leaves[0] * 0.5, -1), (257,), leaves[1], 1e-6).sum(), leaves)
+    try:
+        _direct._Long.__call__ = lambda self, *tensors, **attributes: (asked.append(self.kernel.op), real(self, *tensors, **attributes))[1]
+        for turn in range(2):
+            del asked[:]
+            for one in (x, x.t(), x[::2, 1:]):
+                report.hold(f"an operator by hand, turn {turn}, {tuple(one.stride())}",
+                            torch.allclose(softmax(one, scale=0.5), torch.softmax(one * 0.5, -1), atol=1e-6))
+            found = torch.autograd.grad(compiled(*leaves).sum(), leaves)
+            worst = max(float((one - other).abs().max()) for one, other in zip(found, wanted))
+            report.hold(f"a compiled program and its gradients, turn {turn}", worst < 1e-3, f"differs by {worst:.3g}")
+        report.hold("without Python where the call is known", not asked and _direct.enabled)
+    finally:
+        _direct._Long.__call__ = real
+    norm(x, w)
+    graph, given = torch.cuda.CUDAGraph(), x.clone()
+    with torch.cuda.graph(graph):
+        made = norm(softmax(given, scale=0.5), w)[0]
+    for replay in range(2):
+        given.copy_(torch.randn_like(given))
+        graph.replay()
+        wanted = F.rms_norm(torch.softmax(given * 0.5, -1), (257,), w, 1e-6)
+        report.hold(f"a captured graph of operators, replay {replay}", torch.allclose(made, wanted, rtol=1e-4, atol=1e-5))
+
+
+def direct_pairs():
+    x, w = torch.randn(64, 256, device="cuda"), torch.ones(256, device="cuda")
+    softmax, norm, aten = operator("softmax.scaled_forward"), operator("norm.layernorm_forward"), torch.ops.aten
+    return {"softmax by hand": (lambda: softmax(x, scale=1.0), lambda: aten._softmax.default(x, -1, False)),
+            "layer_norm by hand": (lambda: norm(x, w, w), lambda: aten.native_layer_norm.default(x, [256], w, w, 1e-6))}
+
+
 def host_times(report, device, wait):
-    calls, rows = pairs(device), []
+    calls, rows = {**pairs(device), **direct_pairs()}, []
     times = {name: ([], []) for name in calls}
     for _ in range(ROUNDS):
         for name, two in calls.items():
@@ -242,7 +288,7 @@ def main():
         report.finish()
     values(report, "cuda", int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 31))))
     views(report, "cuda")
-    for check in (streams, threads, refusals, graphs):
+    for check in (streams, threads, refusals, graphs, direct):
         check(report)
     host_times(report, "cuda", torch.cuda.synchronize)
     report.finish()

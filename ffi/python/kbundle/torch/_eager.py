@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from kbundle import _open_bundles
+from kbundle import _bundle, _open_bundles
 from kbundle._dtypes import dtype_number
 from kbundle._errors import Error
 from kbundle._library import Tensor, check, library, text
@@ -95,17 +95,23 @@ class Site:
             generation, plan = _launch.plan(self.kernel.op, self.bundle, self.all(given), list(self.attributes.items()))
         except RuntimeError:  # no kernel for the device, or the bundle was closed meanwhile
             return
-        results, aliases = (Tensor * len(plan.results))(), (ctypes.c_int32 * len(plan.results))()
-        for index, result in enumerate(plan.results):
-            aliases[index] = -1
-            if result is not None:
-                shape, dtype, alias = result
-                dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-                results[index] = Tensor(1, dtype_number(NAMES[dtype]), len(shape), dims, None)
-                aliases[index] = self.given.index(alias) if alias in self.given else -1
-        error = library().kb_torch_learn(self.number, generation, plan._as_parameter_, results, aliases, len(plan.results), plan.is_small)
-        if error:
-            library().kb_error_free(error)
+        teach(self.number, generation, plan, self.given)
+
+
+def teach(site, generation, plan, given, decided=None):
+    """Tells a site the Plan of what this thread's last call did not know. given: indexes of the operands that it had; decided: what of the
+    environment the plan is good for."""
+    results, aliases = (Tensor * len(plan.results))(), (ctypes.c_int32 * len(plan.results))()
+    for index, result in enumerate(plan.results):
+        aliases[index] = -1
+        if result is not None:
+            shape, dtype, alias = result
+            dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+            results[index] = Tensor(1, dtype_number(NAMES[dtype]), len(shape), dims, None)
+            aliases[index] = given.index(alias) if alias in given else -1
+    error = library().kb_torch_learn(site, generation, plan._as_parameter_, results, aliases, len(plan.results), plan.is_small, decided)
+    if error:
+        library().kb_error_free(error)
 
 
 class _Differentiable(torch.autograd.Function):

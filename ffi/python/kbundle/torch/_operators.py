@@ -16,7 +16,7 @@ from kbundle import _open_bundles
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._errors import Error
-from kbundle.torch import _derivatives, _eager, _launch, _symbolic
+from kbundle.torch import _derivatives, _direct, _eager, _launch, _symbolic
 from kbundle.torch._dtypes import NAMES, TORCH
 
 NAMESPACE = "kbundle"
@@ -68,7 +68,15 @@ def _know(unknown, bundle, op, tensors, attributes):
 
 def _long(bundle, op, tensors, attributes):
     """By the operator that the op is, which says what is wrong with a call."""
-    made = _overload(bundle, op, tensors, attributes)
+    try:
+        made = _overload(bundle, op, tensors, attributes)
+    except RuntimeError as error:
+        if torch.compiler.is_compiling():
+            raise
+        original = _direct.original(error)
+        if original is error:
+            raise
+        raise original from None
     return [None if is_absent(result) else result for result in (made if isinstance(made, (tuple, list)) else (made,))]
 
 
@@ -209,15 +217,25 @@ def _define(description):
         raise Error("INTERNAL", "making op %r an operator of torch: %s" % (description.name, error)) from None
     names = {attribute.name: _spelled(attribute.name) for attribute in description.attributes}
     kernel = _Kernel(description, names)
-    for key in ("CPU", "CUDA"):
-        _library.impl(name, kernel, key)
-    qualified = "%s::%s" % (NAMESPACE, name)
-    torch.library.register_fake(qualified, kernel.fake, lib=_library)
-    torch.library.register_autograd(qualified, kernel.backward, setup_context=kernel.setup_context, lib=_library)
-    torch.library.register_vmap(qualified, functools.partial(_vmap, description.vmap, description.name, kernel), lib=_library)
     base, overload = name.split(".")
     kernel.overload = getattr(getattr(torch.ops.kbundle, base), overload)
+    kernel.rules = _direct.implement(kernel, description, name, text)
+    if kernel.rules is None:
+        kernel.rules = kernel.overload
+        for key in ("CPU", "CUDA"):
+            _library.impl(name, kernel, key)
+    else:
+        _direct.show(_library, name, kernel.overload, kernel.rules)
+        _give_rules(_direct.RULES, _direct.rules_library(), name, description, kernel)
+    _give_rules(NAMESPACE, _library, name, description, kernel)
     return kernel
+
+
+def _give_rules(space, library, name, description, kernel):
+    qualified = "%s::%s" % (space, name)
+    torch.library.register_fake(qualified, kernel.fake, lib=library)
+    torch.library.register_autograd(qualified, kernel.backward, setup_context=kernel.setup_context, lib=library)
+    torch.library.register_vmap(qualified, functools.partial(_vmap, description.vmap, description.name, kernel), lib=library)
 
 
 class _Kernel:
@@ -230,15 +248,15 @@ class _Kernel:
         self.types = {attribute.name: attribute.type for attribute in description.attributes}
         self._names = {spelled: name for name, spelled in names.items()}
         self._backward = None
-        self.overload = None
+        self.overload = self.rules = None  # the operator, and the one that differentiates calls (_direct)
 
     def __call__(self, *tensors, bundle="", **attributes):
-        results = _launch.run(self.op, bundle, self._all(tensors), self._plain(attributes))
+        results = _launch.run(self.op, bundle, self.all(tensors), self.plain(attributes))
         return results[0] if self.result_count == 1 else tuple(results)
 
     def fake(self, *tensors, bundle="", **attributes):
         device = _launch.device_of(self.op, tensors, {*_launch.KINDS, "meta"})
-        tensors, attributes = self._all(tensors), self._plain(attributes)
+        tensors, attributes = self.all(tensors), self.plain(attributes)
         shapes = self._symbolic(bundle, tensors, attributes, device.type)
         if shapes is None:
             inferred = self._infer(bundle, [None if tensor is None else _Shape(tensor) for tensor in tensors], attributes, device.type)
@@ -280,10 +298,10 @@ class _Kernel:
                 raise
             return _launch.infer(self.op, bundle, shapes, attributes, CUDA)[1]
 
-    def _all(self, tensors):
+    def all(self, tensors):
         return [*tensors, *[None] * (len(self._description.operands) - len(tensors))]
 
-    def _plain(self, attributes):
+    def plain(self, attributes):
         return [(self._names[name], value) for name, value in attributes.items()]
 
     # ---- derivative ----
@@ -292,7 +310,7 @@ class _Kernel:
         attributes = dict(keyword_only_inputs)
         ctx.given, bundle = len(inputs), attributes.pop("bundle", "")
         results = output if self.result_count > 1 else (output,)
-        self.save(ctx, bundle, self._all(inputs), [None if is_absent(result) else result for result in results], dict(self._plain(attributes)))
+        self.save(ctx, bundle, self.all(inputs), [None if is_absent(result) else result for result in results], dict(self.plain(attributes)))
 
     def backward(self, ctx, *cotangents):
         gradients = self.gradients(ctx, ctx.needs_input_grad, cotangents)
