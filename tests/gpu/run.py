@@ -65,6 +65,7 @@ SECTIONS = {
     "fp8_dense": (["layers/fp8_dense.py"], 400, 1),
     "matmul_costs": (["matmul_costs.py"], 200, 1),
     "graphs": (["runtime/graphs.py"], 240, 1),
+    "c_graph": (["runtime/c_graph.py"], 60, 1),
     "calls": (["runtime/calls.py"], 120, 1),
     "stages": (["runtime/stages.py"], 60, 1),
     "first_use": (["runtime/first_use.py"], 200, 1),

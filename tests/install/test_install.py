@@ -61,6 +61,15 @@ def test_programs_in_c_and_cpp_open_plan_and_launch(prefix, project):
     assert needed(project / "build/use_cpp") <= SYSTEM
 
 
+def test_a_program_that_captures_a_graph_needs_no_toolkit_and_says_what_it_lacks(project):
+    program = project / "build/use_graph"
+    assert needed(program) - SYSTEM == {"libkbundle.so.1"}
+    done = subprocess.run([program, project / "build/twice.kb"], capture_output=True, text=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+    assert done.returncode == 1 and done.stdout == ""
+    assert "run this on a machine where nvidia-smi names a GPU" in done.stderr or "is there a GPU" in done.stderr, done.stderr
+    assert "use_graph BUNDLE" in subprocess.run([program], capture_output=True, text=True).stderr
+
+
 def test_the_command_finds_what_belongs_to_it(prefix, project):
     assert '"name":"outside"' in run(prefix / "bin/kbundle", "inspect", "--json", project / "build/twice.kb").replace(" ", "")
     strings = run("strings", "-a", prefix / "bin/kbundle")
