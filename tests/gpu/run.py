@@ -76,6 +76,7 @@ SECTIONS = {
     "warp_ops": (["warp_ops.py"], 150, 1),
     "cute_ops": (["cute_ops.py"], 120, 1),
     "pytorch": (["frameworks/pytorch.py"], 120, 1),
+    "tvm_ffi": (["frameworks/dlpack_functions.py"], 120, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),

@@ -80,6 +80,7 @@ _FUNCTIONS = {
     "kb_torch_learn": (_HANDLE, [ctypes.c_int64, ctypes.c_uint64, _HANDLE, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.c_int32),
                                  ctypes.c_size_t, ctypes.c_int32, _TEXT]),
     "kb_torch_wants_gradient": (ctypes.c_int32, [_HANDLE]),
+    "kb_tvm_register": (_HANDLE, [_HANDLE, _TEXT, _SPEC, _TEXT]),
 }
 
 
