@@ -28,7 +28,7 @@ struct Bundle::Rep {
   std::string path;
   FileView file;
   Header header{};
-  Sha256Digest digest{};  // of the index
+  Sha256Digest digest{};    // of the index
   LargeBuffer index_bytes;  // own memory: nothing done to the file afterwards reaches it
   const fb::Index* index = nullptr;
   // Which ops were found sound; null where everything was checked by Open.

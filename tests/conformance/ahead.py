@@ -62,7 +62,9 @@ def modified(reference, of):
 
 def packed(reference, of):
     sights = [sight for sight in SIGHTS if sight[0] == "none"]
-    for number, (sight, (tokens, d), (h, hkv)) in enumerate(itertools.product(sights, [(70, 24), (200, 64), (130, 128)], of.HEADS[:2])):
+    every = itertools.product(sights, [(70, 24), (200, 64), (130, 128)], of.HEADS[:2])
+    large = [(("none", -1, 9), (1300, 64), (1, 1)), (("none", 500, 700), (1300, 128), (1, 1))]  # large blocks
+    for number, (sight, (tokens, d), (h, hkv)) in enumerate([*every, *large]):
         shapes = {"qkv": (of.BATCH, tokens, h + 2 * hkv, d)}
         if number % 5 == 1:
             shapes["lengths"] = (of.BATCH,)
@@ -82,6 +84,11 @@ def of_sequences(reference):
         shapes, attributes, offsets = ragged.problem_of(batch, depth, heads, ("none", -1))
         yield from ragged.both_ops(reference, f"ahead {sight}, ragged {batch}, d {depth}, heads {heads}", shapes, seen_as(attributes, sight), offsets,
                                    number, deterministic=not whole)
+    for number, (length, sight) in enumerate([(1090, ("none", -1, 100)), (1050, ("bottom_right", 700, 400))]):
+        for depth in ((64, 64), (128, 128)):
+            problem = ragged.problem_of(([length + 40, length - 40], [length - 10, length + 50], 0, 3), depth, (2, 1 + number), ("none", -1))
+            yield from ragged.both_ops(reference, f"ahead {sight}, ragged, {length} each, d {depth}", problem[0], seen_as(problem[1], sight),
+                                       problem[2], number, deterministic=False)
     for number, (batch, sight, deterministic) in enumerate(itertools.product(ragged.BATCHES[:7], SIGHTS[::3] + SIGHTS[1:2], (True, False))):
         lengths = {name: np.array(of) for name, of in zip(("q_lengths", "kv_lengths"), batch)}
         spans = [[int(length) + (7 * i + number) % 30 for i, length in enumerate(of)] for of in batch[:2]]
