@@ -50,7 +50,8 @@ std::string ProviderNames() {
 // What decides which units there are.
 void AddWhatIsBuilt(CLI::App& verb, BuildOptions* options) {
   AddNames(verb, "-t,--target",
-           "Targets, comma-separated; host is x86-64-v2,x86-64-v3,x86-64-v4 "
+           "Targets, comma-separated; host is x86-64-v2,x86-64-v3,x86-64-v4; armv8-a "
+           "is never meant unless it is named "
            "[sm_80,sm_90a,sm_100f,portable,host]",
            &options->targets);
   AddNames(verb, "--provider", "Only variants of these, comma-separated [" + ProviderNames() + "]",

@@ -131,9 +131,17 @@ Result<std::vector<uint32_t>> PtxParams(std::string_view ptx, const std::string&
   return sizes;
 }
 
-Result<std::vector<uint32_t>> HostParams(std::string_view object, const std::string& symbol) {
+Result<std::vector<uint32_t>> HostParams(std::string_view object, const std::string& symbol,
+                                         const Target& target) {
   KB_ASSIGN_OR_RETURN(const Elf elf, Elf::Parse(object));
-  if (elf.machine() != Elf::kMachineX86_64) return DataLoss("the compiled code is not x86-64");
+  const uint16_t wanted = target.IsArm() ? Elf::kMachineAArch64 : Elf::kMachineX86_64;
+  if (elf.machine() != wanted) {
+    return DataLoss(
+        fmt::format("the compiled code is for machine {} of ELF's, {} is {}; name a "
+                    "compiler for it in {}",
+                    elf.machine(), target.ToString(), wanted,
+                    target.IsArm() ? "KBUNDLE_CXX_ARM" : "KBUNDLE_CXX"));
+  }
   KB_ASSIGN_OR_RETURN(const auto symbols, elf.Symbols(".dynsym"));
   std::vector<std::string_view> names;
   const Elf::Symbol *kernel = nullptr, *params = nullptr;

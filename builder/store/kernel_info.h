@@ -10,6 +10,7 @@
 
 #include "builder/model/family.h"
 #include "kbundle/status.h"
+#include "kbundle/target.h"
 
 namespace kbundle::builder {
 
@@ -25,7 +26,8 @@ struct KernelInfo {
 // Parameter sizes of a kernel, in order. kNotFound: no such kernel, with those that are there.
 Result<std::vector<uint32_t>> CubinParams(std::string_view cubin, const std::string& symbol);
 Result<std::vector<uint32_t>> PtxParams(std::string_view ptx, const std::string& symbol);
-Result<std::vector<uint32_t>> HostParams(std::string_view object, const std::string& symbol);
+Result<std::vector<uint32_t>> HostParams(std::string_view object, const std::string& symbol,
+                                         const Target& target);
 
 // Registers, spills and static shared memory out of what ptxas prints with -v. kInternal when the
 // log does not speak of the kernel: a missing figure must not pass for zero.

@@ -15,7 +15,7 @@ namespace kbundle::builder {
 // Views into the bytes given to Parse, which must outlive it.
 class Elf {
  public:
-  static constexpr uint16_t kMachineX86_64 = 62;
+  static constexpr uint16_t kMachineX86_64 = 62, kMachineAArch64 = 183;
   static constexpr uint16_t kMachineCuda = 190;
 
   struct Section {

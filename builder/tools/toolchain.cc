@@ -134,6 +134,32 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// The variable's program, else the first of these names in PATH; "" where there is none.
+std::string FindCompiler(const char* variable, std::vector<std::string> names) {
+  const std::string set = Environment(variable);
+  if (!set.empty()) names = {set};
+  for (const std::string& name : names) {
+    const std::string path = FindProgram(name);
+    if (!path.empty() && access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "";
+}
+
+// Nothing where there is no compiler.
+void AddParts(const std::string& compiler, std::vector<std::string>* parts) {
+  if (compiler.empty()) return;
+  AddFile(compiler, parts);
+  for (const char* part : {"cc1plus", "as", "ld"}) {
+    ProcessOptions options;
+    options.arguments = {compiler, std::string("-print-prog-name=") + part};
+    options.environment = CompilerEnvironment("/tmp");
+    options.limit = kQuestionLimit;
+    const Result<ProcessResult> answer = RunProcess(options);
+    if (!answer.ok() || answer->timed_out) return;  // the first compilation will say what is wrong
+    AddFile(FindProgram(answer->output.substr(0, answer->output.find('\n'))), parts);
+  }
+}
+
 }  // namespace
 
 Toolchain Toolchain::Find() {
@@ -157,28 +183,14 @@ Toolchain Toolchain::Find() {
   tools.nvfatbin = FirstFile(tools.roots, {"lib", "lib64"}, "libnvfatbin.so.13");
   tools.kernel_includes = FindKernelIncludes();
 
-  const std::string set = Environment("KBUNDLE_CXX");
-  for (const std::string& name :
-       set.empty() ? std::vector<std::string>{"c++", "g++"} : std::vector<std::string>{set}) {
-    const std::string path = FindProgram(name);
-    if (tools.host_compiler.empty() && !path.empty() && access(path.c_str(), X_OK) == 0) {
-      tools.host_compiler = path;
-    }
-  }
+  tools.host_compiler = FindCompiler("KBUNDLE_CXX", {"c++", "g++"});
+  tools.arm_compiler = FindCompiler("KBUNDLE_CXX_ARM", {"aarch64-linux-gnu-g++"});
   return tools;
 }
 
 void Toolchain::FindHostParts() {
-  AddFile(host_compiler, &host_parts);
-  for (const char* part : {"cc1plus", "as", "ld"}) {
-    ProcessOptions options;
-    options.arguments = {host_compiler, std::string("-print-prog-name=") + part};
-    options.environment = CompilerEnvironment("/tmp");
-    options.limit = kQuestionLimit;
-    const Result<ProcessResult> answer = RunProcess(options);
-    if (!answer.ok() || answer->timed_out) return;  // the first compilation will say what is wrong
-    AddFile(FindProgram(answer->output.substr(0, answer->output.find('\n'))), &host_parts);
-  }
+  AddParts(host_compiler, &host_parts);
+  AddParts(arm_compiler, &arm_parts);
 }
 
 Status Toolchain::NeedNvrtc() const {
@@ -221,6 +233,16 @@ Status Toolchain::NeedHostCompiler() const {
       fmt::format("host kernels need g++, looked for {}; install g++ 12 or later (apt install "
                   "g++), or name one in KBUNDLE_CXX",
                   set.empty() ? "c++ and g++ in PATH" : "KBUNDLE_CXX=" + set));
+}
+
+Status Toolchain::NeedArmCompiler() const {
+  if (!arm_compiler.empty()) return Status();
+  const std::string set = Environment("KBUNDLE_CXX_ARM");
+  return Unavailable(fmt::format(
+      "host kernels for armv8-a need a g++ that makes code for it, looked for {}; install one (apt "
+      "install g++-aarch64-linux-gnu), name one in KBUNDLE_CXX_ARM, or leave armv8-a out of "
+      "--target",
+      set.empty() ? "aarch64-linux-gnu-g++ in PATH" : "KBUNDLE_CXX_ARM=" + set));
 }
 
 Status Toolchain::NeedKernelIncludes() const {

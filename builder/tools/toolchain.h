@@ -4,7 +4,8 @@
 // $KBUNDLE_CUDA_ROOT alone, if set; else the nvidia/cu13 folder of the Python environments of
 // tools/python_environments.h (the working folder does not matter) and of the prefix that this
 // command is installed in, /usr/local/cuda, nvcc in PATH. nvFatbin, which older toolkits lack, is
-// always looked for in all of them. Host compiler: $KBUNDLE_CXX, else c++, else g++. What only one
+// always looked for in all of them. Host compiler: $KBUNDLE_CXX, else c++, else g++; for Arm
+// $KBUNDLE_CXX_ARM, else aarch64-linux-gnu-g++. What only one
 // provider needs it looks for itself, in `roots`.
 #ifndef KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
 #define KBUNDLE_BUILDER_TOOLS_TOOLCHAIN_H_
@@ -17,6 +18,7 @@
 
 #include "kbundle/sha256.h"
 #include "kbundle/status.h"
+#include "kbundle/target.h"
 
 namespace kbundle::builder {
 
@@ -28,19 +30,25 @@ struct Toolchain {
   std::vector<std::string> cuda_includes;  // the toolkit's include folder and its CCCL
   std::string host_compiler;
   std::vector<std::string> host_parts;
+  std::string arm_compiler;  // for armv8-a, on x86-64 a cross compiler
+  std::vector<std::string> arm_parts;
   std::string kernel_includes;        // folder that holds kbundle/host_kernel.h
   std::vector<std::string> roots;     // every installation of CUDA that there may be
   std::vector<std::string> searched;  // folders, for messages
 
   // Never fails: what is missing is an error only for who needs it.
   static Toolchain Find();
-  // Asks the host compiler for its parts (host_parts); takes some milliseconds.
+  // Asks the host compilers for their parts; takes some milliseconds.
   void FindHostParts();
+  const std::string& HostCompiler(const Target& target) const {
+    return target.IsArm() ? arm_compiler : host_compiler;
+  }
 
   Status NeedNvrtc() const;
   Status NeedNvcc() const;
   Status NeedNvfatbin() const;
   Status NeedHostCompiler() const;
+  Status NeedArmCompiler() const;
   Status NeedKernelIncludes() const;
 };
 

@@ -11,6 +11,7 @@ inline constexpr char kEnvironmentText[] =
     "it\n"
     "  KBUNDLE_CUDA_ROOT        CUDA toolkit to compile with\n"
     "  KBUNDLE_CXX              C++ compiler of host kernels [c++]\n"
+    "  KBUNDLE_CXX_ARM          the same for armv8-a [aarch64-linux-gnu-g++]\n"
     "  KBUNDLE_CUDNN            libcudnn.so.9 to plan with; several: joined by ':'\n"
     "  KBUNDLE_PYTHON           Python with Triton, Warp or CuTe DSL; with NumPy for tune and "
     "test\n"

@@ -32,6 +32,11 @@ inline uint32_t Above(Ints a, int32_t b) {
   return _mm512_cmpgt_epi32_mask((__m512i)a, _mm512_set1_epi32(b));
 #elif KB_ISA_LEVEL == 3
   return static_cast<uint32_t>(_mm256_movemask_ps((__m256)(a > b)));
+#elif !defined(__x86_64__)
+  const Ints above = a > b;
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= (static_cast<uint32_t>(above[i]) & 1u) << i;
+  return bits;
 #else
   return static_cast<uint32_t>(_mm_movemask_ps((__m128)(a > b)));
 #endif

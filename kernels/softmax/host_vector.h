@@ -74,6 +74,9 @@ inline Ints LoadDropped(const uint8_t* p) {
   return (Ints)_mm512_maskz_cvtepi8_epi32((__mmask16)0xffff, LoadAny<__m128i>(p)) != 0;
 #elif KB_ISA_LEVEL == 3
   return (Ints)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(LoadAny<int64_t>(p))) != 0;
+#elif !defined(__x86_64__)
+  typedef int8_t Signed __attribute__((vector_size(kLanes)));
+  return __builtin_convertvector(LoadAny<Signed>(p), Ints) != 0;
 #else
   return (Ints)_mm_cvtepi8_epi32(_mm_cvtsi32_si128(LoadAny<int32_t>(p))) != 0;
 #endif

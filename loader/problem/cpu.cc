@@ -1,5 +1,8 @@
-// Which x86-64 level this CPU and its operating system support (the psABI's levels 2 to 4).
+// Which level this CPU and its operating system support: of x86-64 the psABI's 2 to 4; of Arm the
+// one that there is.
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
 
 #include <cstdlib>
 #include <string>
@@ -9,6 +12,7 @@
 namespace kbundle {
 namespace {
 
+#if defined(__x86_64__)
 struct Registers {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
@@ -44,12 +48,18 @@ int CpuLevel() {
       bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
   return Has(saved, kZmm) && Has(seven.ebx, kLevel4) ? 4 : 3;
 }
+#elif defined(__aarch64__)
+int CpuLevel() { return kArmLevel; }
+#else
+#error "kbundle runs on x86-64 and on AArch64"
+#endif
 
 Device MakeHostDevice() {
   int level = CpuLevel();
   if (const char* wish = std::getenv("KBUNDLE_CPU_ISA")) {
     const Result<Target> target = Target::Parse(wish);
-    if (target.ok() && target->kind == TargetKind::kHost && target->major < level) {
+    if (target.ok() && target->kind == TargetKind::kHost &&
+        target->IsArm() == (level >= kArmLevel) && target->major < level) {
       level = target->major;
     }
   }

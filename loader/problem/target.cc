@@ -9,20 +9,26 @@ namespace kbundle {
 namespace {
 
 constexpr std::string_view kHostPrefix = "x86-64-v";
+constexpr std::string_view kArm = "armv8-a";
 constexpr std::string_view kCudaPrefix = "sm_";
 constexpr int kPortableMajor = 8;  // the lowest capability that portable PTX is made for by default
 constexpr int kAssumedSmCount = 132;
 
 Status BadTarget(std::string_view name) {
   return InvalidArgument(fmt::format(
-      "'{}' is no target: write sm_80, sm_90a, sm_100f, portable, or x86-64-v2, -v3, -v4", name));
+      "'{}' is no target: write sm_80, sm_90a, sm_100f, portable, x86-64-v2, -v3, -v4, or armv8-a",
+      name));
+}
+
+std::string HostName(int level) {
+  return level >= kArmLevel ? std::string(kArm) : fmt::format("{}{}", kHostPrefix, level);
 }
 
 }  // namespace
 
 std::string Device::ToString() const {
-  return kind == Kind::kHost ? fmt::format("{}{}", kHostPrefix, major)
-                             : fmt::format("{}{}{}", kCudaPrefix, major, minor);
+  if (kind == Kind::kCuda) return fmt::format("{}{}{}", kCudaPrefix, major, minor);
+  return HostName(major);
 }
 
 Result<Target> Target::Parse(std::string_view name) {
@@ -32,6 +38,7 @@ Result<Target> Target::Parse(std::string_view name) {
     if (level.size() != 1 || level[0] < '1' || level[0] > '4') return BadTarget(name);
     return Target{TargetKind::kHost, static_cast<uint8_t>(level[0] - '0'), 0, 0};
   }
+  if (name == kArm) return Target{TargetKind::kHost, kArmLevel, 0, 0};
   if (!name.starts_with(kCudaPrefix)) return BadTarget(name);
   std::string_view digits = name.substr(kCudaPrefix.size());
   char feature = 0;
@@ -54,7 +61,7 @@ std::string Target::ToString() const {
     case TargetKind::kCudaPortable:
       return "portable";
     case TargetKind::kHost:
-      return fmt::format("{}{}", kHostPrefix, major);
+      return HostName(major);
     case TargetKind::kCuda:
       break;
   }
@@ -67,6 +74,7 @@ int Target::Fit(const Device& device) const {
   if ((kind == TargetKind::kHost) != (device.kind == Device::Kind::kHost)) return 0;
   switch (kind) {
     case TargetKind::kHost:
+      if (IsArm() != (device.major >= kArmLevel)) return 0;
       return device.major >= major ? major : 0;
     case TargetKind::kCudaPortable:
       return device.major > major || (device.major == major && device.minor >= minor) ? 1 : 0;

@@ -1,4 +1,4 @@
-// Provider host: a unit per source, with all its kernels, for each x86-64 level.
+// Provider host: a unit per source, with all its kernels, for each level of a CPU.
 #include "builder/provider/provider.h"
 
 #include <fmt/format.h>
@@ -42,18 +42,21 @@ class HostCompiler : public Compiler {
   uint8_t number() const override { return 2; }
   Sources sources() const override { return Sources::kHostCpp; }
 
-  Status Find(const std::vector<const Unit*>& /*units*/, const std::string& /*python*/,
+  Status Find(const std::vector<const Unit*>& units, const std::string& /*python*/,
               Toolchain* tools) override {
-    KB_RETURN_IF_ERROR(tools->NeedHostCompiler());
+    for (const Unit* unit : units) {
+      KB_RETURN_IF_ERROR(unit->target.IsArm() ? tools->NeedArmCompiler()
+                                              : tools->NeedHostCompiler());
+    }
     KB_RETURN_IF_ERROR(tools->NeedKernelIncludes());
     tools->FindHostParts();
     return Status();
   }
 
   std::vector<std::string> Options(const Unit& unit) const override { return HostOptions(unit); }
-  Result<Sha256Digest> Identity(const Unit& /*unit*/, const Toolchain& tools,
+  Result<Sha256Digest> Identity(const Unit& unit, const Toolchain& tools,
                                 ToolDigests* digests) const override {
-    return digests->Of(tools.host_parts);
+    return digests->Of(unit.target.IsArm() ? tools.arm_parts : tools.host_parts);
   }
 
   Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
@@ -66,10 +69,10 @@ class HostCompiler : public Compiler {
     return ReadHostTypes(unit, tree, context);
   }
   std::vector<std::string> Command(const Unit& unit, const Toolchain& tools) const override {
-    return CommandOf(tools.host_compiler, HostOptions(unit), unit, tools);
+    return CommandOf(tools.HostCompiler(unit.target), HostOptions(unit), unit, tools);
   }
   std::vector<std::string> Variables() const override {
-    return {"KBUNDLE_CXX", "KBUNDLE_INCLUDE", "PATH"};
+    return {"KBUNDLE_CXX", "KBUNDLE_CXX_ARM", "KBUNDLE_INCLUDE", "PATH"};
   }
 
   Result<std::optional<std::pair<std::string, std::string>>> Provenance(
@@ -87,7 +90,7 @@ class Host : public Provider {
     return target.kind == TargetKind::kHost;
   }
   std::string TargetsInWords() const override {
-    return "host targets: x86-64-v2, x86-64-v3, x86-64-v4";
+    return "host targets: x86-64-v2, x86-64-v3, x86-64-v4, armv8-a";
   }
 
   void ReadVariantKeys(VariantTable& table) const override {

@@ -90,7 +90,7 @@ Result<ParameterTypes> ReadHostTypes(const Unit& unit, const SourceTree& tree,
   }
   KB_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
   KB_RETURN_IF_ERROR(WriteTree(asking, folder.path()));
-  std::vector<std::string> arguments = {context.tools.host_compiler, "-I."};
+  std::vector<std::string> arguments = {context.tools.HostCompiler(unit.target), "-I."};
   for (const std::string& option : HostOptions(unit)) {
     if (option != "-shared" && !option.starts_with("-Wl,")) arguments.push_back(option);
   }

@@ -37,7 +37,7 @@ Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code,
   object.format = unit.format;
   if (unit.format == ObjectFormat::kHostObject) {
     KB_ASSIGN_OR_RETURN(object.code, LinkForHost(code, kernel.symbol, unit.target, context));
-    KB_ASSIGN_OR_RETURN(kernel.param_bytes, HostParams(object.code, kernel.symbol));
+    KB_ASSIGN_OR_RETURN(kernel.param_bytes, HostParams(object.code, kernel.symbol, unit.target));
   } else {
     kernel.threads = answer.at("threads").get<uint32_t>();
     kernel.dynamic_shared = answer.at("shared").get<uint32_t>();

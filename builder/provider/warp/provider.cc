@@ -85,7 +85,7 @@ class Warp : public Provider {
  public:
   std::string_view name() const override { return "warp"; }
   bool MakesCodeFor(const Target& target) const override {
-    if (target.kind == TargetKind::kHost) return true;
+    if (target.kind == TargetKind::kHost) return !target.IsArm();
     return target.kind == TargetKind::kCuda && target.major * 10 + target.minor >= kOldestGpu;
   }
   std::string TargetsInWords() const override {

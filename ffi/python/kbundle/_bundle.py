@@ -114,7 +114,7 @@ class Bundle:
         if target is not None and not isinstance(target, str):
             raise Error("INVALID_ARGUMENT", "explaining %s: target is %r; give a string like 'sm_90a', or None for this CPU"
                         % (op, target))
-        kind = HOST if target is None or target == "host" or target.startswith("x86") else CUDA
+        kind = HOST if target is None or target == "host" or target.startswith(("x86", "armv")) else CUDA
         name = None if target in (None, "host", "cuda") else text(target, "target")
         operands = [_spec.operand(operand, "operand %d of %s" % (index, op)) for index, operand in enumerate(operands)]
         spec = c_spec(operands, self.normal_attributes(op, attributes))

@@ -103,8 +103,15 @@ inline void Transpose16(uint8_t* to, int64_t to_pitch, const uint8_t* from, int6
   for (int round = 0; round < 4; ++round) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
+#if defined(__x86_64__)
       next[2 * i] = (Sixteen)_mm_unpacklo_epi8((__m128i)row[i], (__m128i)row[i + 8]);
       next[2 * i + 1] = (Sixteen)_mm_unpackhi_epi8((__m128i)row[i], (__m128i)row[i + 8]);
+#else
+      next[2 * i] = __builtin_shufflevector(row[i], row[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20,
+                                            5, 21, 6, 22, 7, 23);
+      next[2 * i + 1] = __builtin_shufflevector(row[i], row[i + 8], 8, 24, 9, 25, 10, 26, 11, 27,
+                                                12, 28, 13, 29, 14, 30, 15, 31);
+#endif
     }
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) row[i] = next[i];

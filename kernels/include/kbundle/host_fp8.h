@@ -14,6 +14,8 @@ inline Words WidenBytes(Bytes v) {
   return (Words)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)v);
 #elif KB_ISA_LEVEL == 3
   return (Words)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(__builtin_bit_cast(int64_t, v)));
+#elif !defined(__x86_64__)
+  return __builtin_convertvector(v, Words);
 #else
   return (Words)_mm_cvtepu8_epi32(_mm_cvtsi32_si128(__builtin_bit_cast(int32_t, v)));
 #endif

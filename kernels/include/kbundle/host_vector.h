@@ -1,11 +1,13 @@
-// Float vectors of one register's width for each x86-64 level, and how f32, f16 and bf16 memory
-// becomes such vectors. For host kernels, beside host_kernel.h.
+// Float vectors of one register's width for each x86-64 level, and for Arm as for level 2; and how
+// f32, f16 and bf16 memory becomes such vectors. For host kernels, beside host_kernel.h.
 //
 // Only GCC/Clang vector types, plus the F16C conversions. Memory is aligned to its elements only.
 // Flags that break rounding (-ffast-math) must not be used with this file.
 #pragma once
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 #include <stdint.h>
 
 namespace kbundle {

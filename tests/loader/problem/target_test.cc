@@ -11,8 +11,8 @@ int Fit(const char* target, const char* device) {
 }
 
 TEST(Target, ParsesWhatItPrints) {
-  for (const char* name :
-       {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120", "portable", "x86-64-v2", "x86-64-v4"}) {
+  for (const char* name : {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120", "portable",
+                           "x86-64-v2", "x86-64-v4", "armv8-a"}) {
     const auto target = Target::Parse(name);
     ASSERT_TRUE(target.ok()) << name;
     EXPECT_EQ(target->ToString(), name);
@@ -42,6 +42,10 @@ TEST(Target, RunsWhereTheRulesSay) {
   EXPECT_EQ(Fit("x86-64-v3", "sm_90"), 0);
   EXPECT_EQ(Fit("x86-64-v3", "x86-64-v4"), 3);
   EXPECT_EQ(Fit("x86-64-v4", "x86-64-v3"), 0);
+  EXPECT_EQ(Fit("armv8-a", "armv8-a"), 8);
+  EXPECT_EQ(Fit("armv8-a", "x86-64-v4"), 0);
+  EXPECT_EQ(Fit("x86-64-v2", "armv8-a"), 0) << "its number is lower, and it is another machine's";
+  EXPECT_EQ(Fit("sm_80", "armv8-a"), 0);
 }
 
 TEST(Device, OfThisMachineIsALevelThatRunsHere) {
