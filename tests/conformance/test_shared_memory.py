@@ -1,6 +1,6 @@
 """Promise: attention's manifest and its kernels agree on shared memory and threads. The kernels lay their tiles out by constants of their
 headers, the manifest says how many bytes a launch gets: NVRTC compares the two for every head size, and every grid of decode's, as text of
-both stands, and a tile that is changed in one of them alone does not compile."""
+both stands, in tiles of either size, and a tile that is changed in one of them alone does not compile."""
 
 import itertools
 import re
@@ -91,10 +91,18 @@ def decode_checks():
     return text
 
 
-def checks():
+def lets_of(small):
+    """Those of the family, and in front of them those of the variants in small tiles, which agree."""
+    lets = dict(re.findall(r'^  (AT_ONCE|KEYS|SHARED\w*) *= "(.*?)"', manifests(), re.M))
+    own = set(re.findall(r'^flags.*-DKBUNDLE_SMALL_TILES.*$(?:\n(?!\[\[).*)*?\nlet       = \{ (\w+) = "(.*?)" \}$', manifests(), re.M))
+    assert {name for name, _ in own} == {"AT_ONCE", "KEYS"} and len(own) == 2, own
+    return lets | dict(own) if small else lets
+
+
+def checks(small):
     """Each launch for every head size that a variant has, with the lets of the family."""
-    heads = sorted({int(head) for list_ in re.findall(r"HEAD = \[(.*?)\]", manifests()) for head in list_.split(",")})
-    lets = dict(re.findall(r'^  (KEYS|SHARED\w*) *= "(.*?)"', manifests(), re.M))
+    heads = sorted({int(head) for list_ in re.findall(r"\bHEAD = \[(.*?)\]", manifests()) for head in list_.split(",")})
+    lets = lets_of(small)
     constants = " ".join(f"static constexpr int {let} = {value};" for let, value in sorted(lets.items()))
     text = ""
     for number, (kernel, shared, threads) in enumerate(launches()):
@@ -106,13 +114,14 @@ def checks():
     return text
 
 
-def build(command, folder, change=lambda name, text: text):
+def build(command, folder, change=lambda name, text: text, small=False):
     """The build of a probe that holds all checks beside copies of the headers, which `change` may edit."""
     for header in [*FAMILY.glob("*.cuh"), FAMILY / "decode_split.h"]:
         (folder / header.name).write_text(change(header.name, header.read_text()))
     shutil.copy(FAMILY / "reference.py", folder)
     (folder / "probe.toml").write_text(MANIFEST)
-    (folder / "probe.cu").write_text(SOURCE % (checks() + decode_checks()))
+    source = SOURCE % (checks(small) + ("" if small else decode_checks()))
+    (folder / "probe.cu").write_text("#define KBUNDLE_SMALL_TILES\n" * small + source)
     return subprocess.run([command, "build", str(folder / "probe.toml"), "--target", "sm_90a", "-o", str(folder / "probe.kb"), "--cache",
                            str(folder / "cache")], capture_output=True, text=True)
 
@@ -122,19 +131,21 @@ def test_every_launch_gets_what_its_kernel_lays_out(command, tmp_path):
     assert {kernel for kernel, *_ in found} == set(NEEDS), found
     by_name, of_decode = re.findall(r'shared = "SHARED[KQ]?"', manifests()), len(list(decode_launches()))
     assert of_decode == 2 and manifests().count("shared = ") == len(by_name) + of_decode, "a size is written by hand"
-    built = build(command, tmp_path)
-    assert built.returncode == 0, built.stderr[-3000:]
+    for small in (False, True):
+        built = build(command, tmp_path, small=small)
+        assert built.returncode == 0, built.stderr[-3000:]
 
 
 @pytest.mark.parametrize("header, of, to, named", [
     ("decode_load.cuh", "float2 row[kWarps][16];", "float2 row[kWarps][17];", "shared memory of decode"),
     ("backward_keys.cuh", "kQueries = 64;", "kQueries = 128;", "shared memory of keys"),
     ("backward_queries.cuh", "kKeys = kHead > 128 ? 32 : 64;", "kKeys = 64;", "shared memory of queries"),
-    ("forward.cuh", "kKeys = kHead > 128 && kHeadV <= 128 ? 32 : 64;", "kKeys = 64;", "shared memory of forward"),
+    ("forward.cuh", "kKeys = kHead > 128 && (kHeadV <= 128 || kSmallTiles) ? 32 : 64;", "kKeys = 64;", "shared memory of forward"),
+    ("small_tiles.cuh", "kSmallTiles = true;", "kSmallTiles = false;", "shared memory of keys"),
     ("forward.cuh", "kWarps = kHeadV > 128 ? 8 : 4;", "kWarps = 8;", "threads of forward")])
 def test_a_tile_that_only_the_kernel_changes_does_not_build(header, of, to, named, command, tmp_path):
     def change(name, text):
         assert name != header or of in text
         return text.replace(of, to) if name == header else text
-    built = build(command, tmp_path, change)
+    built = build(command, tmp_path, change, small=header == "small_tiles.cuh")
     assert built.returncode == 1 and named in built.stderr, built.stderr[-3000:]

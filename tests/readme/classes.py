@@ -14,6 +14,7 @@ BLOCKS = (
     ("commands", "test_commands.py", (r".*", r"(sh)?", r"", rf"({'|'.join(map(re.escape, pages.PROGRAMS))}).*")),
     ("python", "test_python_blocks.py", (r"README\.md", r"python", r"", r".*")),
     ("cute", "test_python_blocks.py", (r"builder/AUTHORING\.md", r"python", r"", r"def scale.*")),
+    ("functions", "test_python_blocks.py", (r"docs/python\.md", r"python", r"", r".*")),
     ("list", "test_python_blocks.py", (r"docs/python\.md", r"text", r"", r"b = kbundle\.open.*")),
     ("tree", "test_blocks.py", (r"CONTRIBUTING\.md", r"", r"", r"schemas/ .*")),
     ("framed", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"toml", r"", r".*")),
@@ -37,7 +38,7 @@ CLASSES = (
     # Too long for a test, or another build: presets, targets, tests and filters that it names must exist.
     ("names", r"cmake --preset |build/release/tests/\w+ --gtest_filter=|\.venv/bin/python -m pytest "),
     # A script with its own self-explanation: must be there, and say what it does with --help or --list.
-    ("script", r"scripts/(gpu_check|fresh|fuzz|soak|lean_check|wheel|docs)\b|scripts/setup --(docs|torch|warp|wheel)$"),
+    ("script", r"scripts/(gpu_check|fresh|fuzz|soak|lean_check|wheel|docs)\b|scripts/setup --(aarch64|docs|jax-tvm-ffi|torch|warp|wheel)$"),
     # Takes minutes of a quiet machine: must be there and compile.
     ("program", r"\.venv/bin/python scripts/\w+\.py$"),
     # Fetches packages: they must be those that this environment has.

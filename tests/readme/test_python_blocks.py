@@ -91,6 +91,11 @@ def test_every_line_of_the_list_runs(run):
     run("\n".join([IMPORTS, ARRAYS, NAMES, *lines, *quotes]))
 
 
+def test_the_blocks_of_the_list_run(run):
+    for block in of("functions", "docs/python.md"):
+        run(block.text)
+
+
 def test_the_function_of_cute_dsl_is_one_that_is_built():
     [block] = of("cute", "builder/AUTHORING.md")
     assert block.text in (ROOT / "tests/cute/library/scale.py").read_text()
