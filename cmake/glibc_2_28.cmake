@@ -16,7 +16,9 @@ set(CMAKE_C_COMPILER "${CMAKE_BINARY_DIR}/zig-cc")
 set(CMAKE_CXX_COMPILER "${CMAKE_BINARY_DIR}/zig-c++")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s")
-set(CMAKE_CXX_FLAGS_INIT "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=. -ffile-prefix-map=${CMAKE_BINARY_DIR}=build")
+# The environment lies in the sources or beside them: its own name goes last, and so first.
+set(CMAKE_CXX_FLAGS_INIT
+    "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=. -ffile-prefix-map=${CMAKE_BINARY_DIR}=build -ffile-prefix-map=${KB_VENV}=venv")
 set(CMAKE_C_FLAGS_INIT "${CMAKE_CXX_FLAGS_INIT}")
 
 # Archives of this machine, by their full names; what they take of glibc must be as old, which auditwheel is asked.
