@@ -30,24 +30,6 @@ void ActivationGradient(int64_t begin, int64_t end, uint8_t* q, uint8_t* q_t, fl
 
 }  // namespace quantize
 
-using kbundle::host::BF16;
-using kbundle::host::E4M3;
-using kbundle::host::E5M2;
-using kbundle::host::F16;
-using kbundle::host::F32;
-
-KB_HOST_KERNEL(activation_f32_e4m3, quantize::Activate<F32, E4M3>);
-KB_HOST_KERNEL(activation_f16_e4m3, quantize::Activate<F16, E4M3>);
-KB_HOST_KERNEL(activation_bf16_e4m3, quantize::Activate<BF16, E4M3>);
-KB_HOST_KERNEL(activation_f32_e5m2, quantize::Activate<F32, E5M2>);
-KB_HOST_KERNEL(activation_f16_e5m2, quantize::Activate<F16, E5M2>);
-KB_HOST_KERNEL(activation_bf16_e5m2, quantize::Activate<BF16, E5M2>);
-KB_HOST_KERNEL(activation_gradient_f32_e4m3, quantize::ActivationGradient<F32, E4M3>);
-KB_HOST_KERNEL(activation_gradient_f16_e4m3, quantize::ActivationGradient<F16, E4M3>);
-KB_HOST_KERNEL(activation_gradient_bf16_e4m3, quantize::ActivationGradient<BF16, E4M3>);
-KB_HOST_KERNEL(activation_gradient_f32_e5m2, quantize::ActivationGradient<F32, E5M2>);
-KB_HOST_KERNEL(activation_gradient_f16_e5m2, quantize::ActivationGradient<F16, E5M2>);
-KB_HOST_KERNEL(activation_gradient_bf16_e5m2, quantize::ActivationGradient<BF16, E5M2>);
-KB_HOST_KERNEL(sum_parts_f32, quantize::SumParts<F32>);
-KB_HOST_KERNEL(sum_parts_f16, quantize::SumParts<F16>);
-KB_HOST_KERNEL(sum_parts_bf16, quantize::SumParts<BF16>);
+KB_HOST_KERNEL_CODES(activation, quantize::Activate)
+KB_HOST_KERNEL_CODES(activation_gradient, quantize::ActivationGradient)
+KB_HOST_KERNEL_ELEMENTS(sum_parts, quantize::SumParts)

@@ -178,30 +178,7 @@ void BlockGradient(int64_t begin, int64_t end, uint8_t* q, float* scale_inv, uin
 
 }  // namespace quantize
 
-using kbundle::host::BF16;
-using kbundle::host::E4M3;
-using kbundle::host::E5M2;
-using kbundle::host::F16;
-using kbundle::host::F32;
-
-KB_HOST_KERNEL(block_transpose_f32_e4m3, quantize::BlockTranspose<F32, E4M3>);
-KB_HOST_KERNEL(block_transpose_f16_e4m3, quantize::BlockTranspose<F16, E4M3>);
-KB_HOST_KERNEL(block_transpose_bf16_e4m3, quantize::BlockTranspose<BF16, E4M3>);
-KB_HOST_KERNEL(block_transpose_f32_e5m2, quantize::BlockTranspose<F32, E5M2>);
-KB_HOST_KERNEL(block_transpose_f16_e5m2, quantize::BlockTranspose<F16, E5M2>);
-KB_HOST_KERNEL(block_transpose_bf16_e5m2, quantize::BlockTranspose<BF16, E5M2>);
-KB_HOST_KERNEL(block_activation_f32_e4m3, quantize::BlockActivation<F32, E4M3>);
-KB_HOST_KERNEL(block_activation_f16_e4m3, quantize::BlockActivation<F16, E4M3>);
-KB_HOST_KERNEL(block_activation_bf16_e4m3, quantize::BlockActivation<BF16, E4M3>);
-KB_HOST_KERNEL(block_activation_f32_e5m2, quantize::BlockActivation<F32, E5M2>);
-KB_HOST_KERNEL(block_activation_f16_e5m2, quantize::BlockActivation<F16, E5M2>);
-KB_HOST_KERNEL(block_activation_bf16_e5m2, quantize::BlockActivation<BF16, E5M2>);
-KB_HOST_KERNEL(block_gradient_f32_e4m3, quantize::BlockGradient<F32, E4M3>);
-KB_HOST_KERNEL(block_gradient_f16_e4m3, quantize::BlockGradient<F16, E4M3>);
-KB_HOST_KERNEL(block_gradient_bf16_e4m3, quantize::BlockGradient<BF16, E4M3>);
-KB_HOST_KERNEL(block_gradient_f32_e5m2, quantize::BlockGradient<F32, E5M2>);
-KB_HOST_KERNEL(block_gradient_f16_e5m2, quantize::BlockGradient<F16, E5M2>);
-KB_HOST_KERNEL(block_gradient_bf16_e5m2, quantize::BlockGradient<BF16, E5M2>);
-KB_HOST_KERNEL(sum_parts_f32, quantize::SumParts<F32>);
-KB_HOST_KERNEL(sum_parts_f16, quantize::SumParts<F16>);
-KB_HOST_KERNEL(sum_parts_bf16, quantize::SumParts<BF16>);
+KB_HOST_KERNEL_CODES(block_transpose, quantize::BlockTranspose)
+KB_HOST_KERNEL_CODES(block_activation, quantize::BlockActivation)
+KB_HOST_KERNEL_CODES(block_gradient, quantize::BlockGradient)
+KB_HOST_KERNEL_ELEMENTS(sum_parts, quantize::SumParts)

@@ -125,27 +125,6 @@ void Mxfp8(int64_t begin, int64_t end, uint8_t* q, uint8_t* scales, int64_t pitc
 
 }  // namespace quantize
 
-using kbundle::host::BF16;
-using kbundle::host::E4M3;
-using kbundle::host::E5M2;
-using kbundle::host::F16;
-using kbundle::host::F32;
-
-KB_HOST_KERNEL(per_group_f32_e4m3, quantize::PerGroup<F32, E4M3>);
-KB_HOST_KERNEL(per_group_f16_e4m3, quantize::PerGroup<F16, E4M3>);
-KB_HOST_KERNEL(per_group_bf16_e4m3, quantize::PerGroup<BF16, E4M3>);
-KB_HOST_KERNEL(per_group_f32_e5m2, quantize::PerGroup<F32, E5M2>);
-KB_HOST_KERNEL(per_group_f16_e5m2, quantize::PerGroup<F16, E5M2>);
-KB_HOST_KERNEL(per_group_bf16_e5m2, quantize::PerGroup<BF16, E5M2>);
-KB_HOST_KERNEL(per_tile_f32_e4m3, quantize::PerTile<F32, E4M3>);
-KB_HOST_KERNEL(per_tile_f16_e4m3, quantize::PerTile<F16, E4M3>);
-KB_HOST_KERNEL(per_tile_bf16_e4m3, quantize::PerTile<BF16, E4M3>);
-KB_HOST_KERNEL(per_tile_f32_e5m2, quantize::PerTile<F32, E5M2>);
-KB_HOST_KERNEL(per_tile_f16_e5m2, quantize::PerTile<F16, E5M2>);
-KB_HOST_KERNEL(per_tile_bf16_e5m2, quantize::PerTile<BF16, E5M2>);
-KB_HOST_KERNEL(mxfp8_f32_e4m3, quantize::Mxfp8<F32, E4M3>);
-KB_HOST_KERNEL(mxfp8_f16_e4m3, quantize::Mxfp8<F16, E4M3>);
-KB_HOST_KERNEL(mxfp8_bf16_e4m3, quantize::Mxfp8<BF16, E4M3>);
-KB_HOST_KERNEL(mxfp8_f32_e5m2, quantize::Mxfp8<F32, E5M2>);
-KB_HOST_KERNEL(mxfp8_f16_e5m2, quantize::Mxfp8<F16, E5M2>);
-KB_HOST_KERNEL(mxfp8_bf16_e5m2, quantize::Mxfp8<BF16, E5M2>);
+KB_HOST_KERNEL_CODES(per_group, quantize::PerGroup)
+KB_HOST_KERNEL_CODES(per_tile, quantize::PerTile)
+KB_HOST_KERNEL_CODES(mxfp8, quantize::Mxfp8)

@@ -87,19 +87,6 @@ void CastGroups(int64_t begin, int64_t end, uint8_t* q, uint8_t* q_t, float* ama
 
 }  // namespace quantize
 
-using kbundle::host::BF16;
-using kbundle::host::E4M3;
-using kbundle::host::E5M2;
-using kbundle::host::F16;
-using kbundle::host::F32;
-
 KB_HOST_KERNEL(group_offsets, quantize::GroupOffsets);
-KB_HOST_KERNEL(amax_groups_f32, quantize::AmaxGroups<F32>);
-KB_HOST_KERNEL(amax_groups_f16, quantize::AmaxGroups<F16>);
-KB_HOST_KERNEL(amax_groups_bf16, quantize::AmaxGroups<BF16>);
-KB_HOST_KERNEL(cast_groups_f32_e4m3, quantize::CastGroups<F32, E4M3>);
-KB_HOST_KERNEL(cast_groups_f16_e4m3, quantize::CastGroups<F16, E4M3>);
-KB_HOST_KERNEL(cast_groups_bf16_e4m3, quantize::CastGroups<BF16, E4M3>);
-KB_HOST_KERNEL(cast_groups_f32_e5m2, quantize::CastGroups<F32, E5M2>);
-KB_HOST_KERNEL(cast_groups_f16_e5m2, quantize::CastGroups<F16, E5M2>);
-KB_HOST_KERNEL(cast_groups_bf16_e5m2, quantize::CastGroups<BF16, E5M2>);
+KB_HOST_KERNEL_ELEMENTS(amax_groups, quantize::AmaxGroups)
+KB_HOST_KERNEL_CODES(cast_groups, quantize::CastGroups)

@@ -77,24 +77,10 @@ using kbundle::host::E5M2;
 using kbundle::host::F16;
 using kbundle::host::F32;
 
-KB_HOST_KERNEL(amax_f32, quantize::Amax<F32>);
-KB_HOST_KERNEL(amax_f16, quantize::Amax<F16>);
-KB_HOST_KERNEL(amax_bf16, quantize::Amax<BF16>);
-KB_HOST_KERNEL(cast_f32_e4m3, quantize::Cast<F32, E4M3>);
-KB_HOST_KERNEL(cast_f16_e4m3, quantize::Cast<F16, E4M3>);
-KB_HOST_KERNEL(cast_bf16_e4m3, quantize::Cast<BF16, E4M3>);
-KB_HOST_KERNEL(cast_f32_e5m2, quantize::Cast<F32, E5M2>);
-KB_HOST_KERNEL(cast_f16_e5m2, quantize::Cast<F16, E5M2>);
-KB_HOST_KERNEL(cast_bf16_e5m2, quantize::Cast<BF16, E5M2>);
-KB_HOST_KERNEL(cast_transpose_f32_e4m3, quantize::CastTranspose<F32, E4M3>);
-KB_HOST_KERNEL(cast_transpose_f16_e4m3, quantize::CastTranspose<F16, E4M3>);
-KB_HOST_KERNEL(cast_transpose_bf16_e4m3, quantize::CastTranspose<BF16, E4M3>);
-KB_HOST_KERNEL(cast_transpose_f32_e5m2, quantize::CastTranspose<F32, E5M2>);
-KB_HOST_KERNEL(cast_transpose_f16_e5m2, quantize::CastTranspose<F16, E5M2>);
-KB_HOST_KERNEL(cast_transpose_bf16_e5m2, quantize::CastTranspose<BF16, E5M2>);
-KB_HOST_KERNEL(sum_parts_f32, quantize::SumParts<F32>);
-KB_HOST_KERNEL(sum_parts_f16, quantize::SumParts<F16>);
-KB_HOST_KERNEL(sum_parts_bf16, quantize::SumParts<BF16>);
+KB_HOST_KERNEL_ELEMENTS(amax, quantize::Amax)
+KB_HOST_KERNEL_CODES(cast, quantize::Cast)
+KB_HOST_KERNEL_CODES(cast_transpose, quantize::CastTranspose)
+KB_HOST_KERNEL_ELEMENTS(sum_parts, quantize::SumParts)
 KB_HOST_KERNEL(dequantize_e4m3_f32, quantize::Dequantize<E4M3, F32>);
 KB_HOST_KERNEL(dequantize_e4m3_f16, quantize::Dequantize<E4M3, F16>);
 KB_HOST_KERNEL(dequantize_e4m3_bf16, quantize::Dequantize<E4M3, BF16>);

@@ -134,3 +134,18 @@ inline void TransposeBytes(uint8_t* to, int64_t to_pitch, const uint8_t* from, i
 
 }  // namespace host
 }  // namespace kbundle
+
+// Kernels of one function for each type of elements, name_f32 of F32 and so on, and for each of
+// them and each type of codes, name_f32_e4m3 of <F32, E4M3>. Beside host_kernel.h.
+#define KB_HOST_KERNEL_ELEMENTS(name, function)              \
+  KB_HOST_KERNEL(name##_f32, function<::kbundle::host::F32>) \
+  KB_HOST_KERNEL(name##_f16, function<::kbundle::host::F16>) \
+  KB_HOST_KERNEL(name##_bf16, function<::kbundle::host::BF16>)
+
+#define KB_HOST_KERNEL_CODES(name, function)          \
+  KB_HOST_KERNEL_CODES_OF(name, function, e4m3, E4M3) \
+  KB_HOST_KERNEL_CODES_OF(name, function, e5m2, E5M2)
+#define KB_HOST_KERNEL_CODES_OF(name, function, codes, Q)                                \
+  KB_HOST_KERNEL(name##_f32_##codes, function<::kbundle::host::F32, ::kbundle::host::Q>) \
+  KB_HOST_KERNEL(name##_f16_##codes, function<::kbundle::host::F16, ::kbundle::host::Q>) \
+  KB_HOST_KERNEL(name##_bf16_##codes, function<::kbundle::host::BF16, ::kbundle::host::Q>)
