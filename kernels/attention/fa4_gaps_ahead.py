@@ -6,7 +6,7 @@ import fa4_gaps
 import fa4_gaps_backward
 from cutlass import Int32, cute
 from fa4_gaps import Gaps, length_of, row_and_lane
-from fa4_ragged_ahead import Ahead, Ends, clear_unseen, split
+from fa4_ragged_ahead import Ahead, Ends, OfGradients, clear_unseen, launched
 from fa4_sequences import owner_of
 
 
@@ -29,17 +29,13 @@ class Attention(Ahead, fa4_gaps.Attention):
         self.sequences = Between(fa4.LOCAL)
 
 
-class Gradients(Ahead, fa4_gaps_backward.Gradients):
+class Gradients(OfGradients, fa4_gaps_backward.Gradients):
     behind = fa4_gaps_backward.Gradients.__call__
 
 
 def forward(*arguments, **tunables):
-    given, left, right, bounds = split(arguments)
-    kernel, (*given, _, _, _, _) = fa4_gaps.forward(*given, left, *bounds, **tunables)
-    return Attention(kernel.attention), (tuple(given), left, right, bounds)
+    return launched(fa4_gaps.forward, lambda kernel: Attention(kernel.attention), arguments, tunables)
 
 
 def gradients(*arguments, **tunables):
-    given, left, right, bounds = split(arguments)
-    kernel, (*given, _, _, _, _) = fa4_gaps_backward.gradients(*given, left, *bounds, **tunables)
-    return Gradients(kernel.prepare, kernel.gradients, kernel.finish, kernel.finish_keys, fa4.LOCAL), (tuple(given), left, right, bounds)
+    return launched(fa4_gaps_backward.gradients, Gradients.like, arguments, tunables)

@@ -66,23 +66,27 @@ class Attention(Ahead, fa4_ragged.Attention):
         self.sequences = Between(fa4.LOCAL)
 
 
-class Gradients(Ahead, fa4_ragged_backward.Gradients):
+class OfGradients(Ahead):
+    @classmethod
+    def like(cls, made):
+        return cls(made.prepare, made.gradients, made.finish, made.finish_keys, fa4.LOCAL)
+
+
+class Gradients(OfGradients, fa4_ragged_backward.Gradients):
     behind = fa4_ragged_backward.Gradients.__call__
 
 
-def split(arguments):
-    """(all up to the scale, left, right, the bounds)"""
+def launched(function, kernel_of, arguments, tunables):
+    """kernel_of what `function` makes for windows that end at the diagonal, and its operands with both ends among the numbers."""
     *given, left, right, q_bound, kv_bound, from_first = arguments
-    return given, left, right, (q_bound, kv_bound, from_first)
+    bounds = q_bound, kv_bound, from_first
+    kernel, (*given, _, _, _, _) = function(*given, left, *bounds, **tunables)
+    return kernel_of(kernel), (tuple(given), left, right, bounds)
 
 
 def forward(*arguments, **tunables):
-    given, left, right, bounds = split(arguments)
-    kernel, (*given, _, _, _, _) = fa4_ragged.forward(*given, left, *bounds, **tunables)
-    return Attention(kernel.attention), (tuple(given), left, right, bounds)
+    return launched(fa4_ragged.forward, lambda kernel: Attention(kernel.attention), arguments, tunables)
 
 
 def gradients(*arguments, **tunables):
-    given, left, right, bounds = split(arguments)
-    kernel, (*given, _, _, _, _) = fa4_ragged_backward.gradients(*given, left, *bounds, **tunables)
-    return Gradients(kernel.prepare, kernel.gradients, kernel.finish, kernel.finish_keys, fa4.LOCAL), (tuple(given), left, right, bounds)
+    return launched(fa4_ragged_backward.gradients, Gradients.like, arguments, tunables)
