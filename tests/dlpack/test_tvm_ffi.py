@@ -2,10 +2,10 @@
 place, attributes said before or with each call; what makes no sense is refused by name, and leaves results alone."""
 
 import math
-import threading
 
 import numpy as np
 import pytest
+from at_once import at_once
 from python.conftest import bundle_path
 
 tvm_ffi = pytest.importorskip("tvm_ffi", reason="no tvm-ffi here: scripts/setup installs it")
@@ -209,11 +209,7 @@ def test_threads_at_once(probe):
                 wrong.append(index)
             if index % 50 == 0:
                 kbundle.clear_policy()
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work)
     assert not wrong
 
 

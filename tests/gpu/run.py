@@ -51,7 +51,7 @@ SECTIONS = {
     "decode": (["decode.py"], 240, 1),
     "attention_grid": (["attention_grid.py"], 400, 1),
     "attention_modifiers": (["unlisted/modifiers.py"], 400, 1),
-    "small_tiles": (["small_tiles.py"], 200, 1),
+    "small_tiles": (["unlisted/small_tiles.py"], 200, 1),
     "attention_jax": (["attention_jax.py"], 90, 1),
     "attention_peers": (["attention_peers.py"], 480, 1),
     "unlisted_attention": (["unlisted/attention.py"], 480, 1),

@@ -4,6 +4,7 @@ means to kbundle.torch: values, gradients, errors, and what wants to see calls s
 import threading
 
 import pytest
+from at_once import at_once
 
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
@@ -225,9 +226,5 @@ def test_threads_that_miss_hit_and_fail_together(probe):
                     shift(x, bundle="nobody %d" % index)
                 except RuntimeError as error:
                     wrong.extend([] if "nobody %d" % index in str(error) else [error])
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work)
     assert not wrong

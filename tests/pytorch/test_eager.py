@@ -9,6 +9,7 @@ import threading
 import warnings
 
 import pytest
+from at_once import at_once
 
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
@@ -206,11 +207,7 @@ def test_threads_that_miss_and_hit_together(probe):
                 wrong.append(index)
             if index % 40 == 0:
                 kbundle.clear_policy()
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work)
     assert not wrong
 
 

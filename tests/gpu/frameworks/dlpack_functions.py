@@ -4,8 +4,8 @@ threads that CUDA has not seen. Tensors are PyTorch's; nothing else of it is use
 import importlib.util
 import math
 import os
-import threading
 
+from at_once import at_once
 from report import Report
 
 SHAPES = [(64, 1000), (3, 5, 129), (1, 1)]
@@ -87,11 +87,7 @@ def threads(report, torch, kbv):
         softmax(x, y)
         torch.cuda.synchronize()
         found.append(softmax_error(torch, y, x, 0.5))
-    started = [threading.Thread(target=work) for _ in range(4)]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
+    at_once(work, threads=4)
     report.hold("threads that CUDA has not seen", len(found) == 4 and max(found) < 1e-6, f"{found}")
 
 

@@ -148,7 +148,7 @@ def test_a_cache_that_grows_inside_one_program():
 
 
 def test_the_example_of_the_page_runs():
-    page = pathlib.Path(__file__).resolve().parents[2] / "kernels/attention/README.md"
+    page = pathlib.Path(__file__).resolve().parents[3] / "kernels/attention/README.md"
     [example] = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
     names = {"jnp": jnp, "kbj": kbj}
     exec(example.replace("kbj.paged", "out = kbj.paged"), names)
