@@ -84,7 +84,9 @@ SECTIONS = {
     "sanitizer_quantize": (["sanitizer.py", "quantize"], 200, 1),
     "sanitizer_router": (["sanitizer.py", "router"], 200, 1),
     "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),
+    "from_wheel": (["runtime/from_wheel.py"], 120, 1),
     "two_gpus": (["runtime/two_gpus.py"], 560, 2),
+    "sharded": (["runtime/sharded.py"], 240, 2),
 }
 
 

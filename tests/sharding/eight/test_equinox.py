@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kbundle.jax as kbj
-from sharding.eight.conftest import collectives
+from sharding.collectives import collectives
 from sharding.eight.test_training import HEADS, STEPS, VOCABULARY, WIDTH, batch
 
 RATE = 0.2

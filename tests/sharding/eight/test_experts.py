@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec as P
 
 import kbundle.jax as kbj
-from sharding.eight.conftest import collectives
+from sharding.collectives import collectives
 from sharding.problems import random
 
 pytestmark = pytest.mark.usefixtures("kernels")

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import kbundle.jax as kbj
-from sharding.eight.conftest import collectives
+from sharding.collectives import collectives
 from sharding.problems import random
 
 pytestmark = pytest.mark.usefixtures("kernels")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kbundle.jax as kbj
-from sharding.eight.conftest import collectives
+from sharding.collectives import collectives
 from sharding.problems import random
 
 STEPS, BATCH, TOKENS, WIDTH, HEADS, VOCABULARY = 200, 8, 16, 32, 4, 64
