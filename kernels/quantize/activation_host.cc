@@ -10,7 +10,7 @@ template <typename E, typename Q>
 void Activate(int64_t begin, int64_t end, uint8_t* q, uint8_t* q_t, float* amax, float* scale_inv,
               const typename E::Memory* x, const float* scale, int64_t M, int64_t N, bool gated,
               int32_t function, float limit, float alpha, float offset) {
-  Activating<E> source{x, N, gated, function, limit, alpha, offset, {}, {}};
+  Activating<E> source{x, N, gated, function, limit, alpha, offset};
   QuantizeParts<F32, Q>(
       begin, end, {q, q_t, amax, scale_inv, nullptr}, scale, M, N,
       [&](int64_t row, int64_t column, int64_t count) { return source.Row(row, column, count); });
@@ -22,7 +22,7 @@ void ActivationGradient(int64_t begin, int64_t end, uint8_t* q, uint8_t* q_t, fl
                         float* scale_inv, float* partial, bool dbias, const typename E::Memory* dy,
                         const typename E::Memory* x, const float* scale, int64_t M, int64_t N,
                         bool gated, int32_t function, float limit, float alpha, float offset) {
-  Differentiating<E> source{dy, x, N, gated ? 2 : 1, function, limit, alpha, offset, {}, {}, {}};
+  Differentiating<E> source{dy, x, N, gated ? 2 : 1, function, limit, alpha, offset};
   QuantizeParts<F32, Q>(
       begin, end, {q, q_t, amax, scale_inv, dbias ? partial : nullptr}, scale, M, source.planes * N,
       [&](int64_t row, int64_t column, int64_t count) { return source.Row(row, column, count); });

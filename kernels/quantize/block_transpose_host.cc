@@ -1,6 +1,6 @@
 // Host kernels of the quantize ops with a scale for each block that make codes both ways: one
-// source for x86-64-v2, v3 and v4. A tile of 128 x 128 is read twice, the second time out of L1 or
-// L2; what an activation makes waits there as E holds it.
+// source for all CPUs. A tile of 128 x 128 is read twice, the second time out of L1 or L2; what an
+// activation makes waits there as E holds it.
 #include "host_activation.h"
 #include "kbundle/host_kernel.h"
 
@@ -26,11 +26,19 @@ struct BlockResults {
 // What shares a scale.
 struct BlockFound {
   uint32_t of_row[kBlock];
-  Largest of_column[kBlock / kLanes];
+  Ints of_column[kBlock / kLanes];
   float sums[kBlock];
 
+  // Nothing, by stores: a call of memset finds no C library.
+  void Clear() {
+    for (int64_t r = 0; r < kBlock; ++r) of_row[r] = 0;
+    for (int64_t c = 0; c < kBlock / kLanes; ++c) {
+      of_column[c] = Ints{};
+      StoreAny(sums + c * kLanes, Floats{});
+    }
+  }
   uint32_t OfColumn(int64_t c) const {
-    return static_cast<uint32_t>(of_column[c / kLanes].most[c % kLanes]);
+    return static_cast<uint32_t>(of_column[c / kLanes][c % kLanes]);
   }
   uint32_t OfTile(int64_t rows) const {
     uint32_t most = 0;
@@ -59,13 +67,15 @@ struct BlockTile {
   const typename E::Memory* line[kBlock];
 
   void Find(BlockFound* found, bool sums) const {
-    *found = {};
+    found->Clear();
     for (int64_t r = 0; r < rows; ++r) {
       Largest of_row;
       for (int64_t c = 0; c < columns; c += kLanes) {
         const Floats f = Load<E>(line[r] + c, columns - c);
         of_row.Add(f);
-        found->of_column[c / kLanes].Add(f);
+        Largest of_column{found->of_column[c / kLanes]};
+        of_column.Add(f);
+        found->of_column[c / kLanes] = of_column.most;
         if (sums) StoreAny(found->sums + c, LoadAny<Floats>(found->sums + c) + f);
       }
       found->of_row[r] = of_row.Bits();
@@ -80,7 +90,8 @@ inline void QuantizeTile(const BlockTile<E>& tile, const BlockResults& to, int64
   BlockFound found;
   tile.Find(&found, to.partial != nullptr);
   const uint32_t of_tile = found.OfTile(tile.rows);
-  float by_row[kBlock], by_column[kBlock] = {};
+  float by_row[kBlock], by_column[kBlock];
+  for (int64_t c = 0; c < kBlock; c += kLanes) StoreAny(by_column + c, Floats{});
   for (int64_t r = 0; r < tile.rows; ++r)
     by_row[r] = KeepScale<Q>(to, to.rows, to.rows.tiles ? of_tile : found.of_row[r], tile.row + r,
                              M, tile_column, across);
@@ -111,7 +122,9 @@ inline void QuantizeTiles(int64_t begin, int64_t end, const BlockResults& to, in
                           const Row& row) {
   const int64_t across = (N + kBlock - 1) / kBlock;
   for (int64_t number = begin; number < end; ++number) {
-    BlockTile<E> tile{number / across * kBlock, number % across * kBlock, 0, 0, {}};
+    BlockTile<E> tile;
+    tile.row = number / across * kBlock;
+    tile.column = number % across * kBlock;
     tile.rows = Smaller(kBlock, M - tile.row);
     tile.columns = Smaller(kBlock, N - tile.column);
     for (int64_t r = 0; r < tile.rows; ++r)
@@ -157,7 +170,7 @@ void BlockActivation(int64_t begin, int64_t end, uint8_t* q, float* scale_inv, u
                      bool tiles, bool tiles_t, float epsilon, bool power_of_two) {
   const BlockResults to{
       {q, scale_inv, tiles}, {q_t, scale_inv_t, tiles_t}, nullptr, epsilon, power_of_two};
-  Activating<E> source{x, N, gated, function, limit, alpha, offset, {}, {}};
+  Activating<E> source{x, N, gated, function, limit, alpha, offset};
   QuantizeMade<E, Q>(begin, end, to, M, N, &source);
 }
 
@@ -172,7 +185,7 @@ void BlockGradient(int64_t begin, int64_t end, uint8_t* q, float* scale_inv, uin
                         dbias ? partial : nullptr,
                         epsilon,
                         power_of_two};
-  Differentiating<E> source{dy, x, N, gated ? 2 : 1, function, limit, alpha, offset, {}, {}, {}};
+  Differentiating<E> source{dy, x, N, gated ? 2 : 1, function, limit, alpha, offset};
   QuantizeMade<E, Q>(begin, end, to, M, source.planes * N, &source);
 }
 

@@ -49,7 +49,7 @@ struct Activating {
   bool gated;
   int32_t function;
   float limit, alpha, offset;
-  float made[kColumns], gates[kColumns];
+  Unset<kColumns> made, gates;
 
   const float* Row(int64_t row, int64_t column, int64_t count) {
     const typename E::Memory* from = x + (gated ? 2 * row : row) * N + column;
@@ -101,7 +101,7 @@ struct Differentiating {
   int64_t N, planes;
   int32_t function;
   float limit, alpha, offset;
-  float made[kColumns + kLanes], of_x[kColumns + kLanes], gates[kColumns + kLanes];
+  Unset<kColumns + kLanes> made, of_x, gates;
 
   // Of a row of planes * N columns: they may be of two planes.
   const float* Row(int64_t row, int64_t column, int64_t count) {

@@ -15,6 +15,15 @@ constexpr int64_t kRows = 64, kColumns = 256;  // of a part
 
 inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+// Floats that nobody has set. Plain members of what is made of a list of values are zeroed there,
+// many of them by a call of memset, which an object without a C library has not.
+template <int64_t N>
+struct Unset {
+  float floats[N];
+  Unset() {}
+  operator float*() { return floats; }
+};
+
 // A part of M x N: where it is and how large.
 struct Part {
   int64_t row, column, rows, columns;

@@ -1,6 +1,8 @@
-/* run_op BUNDLE OP FOLDER [ATTRIBUTE=number].. -- [DTYPE:DIM,DIM,..].. : runs an op on the CPU.
- * Operand i is read from FOLDER/operand<i>, result i written to FOLDER/result<i>; "-" stands for an
- * operand that is left out. Prints the variant. */
+/* run_op BUNDLE OP FOLDER [ATTRIBUTE=KIND:VALUE[,VALUE..]].. -- [DTYPE:DIM,DIM,..].. : runs an op on
+ * the CPU. KIND: bool, int, float, text, ints or floats. Operand i is read from FOLDER/operand<i>,
+ * result i written to FOLDER/result<i>; "-" stands for an operand that is left out. Prints the
+ * variant, then number, dtype and dims of each result. Results that are written to an operand are
+ * named behind a second "--": RESULT=OPERAND. */
 #include <kbundle/kbundle_c.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +54,33 @@ static size_t Parse(const char* text, kb_tensor* tensor, int64_t* dims) {
   return bytes;
 }
 
+/* NAME=KIND:VALUE[,VALUE..], whose text is cut up and kept. */
+static void ParseAttribute(char* word, kb_attribute* one) {
+  static const char* const kKinds[] = {"bool", "int", "float", "text", "ints", "floats"};
+  char* kind = strchr(word, '=');
+  char* value = strchr(word, ':');
+  int64_t* integers = calloc(strlen(word), sizeof *integers);
+  double* numbers = calloc(strlen(word), sizeof *numbers);
+  if (kind == NULL || value == NULL || integers == NULL || numbers == NULL) exit(2);
+  *kind++ = *value++ = '\0';
+  one->name = word;
+  while (strcmp(kKinds[one->kind], kind) != 0) {
+    if (++one->kind > KB_FLOAT_ARRAY) exit(2);
+  }
+  one->text = value;
+  one->integers = integers;
+  one->numbers = numbers;
+  for (; *value != '\0' && one->kind != KB_TEXT; value += *value == ',') {
+    char* end;
+    integers[one->count] = strtoll(value, &end, 10);
+    numbers[one->count++] = strtod(value, &end);
+    if (end == value) exit(2);
+    value = end;
+  }
+  one->integer = integers[0];
+  one->number = numbers[0];
+}
+
 int main(int count, char** words) {
   kb_tensor tensors[MOST];
   kb_attribute attributes[MOST];
@@ -71,16 +100,9 @@ int main(int count, char** words) {
   memset(&spec, 0, sizeof spec);
   spec.operands = tensors;
   spec.attributes = attributes;
-  for (; word < count && strcmp(words[word], "--") != 0; ++word) {
-    kb_attribute* one = &attributes[spec.attribute_count++];
-    char* value = strchr(words[word], '=');
-    *value++ = '\0';
-    one->name = words[word];
-    one->kind = strchr(value, '.') != NULL ? KB_FLOAT : KB_INT;
-    one->number = strtod(value, NULL);
-    one->integer = strtoll(value, NULL, 10);
-  }
-  for (++word; word < count; ++word) {
+  for (; word < count && strcmp(words[word], "--") != 0; ++word)
+    ParseAttribute(words[word], &attributes[spec.attribute_count++]);
+  for (++word; word < count && strcmp(words[word], "--") != 0; ++word) {
     i = spec.operand_count++;
     if (strcmp(words[word], "-") == 0) continue;
     sizes[i] = Parse(words[word], &tensors[i], dims[i]);
@@ -94,9 +116,20 @@ int main(int count, char** words) {
     for (axis = 0; axis < shapes[i].rank; ++axis) sizes[i] *= (size_t)shapes[i].dims[axis];
     results[i] = Memory(sizes[i]);
   }
+  for (++word; word < count; ++word) {
+    char* operand;
+    i = strtoul(words[word], &operand, 10) % MOST;
+    if (results[i] != NULL) results[i] = operands[strtoul(operand + 1, NULL, 10) % MOST];
+  }
   Check(kb_plan_make(bundle, words[2], &spec, KB_DEVICE_HOST, -1, &plan));
   Check(kb_plan_variant(plan, &variant));
   puts(variant);
+  for (i = 0; i < result_count; ++i) {
+    if (!shapes[i].present) continue;
+    printf("%zu %d", i, shapes[i].dtype);
+    for (axis = 0; axis < shapes[i].rank; ++axis) printf(" %lld", (long long)shapes[i].dims[axis]);
+    puts("");
+  }
   Check(kb_plan_launch_threads(plan, 2, operands, results,
                                Memory((size_t)kb_plan_workspace_bytes(plan))));
   for (i = 0; i < result_count; ++i) {
