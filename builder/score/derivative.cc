@@ -57,10 +57,12 @@ class Differentiator {
                     Make(ScoreOp::kNeg, slope));
       }
       case ScoreOp::kExp:
+      case ScoreOp::kFastExp:
         return Mul(y, Of(a));
       case ScoreOp::kLog:
         return Div(Of(a), a);
       case ScoreOp::kTanh:
+      case ScoreOp::kFastTanh:
         return Mul(Sub(Number(1), Mul(y, y)), Of(a));
       case ScoreOp::kSigmoid:
         return Mul(Mul(y, Sub(Number(1), y)), Of(a));

@@ -13,15 +13,16 @@ namespace kbundle::builder {
 int ScoreArity(ScoreOp op) {
   if (op <= ScoreOp::kTensor) return 0;
   if (op == ScoreOp::kSelect) return 3;
-  bool unary = (op >= ScoreOp::kNeg && op <= ScoreOp::kSqrt) || op == ScoreOp::kNot;
+  bool unary = (op >= ScoreOp::kNeg && op <= ScoreOp::kFastTanh) || op == ScoreOp::kNot;
   return unary ? 1 : 2;
 }
 
 const char* ScoreName(ScoreOp op) {
   constexpr const char* kNames[] = {
-      "number", "s",   "index", "scalar", "tensor", "+",   "-",    "*",       "/",   "min",
-      "max",    "pow", "-",     "abs",    "exp",    "log", "tanh", "sigmoid", "erf", "sqrt",
-      "==",     "!=",  "<",     "<=",     ">",      ">=",  "&&",   "||",      "!",   "select"};
+      "number", "s",       "index", "scalar", "tensor",   "+",         "-",   "*",
+      "/",      "min",     "max",   "pow",    "-",        "abs",       "exp", "log",
+      "tanh",   "sigmoid", "erf",   "sqrt",   "fast_exp", "fast_tanh", "==",  "!=",
+      "<",      "<=",      ">",     ">=",     "&&",       "||",        "!",   "select"};
   static_assert(std::size(kNames) == static_cast<size_t>(ScoreOp::kSelect) + 1);
   return kNames[static_cast<int>(op)];
 }
@@ -47,10 +48,12 @@ double ApplyScoreOp(ScoreOp op, const double* x) {
     case ScoreOp::kAbs:
       return std::fabs(x[0]);
     case ScoreOp::kExp:
+    case ScoreOp::kFastExp:
       return std::exp(x[0]);
     case ScoreOp::kLog:
       return std::log(x[0]);
     case ScoreOp::kTanh:
+    case ScoreOp::kFastTanh:
       return std::tanh(x[0]);
     case ScoreOp::kSigmoid:
       return 1.0 / (1.0 + std::exp(-x[0]));

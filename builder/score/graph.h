@@ -38,6 +38,8 @@ enum class ScoreOp : uint8_t {
   kSigmoid,
   kErf,
   kSqrt,
+  kFastExp,  // the same values by a faster, less exact instruction where the target has one
+  kFastTanh,
   kEq,  // from here to kNot: booleans
   kNe,
   kLt,

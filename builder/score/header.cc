@@ -2,6 +2,7 @@
 // again what is shared. Parameters are named only where they are used, so that no compiler warns.
 #include "builder/score/header.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "fmt/format.h"
@@ -24,6 +25,8 @@ struct ScoreArgs {
 };
 
 )text";
+
+constexpr char kFast[] = "#include \"kbundle/score_fast_math.h\"\n\n";
 
 constexpr char kNone[] = R"text(
 template <int MOD>
@@ -197,6 +200,10 @@ class FunctionWriter {
         return Call("Erf", node);
       case ScoreOp::kSqrt:
         return Call("Sqrt", node);
+      case ScoreOp::kFastExp:
+        return Call("FastExp", node);
+      case ScoreOp::kFastTanh:
+        return Call("FastTanh", node);
       case ScoreOp::kSelect:
         return fmt::format("{} ? {} : {}", value(0), value(1), value(2));
       case ScoreOp::kNeg:
@@ -231,11 +238,22 @@ class FunctionWriter {
   bool indices_[4] = {};
 };
 
+// Of an older family nothing changes, and no kernel is compiled again.
+bool IsFast(const ScoreMod& mod) {
+  const ScoreExpression& e = mod.expression;
+  const std::vector<int> nodes = e.graph.Reachable({e.value, e.slope});
+  return std::any_of(nodes.begin(), nodes.end(), [&](int id) {
+    const ScoreOp op = e.graph.node(id).op;
+    return op == ScoreOp::kFastExp || op == ScoreOp::kFastTanh;
+  });
+}
+
 }  // namespace
 
 std::string ScoreHeader(const std::vector<ScoreMod>& mods) {
   std::string out = "// Made by kbundle from the score modifiers of the family's manifest.";
   out += kBegin;
+  if (std::any_of(mods.begin(), mods.end(), IsFast)) out += kFast;
   out += fmt::format("inline constexpr int kScoreMods = {};\n", mods.size() + 1);
   out += kNone;
   for (size_t i = 0; i < mods.size(); ++i) {

@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kMaxNesting = 64;  // so that no input can exhaust our own stack
 
-constexpr ScoreOp kFunctions[] = {ScoreOp::kSelect, ScoreOp::kMin,     ScoreOp::kMax,
-                                  ScoreOp::kAbs,    ScoreOp::kExp,     ScoreOp::kLog,
-                                  ScoreOp::kTanh,   ScoreOp::kSigmoid, ScoreOp::kErf,
-                                  ScoreOp::kSqrt,   ScoreOp::kPow};
+constexpr ScoreOp kFunctions[] = {
+    ScoreOp::kSelect, ScoreOp::kMin,     ScoreOp::kMax,     ScoreOp::kAbs, ScoreOp::kExp,
+    ScoreOp::kLog,    ScoreOp::kTanh,    ScoreOp::kSigmoid, ScoreOp::kErf, ScoreOp::kSqrt,
+    ScoreOp::kPow,    ScoreOp::kFastExp, ScoreOp::kFastTanh};
 
 struct Binary {
   std::string_view text;

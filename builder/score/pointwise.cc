@@ -22,10 +22,12 @@ const char* Mode(ScoreOp op) {
     case ScoreOp::kAbs:
       return "ABS";
     case ScoreOp::kExp:
+    case ScoreOp::kFastExp:
       return "EXP";
     case ScoreOp::kLog:
       return "LOG";
     case ScoreOp::kTanh:
+    case ScoreOp::kFastTanh:
       return "TANH";
     case ScoreOp::kSigmoid:
       return "SIGMOID";

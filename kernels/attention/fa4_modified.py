@@ -13,12 +13,13 @@ from score_tree import Modifier, Operations
 
 # tanh(x) = x p(x^2) / q(x^2) with 6e-7 relative error, and from 7.6 on the 1 - 5e-7 that it is there: one special function, where
 # 1 - 2 / (1 + e^2x) has two and needs a polynomial near 0.
+LOG2_E = 1.4426950408889634
 TANH_END, TANH_P = 7.6, (1.18448261e-05, 0.00298861577, 0.129603431, 0.999999881)
 TANH_Q = (2.59466589e-07, 0.000244038092, 0.0239683781, 0.462935984, 1.0)
 
 
 class Device(Operations):
-    """As kbundle/score_math.h has them on a GPU, with its errors."""
+    """As kbundle/score_math.h and score_fast_math.h have them on a GPU, with their errors."""
 
     def real(self, integer):
         return Float32(integer)
@@ -55,6 +56,12 @@ class Device(Operations):
 
     def exp(self, a):
         return cute.math.exp(Float32(a))
+
+    def fast_exp(self, a):
+        return cute.math.exp2(Float32(a) * LOG2_E, fastmath=True)
+
+    def fast_tanh(self, a):
+        return cute.math.tanh(Float32(a), fastmath=True)
 
     def sigmoid(self, a):
         return self.inverse(self.exp(-a) + 1.0)

@@ -9,13 +9,14 @@ import operator
 COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 LEAVES = {"s", "number", "index", "scalar", "tensor"}
 # Finite of what is finite; a quotient is where all elements share the divisor.
-BOUNDED = LEAVES | COMPARISONS.keys() | {"+", "-", "*", "/", "min", "max", "abs", "tanh", "sigmoid", "erf", "select", "&&", "||", "!"}
+BOUNDED = LEAVES | COMPARISONS.keys() | {"+", "-", "*", "/", "min", "max", "abs", "tanh", "fast_tanh", "sigmoid", "erf", "select", "&&", "||", "!"}
 
 
 class Operations:
     """Of Python's numbers, and of all that takes their operators. Floats unless it is said; integers are whole numbers of places.
 
-    Who computes adds abs, exp, log, tanh, sigmoid, erf, sqrt and pow, and overrides what it has otherwise.
+    Who computes adds abs, exp, log, tanh, sigmoid, erf, sqrt and pow, and overrides what it has otherwise; fast_exp and fast_tanh where it
+    has faster ones of less accuracy.
     """
 
     def real(self, integer):
@@ -41,6 +42,12 @@ class Operations:
 
     def scaled_tanh(self, factor, x):
         return self.tanh(factor * x)
+
+    def fast_exp(self, a):
+        return self.exp(a)
+
+    def fast_tanh(self, a):
+        return self.tanh(a)
 
 
 @dataclasses.dataclass

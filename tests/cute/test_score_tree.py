@@ -108,6 +108,21 @@ def test_what_elements_share_is_made_once():
     assert operations <= 2
 
 
+def test_fast_functions_are_the_devices_own_or_the_exact_ones():
+    class Fast(Doubles):
+        def fast_tanh(self, a):
+            return np.float64(np.tanh(a) * (1 + 2.0**-11))
+
+    one = next(one for one in TREES if one["text"] == "cap * tanh(s / cap)")
+    tree = json.loads(json.dumps(one["tree"]).replace('"tanh"', '"fast_tanh"'))
+
+    def value(operations):
+        return score_tree.Modifier(tree, operations, scale=0.5, scalars=[3.0], first={}, read=None).value(4.0, 0, 0)
+
+    assert value(Doubles()) == 3.0 * np.tanh(2.0 / 3.0)
+    assert value(Fast()) == pytest.approx(value(Doubles()) * (1 + 2.0**-11), rel=1e-12)
+
+
 def test_only_what_is_finite_for_finite_scores_is_taken_for_bounded():
     bounded = {one["text"]: Block(one, np.random.default_rng(0)).modifier.bounded("value") for one in TREES[:15]}
     assert bounded["cap * tanh(s / cap)"] and bounded["max(s, -s) / cap"] and bounded["2 * s - 3"]

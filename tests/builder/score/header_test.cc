@@ -152,7 +152,8 @@ TEST(ScoreHeader, GivesWhatDoublesGiveForShippedAndRandomModifiers) {
   std::vector<ScoreMod> mods;
   for (const char* text : kShippedModifiers) mods.push_back(Mod("m", text));
   ScoreRandom random(42);
-  while (mods.size() < 57) mods.push_back(Mod("m", random.Modifier()));
+  mods.push_back(Mod("m", "cap * fast_tanh(s / cap) + gain * fast_exp(-abs(s))"));
+  while (mods.size() < 58) mods.push_back(Mod("m", random.Modifier()));
   const Compiled compiled(mods);
   ASSERT_NE(compiled.call, nullptr);
 
@@ -176,7 +177,16 @@ TEST(ScoreHeader, GivesWhatDoublesGiveForShippedAndRandomModifiers) {
       }
     }
   }
-  EXPECT_GT(compared, 40 * 57);
+  EXPECT_GT(compared, 40 * 58);
+}
+
+TEST(ScoreHeader, HasFastFunctionsOnlyWhereAModifierAsksForThem) {
+  const char* header = "kbundle/score_fast_math.h";
+  EXPECT_EQ(ScoreHeader({Mod("m", "cap * tanh(s / cap)")}).find(header), std::string::npos);
+  const std::string text = ScoreHeader({Mod("m", "cap * fast_tanh(s / cap)")});
+  EXPECT_NE(text.find(header), std::string::npos);
+  EXPECT_NE(text.find("kbundle::score::FastTanh("), std::string::npos);
+  EXPECT_EQ(text.find("kbundle::score::Tanh("), std::string::npos) << "its slope takes another";
 }
 
 TEST(ScoreHeader, ReadsTheElementThatTheIndicesName) {

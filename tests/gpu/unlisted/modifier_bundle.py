@@ -18,7 +18,7 @@ OUT = ROOT / "build/attention_modifiers"
 sys.path.insert(0, str(ROOT / "tests"))
 from conformance import modified_attention  # noqa: E402
 
-KNOWN = {"softcap": ("cap * tanh(s / cap)", [30.0]), "alibi": ("s + slope[h] * (k - q)", [])}
+KNOWN = {"softcap": ("cap * tanh(s / cap)", [30.0]), "fast_softcap": ("cap * fast_tanh(s / cap)", [30.0]), "alibi": ("s + slope[h] * (k - q)", [])}
 
 
 def drawn(chance):
@@ -47,7 +47,7 @@ def main():
         text, _, values = grammar.modifier()
         modifiers[f"modifier{i}"] = (text, values)
     cases = [{"name": name, "text": text, "values": values, "shape": drawn(chance)} for name, (text, values) in modifiers.items()]
-    cases[0]["shape"] = (4, 2048, 2048, 16, 16, "none")
+    cases[0]["shape"] = cases[1]["shape"] = (4, 2048, 2048, 16, 16, "none")
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     (OUT / "modifiers.json").write_text(json.dumps({"seed": args.seed, "cases": cases}, indent=1) + "\n")
