@@ -5,9 +5,12 @@
 //
 //   sizes[G] -> offsets[G + 1] -> group_of[M, padded to 4 rows], G where a row is of none
 //
-// A tile whose rows are all of one group has one scale, and a warp keeps the largest magnitude of
-// its group in registers until another group comes; where a group ends in a tile each row is looked
-// at by itself. What is not transposed goes through grouped_stream.cuh.
+// Scales are those of a thread's four rows, which are looked for while the rows are on their way.
+// Where sizes are like those of experts, most tiles of 128 rows may have a row where a group ends,
+// and amax of groups lie beside one another, where a GPU takes one maximum after the other: so a
+// warp keeps the largest of its group in registers until another group comes, and a block those of
+// its groups in shared memory until its end. What is not transposed goes through
+// grouped_stream.cuh.
 #pragma once
 
 #include "transpose.cuh"
@@ -86,99 +89,134 @@ struct FourGroups {
   }
 };
 
-// The largest magnitudes that a warp found: of one group in registers, of others in amax[G], which
-// began as 0. All lanes of a warp call together what it does.
+// The largest magnitudes that a block found: a warp's of one group in registers, those of the block
+// in kept[kThreads], of the group of its first row and of those behind it; further ones go to
+// amax[G] at once, which began as 0. All lanes of a warp call together what it does.
 struct GroupedLargest {
+  unsigned* kept;
   float* amax;
-  int G, group;
+  int G, first, group;
   unsigned most = 0;
 
-  __device__ __forceinline__ GroupedLargest(float* amax, int G) : amax(amax), G(G), group(G) {}
-
-  // What this thread has of rows that are all of one group.
-  __device__ __forceinline__ void Add(unsigned found, int of) {
-    if (of != group) Flush();
-    group = of;
-    most = max(most, found);
+  __device__ __forceinline__ GroupedLargest(unsigned* kept, float* amax, int G, int first)
+      : kept(kept), amax(amax), G(G), first(first), group(G) {
+    kept[threadIdx.x] = 0;
   }
-  // rows[r]: the largest of what this thread has of its row r, of any group. ACROSS lanes are along
-  // a row.
+
+  // rows[r]: the largest of what this thread has of its row r. Lanes are along a row first, ACROSS
+  // of them, and lane 31 has the last row of all.
   template <int ACROSS>
   __device__ __forceinline__ void Add(const unsigned (&rows)[kMicroRows],
-                                      const FourGroups& groups) const {
+                                      const FourGroups& groups) {
+    const int low = __shfl_sync(kAllLanes, groups.of[0], 0);
+    const int high = __shfl_sync(kAllLanes, groups.of[kMicroRows - 1], 31);
+    if (low == high) {
+      if (low != group) Flush();
+      group = low;
+      most = max(max(most, max(rows[0], rows[1])), max(rows[2], rows[3]));
+      return;
+    }
 #pragma unroll
     for (int r = 0; r < kMicroRows; ++r) {
       const unsigned of_row = LargestOfLanes<ACROSS>(rows[r]);
-      if (threadIdx.x % ACROSS == 0) KeepOfGroup(of_row, groups.of[r], amax, G);
+      if (threadIdx.x % ACROSS == 0) Keep(of_row, groups.of[r]);
     }
   }
   __device__ __forceinline__ void Flush() {
     const unsigned of_warp = LargestOfLanes<32>(most);
-    if (threadIdx.x % 32 == 0) KeepOfGroup(of_warp, group, amax, G);
-    group = G;
+    if (threadIdx.x % 32 == 0) Keep(of_warp, group);
     most = 0;
+  }
+  __device__ __forceinline__ void Keep(unsigned found, int of) const {
+    if (of >= G) return;
+    if (of - first < kThreads) {
+      atomicMax(kept + (of - first), found);
+    } else {
+      KeepOfGroup(found, of, amax, G);
+    }
+  }
+  // All threads of the block call it, at its end.
+  __device__ __forceinline__ void Finish() {
+    Flush();
+    __syncthreads();
+    if (kept[threadIdx.x] != 0)
+      KeepOfGroup(kept[threadIdx.x], first + static_cast<int>(threadIdx.x), amax, G);
   }
 };
 
-// kMicroRows rows of a tile become codes. Mostly all rows of a tile are of one group, which each
-// thread sees by the first and the last; else each row has a group of its own, or none: codes of 0.
+// Where groups are known.
+struct RowGroups {
+  const int* of;
+  const float* scale;  // null: that of what was found before
+  int G;
+
+  __device__ __forceinline__ int At(int64 row, int64 M) const { return row < M ? of[row] : G; }
+};
+
+// The scales of four rows; of a row of no group any number.
+template <typename Q>
+__device__ __forceinline__ void ScalesOfRows(const RowGroups& groups, const FourGroups& rows,
+                                             const float* amax, float (&by)[kMicroRows]) {
+  const auto scale_of = [&](int g) {
+    return g < groups.G ? ScaleOfGroup<Q>(groups.scale, amax, g) : 1.0f;
+  };
+  by[0] = scale_of(rows.of[0]);
+#pragma unroll
+  for (int r = 1; r < kMicroRows; ++r) by[r] = by[0];
+  if (rows.of[0] == rows.of[kMicroRows - 1]) return;
+#pragma unroll
+  for (int r = 1; r < kMicroRows; ++r) by[r] = scale_of(rows.of[r]);
+}
+
+// kMicroRows rows of a tile become codes, of 0 where a row is of no group. `begins` in a block's
+// first call.
 template <typename Q, int VEC, typename Source>
 __device__ __forceinline__ void QuantizeGroupedRows(const Source& source, int64 row, int64 column,
-                                                    int64 M, int G, const int* group_of,
-                                                    const float* scale, const TiledResult& to,
+                                                    int64 M, const RowGroups& groups, bool begins,
+                                                    const TiledResult& to,
                                                     Codes<Q, VEC> (&codes)[kMicroRows],
                                                     GroupedLargest& largest) {
+  const FourGroups of(groups.of, row, M, groups.G);
   typename Source::Raw raw[kMicroRows];
   const int64 there = column < source.N ? M - row : 0;
 #pragma unroll
   for (int r = 0; r < kMicroRows; ++r)
     raw[r] = r < there ? source.Load(row + r, column) : typename Source::Raw{};
-  const int64 begin = row / kTileRows * kTileRows;
-  const int group = group_of[begin], last = group_of[min(begin + kTileRows, M) - 1];
+  if (begins) __syncthreads();  // what is kept is 0
+  float by[kMicroRows];
+  ScalesOfRows<Q>(groups, of, to.largest, by);
   unsigned char* const q = to.q + row * source.N + column;
-  if (group == last && group < G) {
-    const float by = ScaleOfGroup<Q>(scale, to.largest, group);
-    unsigned most = 0;
-#pragma unroll
-    for (int r = 0; r < kMicroRows; ++r) {
-      float f[VEC];
-      source.Widen(raw[r], f);
-      most = Largest(most, f);
-      codes[r].Of(f, by);
-      if (to.q && r < there) codes[r].Store(q + r * source.N, 0);
-    }
-    if (scale) largest.Add(most, group);
-    return;
-  }
-  const FourGroups groups(group_of, row, M, G);
   unsigned rows[kMicroRows];
 #pragma unroll
   for (int r = 0; r < kMicroRows; ++r) {
+    if (of.of[r] >= groups.G) raw[r] = {};
     float f[VEC];
     source.Widen(raw[r], f);
-    const bool in_group = groups.of[r] < G;
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) f[i] = in_group ? f[i] : 0.0f;
     rows[r] = Largest(0u, f);
-    codes[r].Of(f, in_group ? ScaleOfGroup<Q>(scale, to.largest, groups.of[r]) : 1.0f);
+    codes[r].Of(f, by[r]);
     if (to.q && r < there) codes[r].Store(q + r * source.N, 0);
   }
-  if (scale) largest.Add<kLanesAcross<VEC>>(rows, groups);
+  if (groups.scale) largest.Add<kLanesAcross<VEC>>(rows, of);
 }
 
 template <typename Q, int VEC, typename Source>
 __device__ __forceinline__ void QuantizeGroups(const Source& source, const TiledResult& to,
-                                               const int* group_of, const float* scale, int64 M,
-                                               int G, int tiles) {
-  if (blockIdx.x == 0)
-    for (int g = threadIdx.x; g < G; g += kThreads)
-      to.scale_inv[g] = 1.0f / ScaleOfGroup<Q>(scale, to.largest, g);
-  GroupedLargest largest(to.largest, G);
-  const auto quantize = [&](int64 row, int64 column, auto& codes) {
-    QuantizeGroupedRows<Q, VEC>(source, row, column, M, G, group_of, scale, to, codes[0], largest);
-  };
-  ForTiles<Q, VEC, 1>(BlockTiles(M, source.N, tiles), to.q_t, to.tile, quantize);
-  if (scale) largest.Flush();
+                                               const RowGroups& groups, int64 M, int tiles) {
+  __shared__ unsigned kept[kThreads];
+  if (blockIdx.x == 0) {
+#pragma unroll 1
+    for (int g = threadIdx.x; g < groups.G; g += kThreads)
+      to.scale_inv[g] = 1.0f / ScaleOfGroup<Q>(groups.scale, to.largest, g);
+  }
+  const BlockTiles at(M, source.N, tiles);
+  const int64 begin = int64{at.part} * tiles * kTileRows;
+  GroupedLargest largest(kept, to.largest, groups.G, groups.At(begin, M));
+  bool begins = true;
+  ForTiles<Q, VEC, 1>(at, to.q_t, to.tile, [&](int64 row, int64 column, auto& codes) {
+    QuantizeGroupedRows<Q, VEC>(source, row, column, M, groups, begins, to, codes[0], largest);
+    begins = false;
+  });
+  if (groups.scale && begin < M) largest.Finish();
 }
 
 // How many blocks a multiprocessor has at once, for which registers must do on Hopper. Elsewhere,
@@ -197,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, kGroupedTilesAtOnce)
   __shared__ TransposedTile tile[2];
   const TiledResult to{q, q_t, largest, scale_inv, nullptr, tile};
   OfType(e5m2, [&]<typename Q>() {
-    QuantizeGroups<Q, VEC>(Plain<T, VEC>{x, N}, to, group_of, scale, M, G, tiles);
+    QuantizeGroups<Q, VEC>(Plain<T, VEC>{x, N}, to, {group_of, scale, G}, M, tiles);
   });
 }
 

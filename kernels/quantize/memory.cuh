@@ -22,6 +22,12 @@ __device__ __forceinline__ uint4 LoadStream<uint4>(const void* p) {
   return v;
 }
 
+// For what a neighbour wants, too.
+template <typename W>
+__device__ __forceinline__ W LoadBoth(const void* p) {
+  return __ldg(static_cast<const W*>(p));
+}
+
 template <typename W>
 __device__ __forceinline__ void StoreStream(void* p, W v) {
   __stcs(static_cast<W*>(p), v);

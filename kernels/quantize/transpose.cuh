@@ -9,7 +9,8 @@
 //
 // The four words of 16 rows stay together, at chunk (rows / 16) ^ (column / 8) of their column, so
 // that neither the writing nor the reading lanes meet in a bank. Where a row of q_t does not begin
-// at a multiple of 16 bytes, its aligned words are put together of two neighbours.
+// at a multiple of 16 bytes, what it has of these is put together of two chunks, and its ends are
+// written byte by byte.
 #pragma once
 
 #include "vector.cuh"
@@ -93,29 +94,44 @@ struct TransposedTile {
       }
       return;
     }
-    for (int c = threadIdx.x / 32; c < columns; c += kThreads / 32) {
+    StoreMiddles(q_t, pitch, rows, columns);
+    StoreEnds(q_t, pitch, rows, columns);
+  }
+
+  // How many bytes there are before the first multiple of 16.
+  __device__ static __forceinline__ int Head(const unsigned char* to) {
+    return static_cast<int>(-reinterpret_cast<int64>(to) & 15);
+  }
+
+  // The 16 bytes at multiples of 16 that rows of q_t have whole.
+  __device__ __forceinline__ void StoreMiddles(unsigned char* q_t, int64 pitch, int rows,
+                                               int columns) const {
+    const int chunk = threadIdx.x % 8;
+#pragma unroll 1
+    for (int c = threadIdx.x / 8; c < columns; c += kThreads / 8) {
       unsigned char* to = q_t + c * pitch;
-      const int shift = static_cast<int>(reinterpret_cast<int64>(to) & 3);
-      StoreWord(to, c, threadIdx.x % 32, shift, rows);
-      if (threadIdx.x % 32 == 0) StoreWord(to, c, kTileWords, shift, rows);
+      const int head = Head(to), first = head + 16 * chunk;
+      if (first + 16 > rows) continue;
+      const auto part = [&](int at) {
+        return *reinterpret_cast<const uint4*>(words + Place(c, min(at, 7) * 4));
+      };
+      StoreStream(to + first, BytesFrom(part(chunk), part(chunk + 1), head));
     }
   }
 
-  // The aligned word that has bytes 4 * k - shift and on of column c: those of them that there are.
-  __device__ __forceinline__ void StoreWord(unsigned char* to, int c, int k, int shift,
-                                            int rows) const {
-    const unsigned low = k > 0 ? words[Place(c, k - 1)] : 0u;
-    const unsigned high = k < kTileWords ? words[Place(c, k)] : 0u;
-    const unsigned word = __funnelshift_l(low, high, 8 * shift);
-    const int first = 4 * k - shift;
-    if (first >= 0 && first + 4 <= rows) {
-      StoreStream(to + first, word);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (first + i >= 0 && first + i < rows)
-        to[first + i] = static_cast<unsigned char>(word >> (8 * i) & 0xffu);
+  // The bytes before and behind these, mostly 16 of a row of q_t.
+  __device__ __forceinline__ void StoreEnds(unsigned char* q_t, int64 pitch, int rows,
+                                            int columns) const {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(words);
+#pragma unroll 1
+    for (int c = threadIdx.x / 16; c < columns; c += kThreads / 16) {
+      unsigned char* to = q_t + c * pitch;
+      const int head = min(Head(to), rows), middle = (rows - head) / 16 * 16;
+#pragma unroll 1
+      for (int i = threadIdx.x % 16; i < rows - middle; i += 16) {
+        const int row = i < head ? i : i + middle;
+        to[row] = bytes[4 * Place(c, row / 4) + row % 4];
+      }
     }
   }
 };

@@ -143,6 +143,26 @@ TEST(GroupsOnCpu, EachGroupHasItsOwnScaleAndAmax) {
   GroupsAreRight<E4, __half, 8>({300, 72, ends_anywhere, 1, true, false, true});
 }
 
+TEST(GroupsOnCpu, AGroupMayEndInAnyRowOfATile) {
+  using E4 = __nv_fp8_e4m3;
+  for (int end = 0; end <= 129; ++end)
+    GroupsAreRight<E4, __nv_bfloat16, 8>({130, 8, {end, 0, 1, 128 - end}, 1 + end % 2});
+  for (int end : {1, 15, 16, 127}) {
+    GroupsAreRight<E4, float, 4>({131, 20, {end, 0, 90}});
+    GroupsAreRight<E4, __nv_bfloat16, 1>({131, 67, {end, 0, 90}, 4});
+  }
+}
+
+TEST(GroupsOnCpu, ABlockMayHaveMoreGroupsThanThreads) {
+  std::vector<int> sizes(700, 0);  // one row, none, one row, ..
+  for (size_t g = 0; g < sizes.size(); g += 2) sizes[g] = 1;
+  for (bool given : {true, false})
+    GroupsAreRight<__nv_fp8_e4m3, __nv_bfloat16, 8>({500, 8, sizes, 4, given});
+  sizes.assign(900, 0);
+  sizes[0] = 100, sizes[255] = 100, sizes[256] = 100, sizes[899] = 100;
+  GroupsAreRight<__nv_fp8_e5m2, __nv_bfloat16, 8>({500, 72, sizes, 4});
+}
+
 TEST(GroupsOnCpu, WhatIsNoNumberStaysInItsGroup) {
   std::vector<float> x(8 * 8, 2.0f);
   x[1 * 8 + 3] = NAN, x[7 * 8] = NAN;  // of group 0, and of none

@@ -115,9 +115,10 @@ TEST(QuantizeOnCpu, TilesOfAnyShapeAreTransposed) {
 }
 
 TEST(QuantizeOnCpu, TransposedRowsMayBeginAnywhere) {
-  for (size_t shift : {1, 2, 3, 4, 8})
-    for (int64 M : {16, 129, 258})
+  for (size_t shift = 0; shift < 16; ++shift)
+    for (int64 M : {1, 7, 15, 16, 32, 129, 258})
       TilesAreRight<__nv_fp8_e4m3, __nv_bfloat16, 8>({M, 72, 2, shift});
+  for (int64 M = 100; M < 140; ++M) TilesAreRight<__nv_fp8_e4m3, __nv_bfloat16, 8>({M, 24});
 }
 
 TEST(QuantizeOnCpu, WhatIsNotWantedIsNotWritten) {

@@ -12,6 +12,10 @@ inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
   const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
   return static_cast<unsigned>(both << (shift & 31) >> 32);
 }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
+  return static_cast<unsigned>(both >> (shift & 31));
+}
 
 namespace quantize {
 
@@ -24,6 +28,10 @@ W LoadStream(const void* p) {
   W w;
   std::memcpy(&w, p, sizeof(W));
   return w;
+}
+template <typename W>
+W LoadBoth(const void* p) {
+  return LoadStream<W>(p);
 }
 template <typename W>
 void StoreStream(void* p, W w) {
