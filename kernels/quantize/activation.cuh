@@ -40,26 +40,39 @@ __device__ __forceinline__ float Gate(const Activation& how, float g) {
 }
 
 // Elements [M, N] that an activation makes of x [M, N] or, gated, [M, 2, N].
-template <typename T, int VEC>
+template <typename T, int VEC, bool LOOSE = false>
 struct Activating {
   using V = Vector<T, VEC>;
+  using In = Elements<T, VEC, LOOSE>;
+  struct Loaded {
+    typename In::Loaded x, gate;
+  };
   struct Raw {
     typename V::Raw x, gate;
   };
-  const T* x;
+  static constexpr bool kLoose = LOOSE;
+  In x;
   int64 N;
   bool gated;
   Activation how;
 
-  __device__ __forceinline__ Raw Load(int64 row, int64 column) const {
-    Raw raw{};
+  __device__ __forceinline__ Activating(const T* x, int64 M, int64 N, bool gated,
+                                        const Activation& how)
+      : x(x, (gated ? 2 * M : M) * N), N(N), gated(gated), how(how) {}
+  __device__ __forceinline__ Loaded Load(int64 row, int64 column, int left) const {
+    Loaded loaded{};
     const int64 at = (gated ? 2 * row : row) * N + column;
-    raw.x = V::LoadFrom(x, at);
-    if (gated) raw.gate = V::LoadFrom(x, at + N);
-    return raw;
+    loaded.x = x.Load(at, left);
+    if (gated) loaded.gate = x.Load(at + N, left);
+    return loaded;
+  }
+  __device__ static __forceinline__ Raw Whole(const Loaded& loaded, const typename In::Kept& kept) {
+    return {In::Whole(loaded.x, kept), In::Whole(loaded.gate, kept)};
   }
   __device__ __forceinline__ Activating From(int64 row, int64 column) const {
-    return {Behind(x, (gated ? 2 * row : row) * N + column), N, gated, how};
+    Activating there = *this;
+    there.x = x.From((gated ? 2 * row : row) * N + column);
+    return there;
   }
   __device__ __forceinline__ void Widen(const Raw& raw, float (&f)[VEC]) const {
     V::Widen(raw.x, f);
@@ -79,9 +92,11 @@ __global__ void __launch_bounds__(kThreads, 1)
                const float* scale, int64 M, int64 N, bool gated, int function, float limit,
                float alpha, float offset, int tiles, bool e5m2) {
   __shared__ TransposedTile tile[2];
+  constexpr int kVec = kTaken<T, VEC>;
   const TiledResult to{q, q_t, largest, scale_inv, nullptr, tile};
-  const Activating<T, VEC> source{x, N, gated, {function, limit, alpha, offset}};
-  OfType(e5m2, [&]<typename Q>() { QuantizeTiles<Q, VEC>(source, to, scale, M, tiles); });
+  const Activation how{function, limit, alpha, offset};
+  const Activating<T, kVec, VEC == 1> source(x, M, N, gated, how);
+  QuantizeTiles<kVec>(source, to, scale, M, tiles, e5m2);
 }
 
 }  // namespace quantize

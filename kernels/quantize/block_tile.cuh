@@ -17,27 +17,25 @@ struct BlockThreads {
   static constexpr int kDown = kThreads / 2 / kAcross;
   static constexpr int kEach = kTileWords / kDown;                   // words of 4 rows
   static constexpr int kParts = kGroup / (VEC * kLanesAcross<VEC>);  // of a row, a warp's each
-  // Single elements would take too many registers, and are read each time.
-  static constexpr bool kHeld = VEC > 1;
-  static constexpr int kUnrolled = kHeld ? kEach : 1;
 };
 
 template <typename T, int VEC>
 using FourRows = typename Vector<T, VEC>::Raw[kMicroRows];
 
 // ROWS rows of a source become those of each plane from `first` on, as T holds them.
-template <int ROWS, typename T, int VEC>
-__device__ __forceinline__ void RoundRows(const Plain<T, VEC>&,
-                                          const typename Plain<T, VEC>::Raw (&raw)[ROWS], int first,
-                                          FourRows<T, VEC> (&made)[1]) {
+template <int ROWS, typename T, int VEC, bool LOOSE>
+__device__ __forceinline__ void RoundRows(const Plain<T, VEC, LOOSE>&,
+                                          const typename Vector<T, VEC>::Raw (&raw)[ROWS],
+                                          int first, FourRows<T, VEC> (&made)[1]) {
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) made[0][first + r] = raw[r];
 }
 
-template <int ROWS, typename T, int VEC>
-__device__ __forceinline__ void RoundRows(const Activating<T, VEC>& source,
-                                          const typename Activating<T, VEC>::Raw (&raw)[ROWS],
-                                          int first, FourRows<T, VEC> (&made)[1]) {
+template <int ROWS, typename T, int VEC, bool LOOSE>
+__device__ __forceinline__ void RoundRows(
+    const Activating<T, VEC, LOOSE>& source,
+    const typename Activating<T, VEC, LOOSE>::Raw (&raw)[ROWS], int first,
+    FourRows<T, VEC> (&made)[1]) {
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
     float f[VEC];
@@ -56,10 +54,10 @@ template <int PLANES>
 inline constexpr int kRowsMade = kMicroRows;
 #endif
 
-template <int ROWS, typename T, int VEC, int PLANES>
+template <int ROWS, typename T, int VEC, int PLANES, bool LOOSE>
 __device__ __forceinline__ void RoundRows(
-    const Differentiating<T, VEC, PLANES>& source,
-    typename Differentiating<T, VEC, PLANES>::Raw (&raw)[ROWS], int first,
+    const Differentiating<T, VEC, PLANES, LOOSE>& source,
+    typename Differentiating<T, VEC, PLANES, LOOSE>::Raw (&raw)[ROWS], int first,
     FourRows<T, VEC> (&made)[PLANES]) {
   OfFunction(source.how.function, [&]<int FUNCTION>() {
 #pragma unroll(kRowsMade <PLANES>)
@@ -90,7 +88,7 @@ struct BlockTile {
   unsigned tile_row, tile_column;
   int rows, columns;       // that there are
   int half, down, column;  // of this thread; column: in the tile
-  FourRows<T, VEC> held[Threads::kHeld ? Threads::kEach : 1];
+  FourRows<T, VEC> held[Threads::kEach];
   typename V::Raw* parked;
 
   __device__ __forceinline__ BlockTile(const Source& source, int64 M, unsigned across, void* memory)
@@ -106,16 +104,14 @@ struct BlockTile {
     down = thread / Threads::kAcross;
     column = half * kTileColumns + thread % Threads::kAcross * VEC;
     this->source = source.From(m0 + down * kMicroRows, n0 + column);
-    if constexpr (Threads::kHeld) {
 #pragma unroll
-      for (int i = 0; i < Threads::kEach; ++i) {
-        FourRows<T, VEC> made[PLANES];
-        Make(i, made);
+    for (int i = 0; i < Threads::kEach; ++i) {
+      FourRows<T, VEC> made[PLANES];
+      Make(i, made);
 #pragma unroll
-        for (int r = 0; r < kMicroRows; ++r) {
-          held[i][r] = made[0][r];
-          if constexpr (PLANES == 2) Parked(i, r) = made[1][r];
-        }
+      for (int r = 0; r < kMicroRows; ++r) {
+        held[i][r] = made[0][r];
+        if constexpr (PLANES == 2) Parked(i, r) = made[1][r];
       }
     }
   }
@@ -134,12 +130,8 @@ struct BlockTile {
     for (int first = 0; first < kMicroRows; first += kRows) {
       typename Source::Raw raw[kRows];
       const int row = i * Threads::kDown * kMicroRows + first;
-      const int there = column < columns ? rows - row - down * kMicroRows : 0;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        raw[r] = {};
-        if (r < there) raw[r] = source.Load(row + r, 0);
-      }
+      const int left = columns - column, there = left > 0 ? rows - row - down * kMicroRows : 0;
+      LoadRows(source, row, 0, left, there, raw);
       RoundRows(source, raw, first, made);
     }
   }
@@ -147,21 +139,15 @@ struct BlockTile {
   // use(i, four rows) for all fours of this thread, of one plane.
   template <typename Use>
   __device__ __forceinline__ void ForRows(int plane, const Use& use) const {
-#pragma unroll Threads::kUnrolled
-    for (int i = 0; i < Threads::kEach; ++i) {
-      if constexpr (Threads::kHeld) {
-        if (plane == 0) {
-          use(i, held[i]);
-        } else {
-          FourRows<T, VEC> again;
 #pragma unroll
-          for (int r = 0; r < kMicroRows; ++r) again[r] = Parked(i, r);
-          use(i, again);
-        }
+    for (int i = 0; i < Threads::kEach; ++i) {
+      if (plane == 0) {
+        use(i, held[i]);
       } else {
-        FourRows<T, VEC> made[PLANES];
-        Make(i, made);
-        use(i, made[plane]);
+        FourRows<T, VEC> again;
+#pragma unroll
+        for (int r = 0; r < kMicroRows; ++r) again[r] = Parked(i, r);
+        use(i, again);
       }
     }
   }

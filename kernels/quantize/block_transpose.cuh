@@ -45,13 +45,9 @@ struct Magnitudes {
 
   __device__ static __forceinline__ void Of(const typename Vector<T, VEC>::Raw& raw,
                                             unsigned (&to)[kWords]) {
-    if constexpr (VEC == 1) {
-      to[0] = __float_as_uint(Element<T>::Widen(raw)) & 0x7fffffffu;
-    } else {
-      const unsigned words[kWords] = {raw.x, raw.y, raw.z, raw.w};
+    const unsigned words[kWords] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) to[i] = words[i] & (kPairs ? 0x7fff7fffu : 0x7fffffffu);
-    }
+    for (int i = 0; i < kWords; ++i) to[i] = words[i] & (kPairs ? 0x7fff7fffu : 0x7fffffffu);
   }
   __device__ static __forceinline__ unsigned Larger(unsigned a, unsigned b) {
     if constexpr (!kPairs) return max(a, b);
@@ -169,17 +165,18 @@ __device__ __forceinline__ void StoreScale(const BlockResult& to, float inverse,
 }
 
 // Half of the threads make a scale of a row each, the others one of a column.
-template <typename Q, int VEC, bool SUMS>
+template <int VEC, bool SUMS>
 __device__ __forceinline__ void MakeScales(const BlockPlace& at, const BlockResult& rows,
                                            const BlockResult& columns, const BlockScale& by,
-                                           unsigned of_tile, BlockScratch<VEC, SUMS>& scratch) {
+                                           unsigned of_tile, float highest,
+                                           BlockScratch<VEC, SUMS>& scratch) {
   const int i = threadIdx.x % kGroup;
   if (threadIdx.x < kGroup) {
     unsigned most = 0;
 #pragma unroll
     for (int part = 0; part < BlockThreads<VEC>::kParts; ++part)
       most = max(most, scratch.row_most[part][i]);
-    const float inverse = by.Inverse(rows.tiles ? of_tile : most, Fp8<Q>::kMost);
+    const float inverse = by.Inverse(rows.tiles ? of_tile : most, highest);
     scratch.by_row[i] = 1.0f / inverse;
     if (rows.codes)
       StoreScale(rows, inverse, i, at.m0, at.M, at.tile_row, at.width, at.tile_column);
@@ -188,7 +185,7 @@ __device__ __forceinline__ void MakeScales(const BlockPlace& at, const BlockResu
 #pragma unroll
     for (int part = 0; part < BlockThreads<VEC>::kDown; ++part)
       most = max(most, scratch.column_most[part][i]);
-    const float inverse = by.Inverse(columns.tiles ? of_tile : most, Fp8<Q>::kMost);
+    const float inverse = by.Inverse(columns.tiles ? of_tile : most, highest);
     scratch.by_column[i] = 1.0f / inverse;
     if (columns.codes)
       StoreScale(columns, inverse, i, at.column, at.width, at.tile_column, at.M, at.tile_row);
@@ -197,33 +194,48 @@ __device__ __forceinline__ void MakeScales(const BlockPlace& at, const BlockResu
 
 // ---- its codes ----
 
-template <typename Q, typename T, int VEC, int PLANES, typename Source, bool SUMS>
-__device__ __forceinline__ void MakeCodes(const BlockTile<T, VEC, PLANES, Source>& tile, int plane,
-                                          const BlockPlace& at, unsigned char* q, bool transposed,
-                                          BlockScratch<VEC, SUMS>& scratch) {
-  float by_column[VEC];
-#pragma unroll
-  for (int c = 0; c < VEC; ++c) by_column[c] = scratch.by_column[tile.column + c];
-  unsigned char* to = q + (at.m0 + tile.Word(0) * kMicroRows) * at.width + at.column + tile.column;
-  tile.ForRows(plane, [&](int i, const FourRows<T, VEC>& raw) {
-    const int word = tile.Word(i), first = word * kMicroRows;
-    const int there = q && tile.column < tile.columns ? tile.rows - first : 0;
-    const float4 by = *reinterpret_cast<const float4*>(scratch.by_row + first);
-    const float by_row[kMicroRows] = {by.x, by.y, by.z, by.w};
-    Codes<Q, VEC> turned[kMicroRows];
+// Those of four rows by scale(row, column).
+template <typename T, int VEC, typename Scale>
+__device__ __forceinline__ void CodesOfRows(const FourRows<T, VEC>& raw, bool e5m2,
+                                            const Scale& scale,
+                                            CodeWords<VEC> (&codes)[kMicroRows]) {
+  OfType(e5m2, [&]<typename Q>() {
 #pragma unroll
     for (int r = 0; r < kMicroRows; ++r) {
       float f[VEC];
       Vector<T, VEC>::Widen(raw[r], f);
-      Codes<Q, VEC> codes;
-      codes.Of(f, by_row[r]);
-      if (r < there) codes.Store(to + r * at.width, 0);
 #pragma unroll
-      for (int c = 0; c < VEC; ++c) f[c] *= by_column[c];
-      turned[r].Of(f, 1.0f);
+      for (int c = 0; c < VEC; ++c) f[c] *= scale(r, c);
+      Codes<Q, VEC> made;
+      made.Of(f, 1.0f);
+      codes[r] = made;
     }
-    to += BlockThreads<VEC>::kDown * kMicroRows * at.width;
-    if (transposed) scratch.half[tile.half].Put(tile.column % kTileColumns, word, turned);
+  });
+}
+
+template <typename T, int VEC, int PLANES, typename Source, bool SUMS>
+__device__ __forceinline__ void MakeCodes(const BlockTile<T, VEC, PLANES, Source>& tile, int plane,
+                                          const BlockPlace& at, bool e5m2, unsigned char* q,
+                                          bool transposed, BlockScratch<VEC, SUMS>& scratch) {
+  if (q) q += (at.m0 + tile.Word(0) * kMicroRows) * at.width + at.column + tile.column;
+  tile.ForRows(plane, [&](int i, const FourRows<T, VEC>& raw) {
+    const int word = tile.Word(i), first = word * kMicroRows;
+    CodeWords<VEC> codes[kMicroRows];
+    if (q) {
+      const float4 by = *reinterpret_cast<const float4*>(scratch.by_row + first);
+      const float by_row[kMicroRows] = {by.x, by.y, by.z, by.w};
+      CodesOfRows<T>(
+          raw, e5m2, [&](int r, int) { return by_row[r]; }, codes);
+      StoreRows<Source::kLoose>(codes, q, at.width, tile.columns - tile.column, tile.rows - first);
+      q += BlockThreads<VEC>::kDown * kMicroRows * at.width;
+    }
+    if (!transposed) return;
+    float by_column[VEC];
+#pragma unroll
+    for (int c = 0; c < VEC; ++c) by_column[c] = scratch.by_column[tile.column + c];
+    CodesOfRows<T>(
+        raw, e5m2, [&](int, int c) { return by_column[c]; }, codes);
+    scratch.half[tile.half].Put(tile.column % kTileColumns, word, codes);
   });
 }
 
@@ -234,9 +246,9 @@ struct BlockResults {
   BlockScale by;
 };
 
-template <typename Q, typename T, int VEC, int PLANES, typename Source, bool SUMS>
+template <typename T, int VEC, int PLANES, typename Source, bool SUMS>
 __device__ __forceinline__ void QuantizeTile(const BlockTile<T, VEC, PLANES, Source>& tile,
-                                             int plane, const BlockResults& to,
+                                             int plane, const BlockResults& to, bool e5m2,
                                              BlockScratch<VEC, SUMS>& scratch) {
   const BlockPlace at{tile.M,        PLANES * tile.N,
                       tile.m0,       plane * tile.N + tile.n0,
@@ -248,10 +260,11 @@ __device__ __forceinline__ void QuantizeTile(const BlockTile<T, VEC, PLANES, Sou
   } else {
     __syncthreads();
   }
-  MakeScales<Q>(at, to.rows, to.columns, to.by, most, scratch);
+  MakeScales(at, to.rows, to.columns, to.by, most, MostOf(e5m2), scratch);
   __syncthreads();
-  MakeCodes<Q>(tile, plane, at, to.rows.codes, to.columns.codes != nullptr, scratch);
+  MakeCodes(tile, plane, at, e5m2, to.rows.codes, to.columns.codes != nullptr, scratch);
   __syncthreads();
+#pragma unroll 1
   for (int half = 0; to.columns.codes && half < 2; ++half)
     scratch.half[half].Store(to.columns.codes + (at.column + half * kTileColumns) * at.M + at.m0,
                              at.M, tile.rows,
@@ -272,59 +285,62 @@ __device__ __forceinline__ void QuantizeBlocks(const Source& source, const Block
                                                BlockScratch<VEC, SUMS>& scratch,
                                                void* parked = nullptr) {
   const BlockTile<T, VEC, PLANES, Source> tile(source, M, across, parked);
-  OfType(e5m2, [&]<typename Q>() {
 #pragma unroll
-    for (int plane = 0; plane < PLANES; ++plane) {
-      if (plane > 0) __syncthreads();  // what the plane before left is read
-      QuantizeTile<Q>(tile, plane, to, scratch);
-    }
-  });
+  for (int plane = 0; plane < PLANES; ++plane) {
+    if (plane > 0) __syncthreads();  // what the plane before left is read
+    QuantizeTile(tile, plane, to, e5m2, scratch);
+  }
 }
 
 // How many blocks a multiprocessor has at once: enough bytes in flight, and registers for a tile of
-// each. Elsewhere, and where FP8 is arithmetic, which wants some too, a block takes what it needs.
-template <typename T, int PLANES>
+// each. LOADED: bytes of an element's vectors when they are read, where they may lie anywhere twice
+// as many as they have. Elsewhere, and where FP8 is arithmetic, which wants some too, a block takes
+// what it needs.
+template <int LOADED>
 __host__ __device__ constexpr int TilesAtOnce() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-  return Element<T>::kBytes * PLANES > 4 ? 1 : Element<T>::kBytes * PLANES > 2 ? 2 : 3;
+  return LOADED > 4 ? 1 : LOADED > 2 ? 2 : 3;
 #else
   return 1;
 #endif
 }
 
 template <typename T, int VEC, bool SUMS>
-__global__ void __launch_bounds__(kThreads, (TilesAtOnce<T, 1>()))
+__global__ void __launch_bounds__(kThreads, (TilesAtOnce<(VEC == 1 ? 4 : Element<T>::kBytes)>()))
     block_transpose(unsigned char* q, float* scale_inv, unsigned char* q_t, float* scale_inv_t,
                     float* partial, const T* x, int64 M, int64 N, unsigned across, bool tiles,
                     bool tiles_t, float epsilon, bool power_of_two, bool e5m2) {
-  __shared__ BlockScratch<VEC, SUMS> scratch;
+  constexpr int kVec = kTaken<T, VEC>;
+  __shared__ BlockScratch<kVec, SUMS> scratch;
   const BlockResults to{
       {q, scale_inv, tiles}, {q_t, scale_inv_t, tiles_t}, partial, {epsilon, power_of_two}};
-  QuantizeBlocks<1, T, VEC>(Plain<T, VEC>{x, N}, to, M, across, e5m2, scratch);
+  const Plain<T, kVec, VEC == 1> source(x, M, N);
+  QuantizeBlocks<1, T, kVec>(source, to, M, across, e5m2, scratch);
 }
 
 template <typename T, int VEC>
-__global__ void __launch_bounds__(kThreads, (TilesAtOnce<T, 1>()))
+__global__ void __launch_bounds__(kThreads, (TilesAtOnce<Element<T>::kBytes*(VEC == 1 ? 2 : 1)>()))
     block_activation(unsigned char* q, float* scale_inv, unsigned char* q_t, float* scale_inv_t,
                      const T* x, int64 M, int64 N, unsigned across, bool gated, int function,
                      float limit, float alpha, float offset, bool tiles, bool tiles_t,
                      float epsilon, bool power_of_two, bool e5m2) {
-  __shared__ BlockScratch<VEC, false> scratch;
+  constexpr int kVec = kTaken<T, VEC>;
+  __shared__ BlockScratch<kVec, false> scratch;
   const BlockResults to{
       {q, scale_inv, tiles}, {q_t, scale_inv_t, tiles_t}, nullptr, {epsilon, power_of_two}};
-  const Activating<T, VEC> source{x, N, gated, {function, limit, alpha, offset}};
-  QuantizeBlocks<1, T, VEC>(source, to, M, across, e5m2, scratch);
+  const Activation how{function, limit, alpha, offset};
+  const Activating<T, kVec, VEC == 1> source(x, M, N, gated, how);
+  QuantizeBlocks<1, T, kVec>(source, to, M, across, e5m2, scratch);
 }
 
 // A gate's second half wants kParkedBytes of `parked`.
-template <typename T, int VEC, int PLANES>
-inline constexpr int kParkedBytes =
-    PLANES == 2 && BlockThreads<VEC>::kHeld ? kGroup* kGroup* Element<T>::kBytes : 0;
+template <typename T, int PLANES>
+inline constexpr int kParkedBytes = PLANES == 2 ? kGroup* kGroup* Element<T>::kBytes : 0;
 
-template <typename T, int VEC, int PLANES, bool SUMS>
+template <typename T, int VEC, int PLANES, bool SUMS, bool LOOSE>
 __device__ __forceinline__ void BlockActivationGradient(
-    const BlockResults& to, const Differentiating<T, VEC, PLANES>& source, int64 M, unsigned across,
-    bool e5m2, void* parked) {
+    const BlockResults& to, const Differentiating<T, VEC, PLANES, LOOSE>& source, int64 M,
+    unsigned across, bool e5m2, void* parked) {
   __shared__ BlockScratch<VEC, SUMS> scratch;
   QuantizeBlocks<PLANES, T, VEC>(source, to, M, across, e5m2, scratch, parked);
 }

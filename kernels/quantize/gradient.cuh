@@ -51,25 +51,43 @@ __device__ __forceinline__ Tangent GateAt(const Activation& how, float g) {
 }
 
 // Elements [M, PLANES, N] of the gradient, of dy [M, N] and x [M, PLANES, N].
-template <typename T, int VEC, int PLANES>
+template <typename T, int VEC, int PLANES, bool LOOSE = false>
 struct Differentiating {
   using V = Vector<T, VEC>;
+  using In = Elements<T, VEC, LOOSE>;
+  struct Loaded {
+    typename In::Loaded dy, x[PLANES];
+  };
   struct Raw {
     typename V::Raw dy, x[PLANES];
   };
-  const T *dy, *x;
+  static constexpr bool kLoose = LOOSE;
+  In dy, x;
   int64 N;
   Activation how;
 
-  __device__ __forceinline__ Raw Load(int64 row, int64 column) const {
-    Raw raw;
-    raw.dy = V::LoadFrom(dy, row * N + column);
+  __device__ __forceinline__ Differentiating(const T* dy, const T* x, int64 M, int64 N,
+                                             const Activation& how)
+      : dy(dy, M * N), x(x, M * PLANES * N), N(N), how(how) {}
+  __device__ __forceinline__ Loaded Load(int64 row, int64 column, int left) const {
+    Loaded loaded;
+    loaded.dy = dy.Load(row * N + column, left);
 #pragma unroll
-    for (int p = 0; p < PLANES; ++p) raw.x[p] = V::LoadFrom(x, (row * PLANES + p) * N + column);
+    for (int p = 0; p < PLANES; ++p) loaded.x[p] = x.Load((row * PLANES + p) * N + column, left);
+    return loaded;
+  }
+  __device__ static __forceinline__ Raw Whole(const Loaded& loaded, const typename In::Kept& kept) {
+    Raw raw;
+    raw.dy = In::Whole(loaded.dy, kept);
+#pragma unroll
+    for (int p = 0; p < PLANES; ++p) raw.x[p] = In::Whole(loaded.x[p], kept);
     return raw;
   }
   __device__ __forceinline__ Differentiating From(int64 row, int64 column) const {
-    return {Behind(dy, row * N + column), Behind(x, row * PLANES * N + column), N, how};
+    Differentiating there = *this;
+    there.dy = dy.From(row * N + column);
+    there.x = x.From(row * PLANES * N + column);
+    return there;
   }
 
   template <int FUNCTION>
@@ -108,34 +126,30 @@ __device__ __forceinline__ void OfFunction(int function, const Use& use) {
 }
 
 // ROWS rows of the gradient, from `row` on, become codes of each plane, from codes[..][first] on.
-template <int ROWS, typename Q, typename T, int VEC, int PLANES>
-__device__ __forceinline__ void QuantizeGradientRows(const Differentiating<T, VEC, PLANES>& source,
-                                                     int64 row, int64 column, int64 M, float by,
-                                                     void* q, int first,
-                                                     Codes<Q, VEC> (&codes)[PLANES][kMicroRows],
-                                                     Found<Q, VEC> (&found)[PLANES]) {
-  typename Differentiating<T, VEC, PLANES>::Raw raw[ROWS];
-  const int64 there = column < source.N ? M - row : 0;
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    raw[r] = {};
-    if (r < there) raw[r] = source.Load(row + r, column);
-  }
+template <int ROWS, typename T, int VEC, int PLANES, bool LOOSE>
+__device__ __forceinline__ void QuantizeGradientRows(
+    const Differentiating<T, VEC, PLANES, LOOSE>& source, int64 row, int64 column, int left,
+    int64 there, float by, bool e5m2, int first, CodeWords<VEC> (&codes)[PLANES][kMicroRows],
+    Found<VEC> (&found)[PLANES]) {
+  typename Differentiating<T, VEC, PLANES, LOOSE>::Raw raw[ROWS];
+  LoadRows(source, row, column, left, there, raw);
   OfFunction(source.how.function, [&]<int FUNCTION>() {
+    OfType(e5m2, [&]<typename Q>() {
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      float dz[PLANES][VEC];
-      source.template Widen<FUNCTION>(raw[r], dz);
+      for (int r = 0; r < ROWS; ++r) {
+        float dz[PLANES][VEC];
+        source.template Widen<FUNCTION>(raw[r], dz);
 #pragma unroll
-      for (int p = 0; p < PLANES; ++p) {
-        found[p].most = Largest(found[p].most, dz[p]);
+        for (int p = 0; p < PLANES; ++p) {
+          found[p].most = Largest(found[p].most, dz[p]);
 #pragma unroll
-        for (int i = 0; i < VEC; ++i) found[p].sum[i] += dz[p][i];
-        Codes<Q, VEC>& made = codes[p][first + r];
-        made.Of(dz[p], by);
-        if (q && r < there) made.Store(q, (((row + r) * PLANES + p) * source.N + column) / VEC);
+          for (int i = 0; i < VEC; ++i) found[p].sum[i] += dz[p][i];
+          Codes<Q, VEC> made;
+          made.Of(dz[p], by);
+          codes[p][first + r] = made;
+        }
       }
-    }
+    });
   });
 }
 
@@ -153,29 +167,37 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
                         float* partial, const T* dy, const T* x, const float* scale, int64 M,
                         int64 N, int function, float limit, float alpha, float offset, int tiles,
                         bool e5m2) {
-  constexpr int kRows = kMicroRows / PLANES;  // at once: their vectors fill registers
+  constexpr int kVec = kTaken<T, VEC>;
+  // At once: their vectors, or twice as many where they lie anywhere, fill registers.
+  constexpr int kRows = VEC == 1 ? 2 / PLANES : kMicroRows / PLANES;
   __shared__ TransposedTile tile[2 * PLANES];
-  const Differentiating<T, VEC, PLANES> source{dy, x, N, {function, limit, alpha, offset}};
+  const Activation how{function, limit, alpha, offset};
+  const Differentiating<T, kVec, PLANES, VEC == 1> source(dy, x, M, N, how);
   const float by = *scale;
   if (blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = 1.0f / by;
   const BlockTiles at(M, N, tiles);
-  OfType(e5m2, [&]<typename Q>() {
-    Found<Q, VEC> found[PLANES];
-    ForTiles<Q, VEC, PLANES>(at, q_t, tile, [&](int64 row, int64 column, auto& codes) {
+  Found<kVec> found[PLANES];
+  ForTiles<kVec, PLANES>(at, q_t, tile, [&](int64 row, int64 column, auto& codes) {
+    const int left = LeftOf(N, column);
+    const int64 there = left > 0 ? M - row : 0;
 #pragma unroll
-      for (int first = 0; first < kMicroRows; first += kRows)
-        QuantizeGradientRows<kRows>(source, row + first, column, M, by, q, first, codes, found);
-    });
-    unsigned most = found[0].most;
-    if constexpr (PLANES == 2) most = max(most, found[1].most);
-    KeepLargest(most, largest);
-    if (!partial || M == 0) return;
+    for (int first = 0; first < kMicroRows; first += kRows)
+      QuantizeGradientRows<kRows>(source, row + first, column, left, there - first, by, e5m2, first,
+                                  codes, found);
 #pragma unroll
-    for (int p = 0; p < PLANES; ++p) {
-      if (p > 0) __syncthreads();  // the sums before are read
-      SumColumns(found[p].sum, partial + (int64{at.part} * PLANES + p) * N + at.n0, at.columns);
-    }
+    for (int p = 0; p < PLANES; ++p)
+      StoreRows<VEC == 1>(codes[p], q ? q + (row * PLANES + p) * N + column : q, PLANES * N, left,
+                          there);
   });
+  unsigned most = found[0].most;
+  if constexpr (PLANES == 2) most = max(most, found[1].most);
+  KeepLargest(most, largest);
+  if (!partial || M == 0) return;
+#pragma unroll
+  for (int p = 0; p < PLANES; ++p) {
+    if (p > 0) __syncthreads();  // the sums before are read
+    SumColumns(found[p].sum, partial + (int64{at.part} * PLANES + p) * N + at.n0, at.columns);
+  }
 }
 
 }  // namespace quantize

@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // That of group g, given or found.
-template <typename Q>
-__device__ __forceinline__ float ScaleOfGroup(const float* scale, const float* amax, int g) {
-  return ScaleOf<Q>(scale ? scale + g : nullptr, amax + g);
+__device__ __forceinline__ float ScaleOfGroup(const float* scale, const float* amax, int g,
+                                              float most) {
+  return ScaleOf(scale ? scale + g : nullptr, amax + g, most);
 }
 
 __device__ __forceinline__ void KeepOfGroup(unsigned found, int of, float* amax, int G) {
@@ -144,99 +144,93 @@ struct GroupedLargest {
   }
 };
 
-// Where groups are known.
+// Where groups are known, and what their scales are made of.
 struct RowGroups {
   const int* of;
-  const float* scale;  // null: that of what was found before
+  const float *scale, *amax;  // no scale: that of what was found before
   int G;
+  float most;
 
   __device__ __forceinline__ int At(int64 row, int64 M) const { return row < M ? of[row] : G; }
+  // Of no group: any number.
+  __device__ __forceinline__ float ScaleOf(int g) const {
+    return g < G ? ScaleOfGroup(scale, amax, g, most) : 1.0f;
+  }
+  __device__ __forceinline__ void ScalesOf(const FourGroups& rows, float (&by)[kMicroRows]) const {
+    by[0] = ScaleOf(rows.of[0]);
+#pragma unroll
+    for (int r = 1; r < kMicroRows; ++r) by[r] = by[0];
+    if (rows.of[0] == rows.of[kMicroRows - 1]) return;
+#pragma unroll
+    for (int r = 1; r < kMicroRows; ++r) by[r] = ScaleOf(rows.of[r]);
+  }
 };
-
-// The scales of four rows; of a row of no group any number.
-template <typename Q>
-__device__ __forceinline__ void ScalesOfRows(const RowGroups& groups, const FourGroups& rows,
-                                             const float* amax, float (&by)[kMicroRows]) {
-  const auto scale_of = [&](int g) {
-    return g < groups.G ? ScaleOfGroup<Q>(groups.scale, amax, g) : 1.0f;
-  };
-  by[0] = scale_of(rows.of[0]);
-#pragma unroll
-  for (int r = 1; r < kMicroRows; ++r) by[r] = by[0];
-  if (rows.of[0] == rows.of[kMicroRows - 1]) return;
-#pragma unroll
-  for (int r = 1; r < kMicroRows; ++r) by[r] = scale_of(rows.of[r]);
-}
 
 // kMicroRows rows of a tile become codes, of 0 where a row is of no group. `begins` in a block's
 // first call.
-template <typename Q, int VEC, typename Source>
+template <int VEC, typename Source>
 __device__ __forceinline__ void QuantizeGroupedRows(const Source& source, int64 row, int64 column,
                                                     int64 M, const RowGroups& groups, bool begins,
-                                                    const TiledResult& to,
-                                                    Codes<Q, VEC> (&codes)[kMicroRows],
+                                                    bool e5m2, unsigned char* q,
+                                                    CodeWords<VEC> (&codes)[kMicroRows],
                                                     GroupedLargest& largest) {
   const FourGroups of(groups.of, row, M, groups.G);
   typename Source::Raw raw[kMicroRows];
-  const int64 there = column < source.N ? M - row : 0;
-#pragma unroll
-  for (int r = 0; r < kMicroRows; ++r)
-    raw[r] = r < there ? source.Load(row + r, column) : typename Source::Raw{};
+  const int left = LeftOf(source.N, column);
+  const int64 there = left > 0 ? M - row : 0;
+  LoadRows(source, row, column, left, there, raw);
   if (begins) __syncthreads();  // what is kept is 0
   float by[kMicroRows];
-  ScalesOfRows<Q>(groups, of, to.largest, by);
-  unsigned char* const q = to.q + row * source.N + column;
+  groups.ScalesOf(of, by);
   unsigned rows[kMicroRows];
+  OfType(e5m2, [&]<typename Q>() {
 #pragma unroll
-  for (int r = 0; r < kMicroRows; ++r) {
-    if (of.of[r] >= groups.G) raw[r] = {};
-    float f[VEC];
-    source.Widen(raw[r], f);
-    rows[r] = Largest(0u, f);
-    codes[r].Of(f, by[r]);
-    if (to.q && r < there) codes[r].Store(q + r * source.N, 0);
-  }
+    for (int r = 0; r < kMicroRows; ++r) {
+      if (of.of[r] >= groups.G) raw[r] = {};
+      float f[VEC];
+      source.Widen(raw[r], f);
+      rows[r] = Largest(0u, f);
+      Codes<Q, VEC> made;
+      made.Of(f, by[r]);
+      codes[r] = made;
+    }
+  });
+  StoreRows<Source::kLoose>(codes, q ? q + row * source.N + column : q, source.N, left, there);
   if (groups.scale) largest.Add<kLanesAcross<VEC>>(rows, of);
 }
 
-template <typename Q, int VEC, typename Source>
+template <int VEC, typename Source>
 __device__ __forceinline__ void QuantizeGroups(const Source& source, const TiledResult& to,
-                                               const RowGroups& groups, int64 M, int tiles) {
+                                               const RowGroups& groups, int64 M, int tiles,
+                                               bool e5m2) {
   __shared__ unsigned kept[kThreads];
   if (blockIdx.x == 0) {
 #pragma unroll 1
     for (int g = threadIdx.x; g < groups.G; g += kThreads)
-      to.scale_inv[g] = 1.0f / ScaleOfGroup<Q>(groups.scale, to.largest, g);
+      to.scale_inv[g] = 1.0f / groups.ScaleOf(g);
   }
   const BlockTiles at(M, source.N, tiles);
   const int64 begin = int64{at.part} * tiles * kTileRows;
   GroupedLargest largest(kept, to.largest, groups.G, groups.At(begin, M));
   bool begins = true;
-  ForTiles<Q, VEC, 1>(at, to.q_t, to.tile, [&](int64 row, int64 column, auto& codes) {
-    QuantizeGroupedRows<Q, VEC>(source, row, column, M, groups, begins, to, codes[0], largest);
+  ForTiles<VEC, 1>(at, to.q_t, to.tile, [&](int64 row, int64 column, auto& codes) {
+    QuantizeGroupedRows<VEC>(source, row, column, M, groups, begins, e5m2, to.q, codes[0], largest);
     begins = false;
   });
   if (groups.scale && begin < M) largest.Finish();
 }
 
-// How many blocks a multiprocessor has at once, for which registers must do on Hopper. Elsewhere,
-// and where FP8 is arithmetic, which wants some too, a block takes what it needs.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-inline constexpr int kGroupedTilesAtOnce = 3, kGroupedRunsAtOnce = 5;
-#else
-inline constexpr int kGroupedTilesAtOnce = 1, kGroupedRunsAtOnce = 1;
-#endif
-
 template <typename T, int VEC>
-__global__ void __launch_bounds__(kThreads, kGroupedTilesAtOnce)
+__global__ void __launch_bounds__(kThreads, kTilesAtOnce)
     cast_groups(unsigned char* q, unsigned char* q_t, float* largest, float* scale_inv, const T* x,
                 const int* group_of, const float* scale, int64 M, int64 N, int G, int tiles,
                 bool e5m2) {
   __shared__ TransposedTile tile[2];
   const TiledResult to{q, q_t, largest, scale_inv, nullptr, tile};
-  OfType(e5m2, [&]<typename Q>() {
-    QuantizeGroups<Q, VEC>(Plain<T, VEC>{x, N}, to, {group_of, scale, G}, M, tiles);
-  });
+  constexpr int kVec = kTaken<T, VEC>;
+  const Plain<T, kVec, VEC == 1> source(x, M, N);
+  const RowGroups groups{group_of, scale, largest, G, MostOf(e5m2)};
+  QuantizeGroups<kVec>(source, to, groups, M, tiles, e5m2);
 }
 
 }  // namespace quantize

@@ -53,7 +53,7 @@ template <typename T, typename Q, int VEC, int N>
 __device__ __forceinline__ void CastStream(void* q, float* largest, float* scale_inv, const T* x,
                                            const float* scale, int64 count) {
   using V = Vector<T, VEC>;
-  const float by = ScaleOf<Q>(scale, largest);
+  const float by = ScaleOf(scale, largest, Fp8<Q>::kMost);
   if (blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = 1.0f / by;
   unsigned most = 0;
   ForVectors<typename V::Raw, N>(

@@ -24,23 +24,48 @@ inline constexpr int kMicroRows = 4;  // of a thread
 template <int VEC>
 inline constexpr int kLanesAcross = kTileColumns / VEC < 32 ? kTileColumns / VEC : 32;
 
-// Elements of a plain tensor [M, N].
-template <typename T, int VEC>
+// Elements of a plain tensor [M, N]; LOOSE: that begin anywhere.
+template <typename T, int VEC, bool LOOSE = false>
 struct Plain {
   using V = Vector<T, VEC>;
+  using In = Elements<T, VEC, LOOSE>;
+  using Loaded = typename In::Loaded;
   using Raw = typename V::Raw;
-  const T* x;
+  static constexpr bool kLoose = LOOSE;
+  In x;
   int64 N;
 
-  __device__ __forceinline__ Raw Load(int64 row, int64 column) const {
-    return V::LoadFrom(x, row * N + column);
+  __device__ __forceinline__ Plain(const T* x, int64 M, int64 N) : x(x, M * N), N(N) {}
+  __device__ __forceinline__ Plain(const In& x, int64 N) : x(x), N(N) {}
+  // A vector of a row that has `left` more elements, as it was read and as it is.
+  __device__ __forceinline__ Loaded Load(int64 row, int64 column, int left) const {
+    return x.Load(row * N + column, left);
+  }
+  __device__ static __forceinline__ Raw Whole(const Loaded& loaded, const typename In::Kept& kept) {
+    return In::Whole(loaded, kept);
   }
   // The same with its beginning there.
   __device__ __forceinline__ Plain From(int64 row, int64 column) const {
-    return {Behind(x, row * N + column), N};
+    return {x.From(row * N + column), N};
   }
   __device__ __forceinline__ void Widen(const Raw& raw, float (&f)[VEC]) const { V::Widen(raw, f); }
 };
+
+// ROWS vectors below one another, of which the first `there` are in the tensor; else zeros. All are
+// asked for before any is looked at.
+template <int ROWS, typename Source>
+__device__ __forceinline__ void LoadRows(const Source& source, int64 row, int64 column, int left,
+                                         int64 there, typename Source::Raw (&raw)[ROWS]) {
+  typename Source::Loaded loaded[ROWS];
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    loaded[r] = {};
+    if (r < there) loaded[r] = source.Load(row + r, column, left);
+  }
+  const typename Source::In::Kept kept(left);
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) raw[r] = Source::Whole(loaded[r], kept);
+}
 
 // Four words of four codes, transposed: word[r] has columns 0 to 3 of row r, then rows 0 to 3 of
 // column r.
@@ -64,20 +89,15 @@ struct TransposedTile {
   }
 
   // The codes of rows 4 * word to 4 * word + 3 and of VEC columns.
-  template <typename Q, int VEC>
-  __device__ __forceinline__ void Put(int column, int word, const Codes<Q, VEC> (&rows)[4]) {
-    if constexpr (VEC == 1) {
-      words[Place(column, word)] =
-          rows[0].word[0] | rows[1].word[0] << 8 | rows[2].word[0] << 16 | rows[3].word[0] << 24;
-    } else {
+  template <int VEC>
+  __device__ __forceinline__ void Put(int column, int word, const CodeWords<VEC> (&rows)[4]) {
 #pragma unroll
-      for (int four = 0; four < VEC / 4; ++four) {
-        unsigned block[4] = {rows[0].word[four], rows[1].word[four], rows[2].word[four],
-                             rows[3].word[four]};
-        TransposeWords(block);
+    for (int four = 0; four < VEC / 4; ++four) {
+      unsigned block[4] = {rows[0].word[four], rows[1].word[four], rows[2].word[four],
+                           rows[3].word[four]};
+      TransposeWords(block);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) words[Place(column + 4 * four + i, word)] = block[i];
-      }
+      for (int i = 0; i < 4; ++i) words[Place(column + 4 * four + i, word)] = block[i];
     }
   }
 
@@ -87,10 +107,12 @@ struct TransposedTile {
     const unsigned misaligned = static_cast<unsigned>(reinterpret_cast<int64>(q_t) | pitch | rows);
     if (misaligned % 16 == 0) {
       const int chunk = threadIdx.x % 8;
-      for (int c = threadIdx.x / 8; c < columns; c += kThreads / 8) {
-        if (chunk * 16 >= rows) continue;
-        StoreStream(q_t + c * pitch + chunk * 16,
-                    *reinterpret_cast<const uint4*>(words + Place(c, chunk * 4)));
+#pragma unroll
+      for (int i = 0; i < kTileColumns; i += kThreads / 8) {
+        const int c = i + threadIdx.x / 8;
+        if (c < columns && chunk * 16 < rows)
+          StoreStream(q_t + c * pitch + chunk * 16,
+                      *reinterpret_cast<const uint4*>(words + Place(c, chunk * 4)));
       }
       return;
     }
@@ -164,35 +186,52 @@ __device__ __forceinline__ void SumColumns(float (&sum)[VEC], float* partial, in
   partial[c] = all;
 }
 
-// One tile: what a thread finds in it.
-template <typename Q, int VEC>
+// What a thread finds in its tiles.
+template <int VEC>
 struct Found {
   unsigned most = 0;
   float sum[VEC] = {};
 };
 
-// kMicroRows rows of a source, from `row` on, become codes; q is null where they are not wanted.
-template <typename Q, int VEC, typename Source>
+// How many elements a row of a tile has from `column` on; none below 1.
+__device__ __forceinline__ int LeftOf(int64 N, int64 column) {
+  return static_cast<int>(min(N - column, int64{kTileColumns}));
+}
+
+// Codes of kMicroRows rows of q, of which `there` are in it; q is null where they are unwanted.
+template <bool LOOSE, int VEC>
+__device__ __forceinline__ void StoreRows(const CodeWords<VEC> (&codes)[kMicroRows],
+                                          unsigned char* q, int64 pitch, int left, int64 there) {
+  if (!q) return;
+#pragma unroll
+  for (int r = 0; r < kMicroRows; ++r)
+    StoreInRow<kLanesAcross<VEC>, LOOSE>(codes[r], q + r * pitch, r < there ? left : 0);
+}
+
+// kMicroRows rows of a source, from `row` on, become codes.
+template <int VEC, typename Source>
 __device__ __forceinline__ void QuantizeRows(const Source& source, int64 row, int64 column, int64 M,
-                                             float by, void* q, Codes<Q, VEC> (&codes)[kMicroRows],
-                                             Found<Q, VEC>& found) {
+                                             float by, bool e5m2, unsigned char* q,
+                                             CodeWords<VEC> (&codes)[kMicroRows],
+                                             Found<VEC>& found) {
   typename Source::Raw raw[kMicroRows];
+  const int left = LeftOf(source.N, column);
+  const int64 there = left > 0 ? M - row : 0;
+  LoadRows(source, row, column, left, there, raw);
+  OfType(e5m2, [&]<typename Q>() {
 #pragma unroll
-  for (int r = 0; r < kMicroRows; ++r) {
-    const bool inside = row + r < M && column < source.N;
-    raw[r] = inside ? source.Load(row + r, column) : typename Source::Raw{};
-  }
+    for (int r = 0; r < kMicroRows; ++r) {
+      float f[VEC];
+      source.Widen(raw[r], f);
+      found.most = Largest(found.most, f);
 #pragma unroll
-  for (int r = 0; r < kMicroRows; ++r) {
-    float f[VEC];
-    source.Widen(raw[r], f);
-    found.most = Largest(found.most, f);
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) found.sum[i] += f[i];
-    codes[r].Of(f, by);
-    if (q && row + r < M && column < source.N)
-      codes[r].Store(q, ((row + r) * source.N + column) / VEC);
-  }
+      for (int i = 0; i < VEC; ++i) found.sum[i] += f[i];
+      Codes<Q, VEC> made;
+      made.Of(f, by);
+      codes[r] = made;
+    }
+  });
+  StoreRows<Source::kLoose>(codes, q ? q + row * source.N + column : q, source.N, left, there);
 }
 
 // Where what is made of tiles goes. Codes by rows, transposed ones and sums may be unwanted: null.
@@ -220,7 +259,7 @@ struct BlockTiles {
 
 // rows(row, column, codes) makes the codes of kMicroRows rows, of PLANES matrices; where q_t is
 // wanted they are transposed on their way to it, one matrix below the other. All threads call it.
-template <typename Q, int VEC, int PLANES, typename Rows>
+template <int VEC, int PLANES, typename Rows>
 __device__ __forceinline__ void ForTiles(const BlockTiles& at, unsigned char* q_t,
                                          TransposedTile* tile, const Rows& rows) {
   constexpr int kAcross = kTileColumns / VEC, kDown = kThreads / kAcross;
@@ -230,7 +269,7 @@ __device__ __forceinline__ void ForTiles(const BlockTiles& at, unsigned char* q_
     if (m0 >= at.M) break;
     TransposedTile* const into = tile + t % 2 * PLANES;
     for (int word = threadIdx.x / kAcross; word < kTileWords; word += kDown) {
-      Codes<Q, VEC> codes[PLANES][kMicroRows];
+      CodeWords<VEC> codes[PLANES][kMicroRows];
       rows(m0 + word * kMicroRows, at.n0 + column, codes);
       if (!q_t) continue;
 #pragma unroll
@@ -245,31 +284,40 @@ __device__ __forceinline__ void ForTiles(const BlockTiles& at, unsigned char* q_
   }
 }
 
-template <typename Q, int VEC, typename Source>
+template <int VEC, typename Source>
 __device__ __forceinline__ void QuantizeTiles(const Source& source, const TiledResult& to,
-                                              const float* scale, int64 M, int tiles) {
-  const float by = ScaleOf<Q>(scale, to.largest);
+                                              const float* scale, int64 M, int tiles, bool e5m2) {
+  const float by = ScaleOf(scale, to.largest, MostOf(e5m2));
   if (blockIdx.x == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / by;
   const BlockTiles at(M, source.N, tiles);
-  Found<Q, VEC> found;
-  ForTiles<Q, VEC, 1>(at, to.q_t, to.tile, [&](int64 row, int64 column, auto& codes) {
-    QuantizeRows<Q, VEC>(source, row, column, M, by, to.q, codes[0], found);
+  Found<VEC> found;
+  ForTiles<VEC, 1>(at, to.q_t, to.tile, [&](int64 row, int64 column, auto& codes) {
+    QuantizeRows<VEC>(source, row, column, M, by, e5m2, to.q, codes[0], found);
   });
   if (scale) KeepLargest(found.most, to.largest);
   if (to.partial && M > 0)
     SumColumns(found.sum, to.partial + at.part * source.N + at.n0, at.columns);
 }
 
+// How many blocks a multiprocessor has at once, for which registers must do on Hopper: enough bytes
+// in flight. Elsewhere, and where FP8 is arithmetic, which wants some too, a block takes what it
+// needs.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+inline constexpr int kTilesAtOnce = 3;
+#else
+inline constexpr int kTilesAtOnce = 1;
+#endif
+
 template <typename T, int VEC>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kTilesAtOnce)
     cast_transpose(unsigned char* q, unsigned char* q_t, float* largest, float* scale_inv,
                    float* partial, const T* x, const float* scale, int64 M, int64 N, int tiles,
                    bool e5m2) {
   __shared__ TransposedTile tile[2];
   const TiledResult to{q, q_t, largest, scale_inv, partial, tile};
-  OfType(e5m2, [&]<typename Q>() {
-    QuantizeTiles<Q, VEC>(Plain<T, VEC>{x, N}, to, scale, M, tiles);
-  });
+  constexpr int kVec = kTaken<T, VEC>;
+  const Plain<T, kVec, VEC == 1> source(x, M, N);
+  QuantizeTiles<kVec>(source, to, scale, M, tiles, e5m2);
 }
 
 // dbias = T(the sum of each column of partial). A block has 32 columns, its 8 warps every eighth

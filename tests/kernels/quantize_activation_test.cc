@@ -42,6 +42,7 @@ TEST(ActivationOnCpu, EveryFunctionGatedOrNot) {
     ActivationIsRight<__nv_fp8_e4m3, __nv_bfloat16, 8>(33, 72, true, function);
     ActivationIsRight<__nv_fp8_e5m2, float, 4>(17, 68, true, function);
     ActivationIsRight<__nv_fp8_e4m3, __half, 1>(9, 67, true, function);
+    ActivationIsRight<__nv_fp8_e5m2, float, 1>(130, 70, true, function);
     if (function != kClampedSilu)
       ActivationIsRight<__nv_fp8_e4m3, __half, 8>(130, 64, false, function);
   }

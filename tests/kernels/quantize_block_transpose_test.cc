@@ -119,6 +119,7 @@ TEST(BlocksBothWaysOnCpu, EachLineHasScalesOfItsOwn) {
   BothWaysAreRight<E5, float, 4>(133, 132, {kGroups, kGroups, 0.0f, true});
   BothWaysAreRight<E4, __half, 8>(96, 264, {kGroups, kTiles, 1.0f});
   BothWaysAreRight<E4, __half, 1>(130, 67);
+  for (int64 N : {1, 9, 63, 64, 65, 129, 260}) BothWaysAreRight<E4, __nv_bfloat16, 1>(133, N);
   BothWaysAreRight<E5, __nv_bfloat16, 1>(40, 201, {kTiles, kGroups});
   BothWaysAreRight<E4, float, 1>(131, 3, {kGroups, kTiles});
 }
@@ -201,12 +202,13 @@ void GradientsAreRight(int64 M, int64 H, Function function) {
                         {columns.to(), columns.scale_inv.data(), false},
                         partial.data(),
                         {0.0f, false}};
-  const Differentiating<T, VEC, PLANES> source{dy.data(), x.data(), H, how};
+  constexpr int kVec = kTaken<T, VEC>;
+  const Differentiating<T, kVec, PLANES, VEC == 1> source(dy.data(), x.data(), M, H, how);
   const auto kernel = [&] {
-    BlockActivationGradient<T, VEC, PLANES, true>(to, source, M, (H + 127) / 128, kE5m2<Q>,
-                                                  simt::Block::Now().shared());
+    BlockActivationGradient<T, kVec, PLANES, true>(to, source, M, (H + 127) / 128, kE5m2<Q>,
+                                                   simt::Block::Now().shared());
   };
-  Launch(Tiles(M, H), kernel, kParkedBytes<T, VEC, PLANES>);
+  Launch(Tiles(M, H), kernel, kParkedBytes<T, PLANES>);
   // By the difference of both sides: no number is at a kink, which 0 and the limit are.
   const auto wanted = [&](int64 m, int64 c) {
     const int64 plane = c / H, h = c % H;

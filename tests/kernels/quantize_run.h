@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -48,15 +49,6 @@ Byte CodeOfFloat(float x) {
   return static_cast<Byte>(Fp8<Q>::Pack(x, 0.0f));
 }
 
-// Runs all blocks of a grid, their threads in another order for each.
-template <typename Kernel>
-void Launch(int blocks, const Kernel& kernel, size_t shared = 0) {
-  for (int i = 0; i < blocks; ++i) {
-    simt::Block block(kThreads, shared, 17u * i + 3, simt::Copies::kLate);
-    EXPECT_TRUE(block.Run({static_cast<unsigned>(i), 0, 0}, kernel));
-  }
-}
-
 // Between guards, so that what is written outside is seen.
 template <typename T>
 struct Guarded {
@@ -76,25 +68,47 @@ struct Guarded {
   }
 };
 
-// Random numbers of many sizes, as T holds them.
+// Tensors from which neighbours may be read: no byte beside them.
+struct Readable {
+  static inline std::vector<const Readable*> all;
+  Readable() { all.push_back(this); }
+  Readable(const Readable&) = delete;
+  virtual ~Readable() { all.erase(std::find(all.begin(), all.end(), this)); }
+  virtual void AllowTo(simt::Block& block) const = 0;
+};
+
+// Random numbers of many sizes, as T holds them, `shift` elements behind an aligned address.
 template <typename T>
-struct Input {
-  std::vector<typename Element<T>::Bits> bits;
+struct Input : Readable {
+  using Bits = typename Element<T>::Bits;
+  size_t shift;
+  std::vector<Bits> bits;
   std::vector<float> f;
   float most = 0.0f;
 
-  explicit Input(size_t count) {
+  explicit Input(size_t count, size_t shift = 0) : shift(shift), bits(shift) {
     std::mt19937 random(5);
     std::normal_distribution<float> normal;
     for (size_t i = 0; i < count; ++i)
       Add(std::ldexp(normal(random), static_cast<int>(random() % 12) - 8));
   }
   void Add(float x) {
-    bits.push_back(static_cast<typename Element<T>::Bits>(Element<T>::Narrow(x)));
+    bits.push_back(static_cast<Bits>(Element<T>::Narrow(x)));
     f.push_back(Element<T>::Widen(bits.back()));
     most = std::max(most, std::abs(f.back()));
   }
-  const T* data() const { return reinterpret_cast<const T*>(bits.data()); }
+  const T* data() const { return reinterpret_cast<const T*>(bits.data() + shift); }
+  void AllowTo(simt::Block& block) const override { block.Allow(data(), f.size() * sizeof(Bits)); }
 };
+
+// Runs all blocks of a grid, their threads in another order for each.
+template <typename Kernel>
+void Launch(int blocks, const Kernel& kernel, size_t shared = 0) {
+  for (int i = 0; i < blocks; ++i) {
+    simt::Block block(kThreads, shared, 17u * i + 3, simt::Copies::kLate);
+    for (const Readable* readable : Readable::all) readable->AllowTo(block);
+    EXPECT_TRUE(block.Run({static_cast<unsigned>(i), 0, 0}, kernel));
+  }
+}
 
 }  // namespace quantize

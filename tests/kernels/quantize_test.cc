@@ -63,16 +63,17 @@ struct Shape {
   int tiles = 1;
   size_t shift = 0;  // of q_t from an aligned address
   bool rowwise = true, transposed = true, dbias = true;
+  size_t elements = 0;  // that x is behind an aligned address, and q bytes
 };
 
 template <typename Q, typename T, int VEC>
 void TilesAreRight(const Shape<Q, T>& s) {
   SCOPED_TRACE(testing::Message() << s.M << " x " << s.N << " by " << VEC << ", " << s.tiles);
   const size_t count = static_cast<size_t>(s.M * s.N);
-  const Input<T> x(count);
+  const Input<T> x(count, s.elements);
   const int across = static_cast<int>((s.N + 63) / 64);
   const int parts = static_cast<int>((s.M + 128 * s.tiles - 1) / (128 * s.tiles));
-  Guarded<Byte> q(count), q_t(count, s.shift);
+  Guarded<Byte> q(count, s.elements), q_t(count, s.shift);
   std::vector<float> partial(parts * s.N, NAN), dbias(s.N, NAN);
   float amax = 0.0f, scale_inv = 0.0f;
   const float scale = 3.7f;
@@ -121,9 +122,23 @@ TEST(QuantizeOnCpu, TransposedRowsMayBeginAnywhere) {
   for (int64 M = 100; M < 140; ++M) TilesAreRight<__nv_fp8_e4m3, __nv_bfloat16, 8>({M, 24});
 }
 
+TEST(QuantizeOnCpu, ElementsMayBeginAnywhere) {
+  for (size_t elements = 0; elements < 8; ++elements) {
+    for (int64 N : {1, 5, 9, 64, 66, 75}) {
+      for (int64 M : {1, 6, 34})
+        TilesAreRight<__nv_fp8_e4m3, __nv_bfloat16, 1>(
+            {M, N, 1, elements, true, true, true, elements});
+      TilesAreRight<__nv_fp8_e5m2, float, 1>({35, N, 1, 0, true, true, true, elements % 4});
+    }
+  }
+  TilesAreRight<__nv_fp8_e4m3, __half, 1>({300, 67, 2});
+}
+
 TEST(QuantizeOnCpu, WhatIsNotWantedIsNotWritten) {
   TilesAreRight<__nv_fp8_e4m3, __half, 8>({140, 72, 1, 0, false, true, false});
   TilesAreRight<__nv_fp8_e4m3, __half, 8>({140, 72, 1, 0, true, false, true});
+  TilesAreRight<__nv_fp8_e4m3, __half, 1>({140, 75, 1, 0, false, true, false});
+  TilesAreRight<__nv_fp8_e4m3, __half, 1>({140, 75, 1, 0, true, false, true});
 }
 
 template <typename T, typename Q, int VEC>

@@ -31,6 +31,7 @@ W LoadStream(const void* p) {
 }
 template <typename W>
 W LoadBoth(const void* p) {
+  EXPECT_TRUE(simt::Block::Now().MayRead(p, sizeof(W))) << "a vector from outside the tensors";
   return LoadStream<W>(p);
 }
 template <typename W>
