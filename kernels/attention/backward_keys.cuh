@@ -14,7 +14,6 @@
 
 #include "gradient.cuh"
 #include "small_tiles.cuh"
-#include "tile.cuh"
 
 namespace attention {
 
@@ -60,8 +59,17 @@ struct BackwardKeys {
 
   float dk[kTilesK][kHead / 16][4], dv[kTilesK][kHeadV / 16][4];
 
-  __device__ __forceinline__ explicit BackwardKeys(unsigned char* block_shared)
-      : thread(threadIdx.x),
+  // Causal: all heads' first keys first, which most queries see.
+  __device__ static __forceinline__ BlockPlace PlaceOf(const Params& p) {
+    return PlaceAmong((p.keys + kKeys - 1) / kKeys, p.mask != kMaskNone);
+  }
+
+  // Of block number `block` of keys, of a head of a batch whose mask this is.
+  __device__ __forceinline__ BackwardKeys(const Params& params, const Mask& mask, int batch,
+                                          int block, unsigned char* block_shared)
+      : gradient(params, mask, batch),
+        first_key(block * kKeys),
+        thread(threadIdx.x),
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32),
         shared(SharedAddress(block_shared)) {}
@@ -256,17 +264,18 @@ struct BackwardKeys {
     }
   }
 
-  // dk and dv, as far as there are keys. threadIdx.x: no register keeps it over the walk.
-  __device__ __forceinline__ void Store(unsigned short* to_k, int64 k_stride, unsigned short* to_v,
-                                        int64 v_stride, int keys, int columns, int columns_v) {
+  // dk and dv, which are at key 0 of this head, as far as there are keys. threadIdx.x: no register
+  // keeps it over the walk.
+  __device__ __forceinline__ void Store(unsigned short* to_k, unsigned short* to_v, int keys) {
+    const Params& params = gradient.params;
     __syncthreads();
-    Stage<TileQ>(dk, gradient.scale, shared);
+    Stage<TileQ>(dk, params.scale, shared);
     Stage<TileV>(dv, 1.0f, shared + kBytesK);
     __syncthreads();
-    StoreTile<kKeys, kHead, kThreads, kVector>(to_k, k_stride, keys, columns, shared, first_key,
-                                               threadIdx.x);
-    StoreTile<kKeys, kHeadV, kThreads, kVector>(to_v, v_stride, keys, columns_v, shared + kBytesK,
-                                                first_key, threadIdx.x);
+    StoreTile<kKeys, kHead, kThreads, kVector>(to_k, params.k_strides.token, keys, params.head,
+                                               shared, first_key, threadIdx.x);
+    StoreTile<kKeys, kHeadV, kThreads, kVector>(to_v, params.v_strides.token, keys, params.head_v,
+                                                shared + kBytesK, first_key, threadIdx.x);
   }
 };
 

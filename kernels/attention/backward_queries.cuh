@@ -5,13 +5,13 @@
 #pragma once
 
 #include "gradient.cuh"
-#include "tile.cuh"
 
 namespace attention {
 
 template <typename T, int kHead, int kHeadV, int kMod, bool kExtras, bool kVector>
 struct BackwardQueries {
   static constexpr int kWarps = 4, kThreads = kWarps * 32;
+  static constexpr int kBlocks = kHead > 128 ? 1 : 2;  // on one multiprocessor
   static constexpr int kQueries = kWarps * 16, kKeys = kHead > 128 ? 32 : 64;
 
   using TileQ = Tile<kHead>;
@@ -28,6 +28,22 @@ struct BackwardQueries {
   unsigned shared;
   float base[1][2], less[1][2];  // stats and delta of this lane's rows
   float dq[1][kHead / 8][4];
+
+  __device__ static __forceinline__ BlockPlace PlaceOf(const Params& p) {
+    return PlaceAmong((p.queries + kQueries - 1) / kQueries, false);
+  }
+
+  // Of block number `block` of queries, of a head of a batch whose mask this is.
+  __device__ __forceinline__ BackwardQueries(const Params& params, const Mask& mask, int batch,
+                                             int head, int block, unsigned char* block_shared)
+      : gradient(params, mask, batch),
+        first_query(block * kQueries),
+        thread(threadIdx.x),
+        warp(threadIdx.x / 32),
+        lane(threadIdx.x % 32),
+        shared(SharedAddress(block_shared)) {
+    gradient.AtHead(head, nullptr);  // BackwardKeys adds up the gradient of the bias
+  }
 
   __device__ __forceinline__ int Row() const { return first_query + warp * 16 + lane / 4; }
 
@@ -80,18 +96,34 @@ struct BackwardQueries {
     __syncthreads();  // the queries' place is used anew
   }
 
-  __device__ __forceinline__ void Store(unsigned short* to, int64 stride, int queries,
-                                        int columns) const {
+  __device__ __forceinline__ void Store(unsigned short* to, int queries) const {
+    const Params& params = gradient.params;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int n = 0; n < kHead / 8; ++n)
         StoreShared4(shared + TileQ::Chunk(warp * 16 + lane / 4 + half * 8, n) + (lane & 3) * 4,
-                     Element<T>::Pack(dq[0][n][half * 2] * gradient.scale,
-                                      dq[0][n][half * 2 + 1] * gradient.scale));
+                     Element<T>::Pack(dq[0][n][half * 2] * params.scale,
+                                      dq[0][n][half * 2 + 1] * params.scale));
     __syncthreads();
-    ::attention::StoreTile<kQueries, kHead, kThreads, kVector>(to, stride, queries, columns, shared,
-                                                               first_query, thread);
+    StoreTile<kQueries, kHead, kThreads, kVector>(to, params.q_strides.token, queries, params.head,
+                                                  shared, first_query, thread);
+  }
+
+  // All of a block, whose tensors are set. stats and delta, and where dq goes, are at this head's
+  // query 0.
+  __device__ __forceinline__ void Differentiate(unsigned short* to, const float* stats,
+                                                const float* delta, int queries) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = Row() + half * 8;
+      base[0][half] = gradient.Base(row < queries ? stats[row] : -Infinity());
+      less[0][half] = row < queries ? delta[row] : 0.0f;
+    }
+    const Range seen = gradient.mask.KeysOfBlock(first_query, kQueries);
+    const int end = (seen.end + kKeys - 1) / kKeys;
+    Run(seen.begin / kKeys, seen.begin < seen.end ? end : 0);
+    Store(to, queries);
   }
 };
 

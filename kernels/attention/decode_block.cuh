@@ -4,9 +4,7 @@
 
 #include "decode_split.h"
 #include "kbundle/device_order.h"
-#include "mask.cuh"
-#include "ptx.cuh"
-#include "score_mods.h"
+#include "params.cuh"
 
 struct __nv_fp8_e4m3;
 
@@ -15,9 +13,8 @@ namespace attention {
 using kbundle::device::LetNextKernelStart;
 using kbundle::device::WaitForEarlierKernels;
 
-// What a call computes, as manifests fill it by name. Strides are in elements: from batch to batch,
-// token to token, head to head. k_batch and v_batch are 0 where a page table says which rows of k
-// and v a sequence has. C is the type of k and v.
+// What a call computes, as manifests fill it by name. C is the type of k and v, whose strides from
+// batch to batch are 0 where a page table says which rows of them a sequence has.
 template <typename T, typename C>
 struct DecodeCall {
   T* o;
@@ -32,8 +29,7 @@ struct DecodeCall {
   const int* pages;      // [batches, table] or null
   const float* k_scale;  // or null: 1
   const float* v_scale;
-  int64 q_batch, q_token, q_head, k_batch, k_token, k_head, v_batch, v_token, v_head;
-  int64 o_batch, o_token, o_head;
+  Strides q_strides, k_strides, v_strides, o_strides;
   int batches, heads, kv_heads, queries, keys, head, head_v;
   int rows;  // of partial results: all rows that share a key head, at most those of a block
   int parts;
@@ -122,8 +118,9 @@ __device__ __forceinline__ void WriteRow(const DecodeCall<T, C>& call, int b, in
   if (column >= call.head_v) return;
   const float scale = call.v_scale == nullptr ? 1.0f : *call.v_scale;
   const float inverse = empty ? 0.0f : scale / total;
-  unsigned* to = reinterpret_cast<unsigned*>(call.o + b * call.o_batch + q * call.o_token +
-                                             h * call.o_head + column);
+  unsigned* to =
+      reinterpret_cast<unsigned*>(call.o + b * call.o_strides.batch + q * call.o_strides.token +
+                                  h * call.o_strides.head + column);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i)
     to[i] = Element<T>::Pack(o[2 * i] * inverse, o[2 * i + 1] * inverse);

@@ -140,8 +140,8 @@ struct DecodeLoader {
   __device__ __forceinline__ const T* QueryAt(int row, int chunk) const {
     if (row >= call.AllRows() || chunk * 8 >= call.head) return nullptr;
     const int group = call.Group();
-    return call.q + ahead.b * call.q_batch + row / group * call.q_token +
-           (HeadOf(ahead) * group + row % group) * call.q_head + chunk * 8;
+    return call.q + ahead.b * call.q_strides.batch + row / group * call.q_strides.token +
+           (HeadOf(ahead) * group + row % group) * call.q_strides.head + chunk * 8;
   }
 
   __device__ __forceinline__ void LoadQueries() {
@@ -194,9 +194,11 @@ struct DecodeLoader {
     if constexpr (Shape::kPaged) EnterPages();
     const int64 b = ahead.b;
     const int kv = HeadOf(ahead);
-    LoadRows(StageOf(slot), call.k + b * call.k_batch + kv * call.k_head, call.k_token, call.head);
-    LoadRows(StageOf(slot) + Shape::kBytes, call.v + b * call.v_batch + kv * call.v_head,
-             call.v_token, call.head_v);
+    LoadRows(StageOf(slot), call.k + b * call.k_strides.batch + kv * call.k_strides.head,
+             call.k_strides.token, call.head);
+    LoadRows(StageOf(slot) + Shape::kBytes,
+             call.v + b * call.v_strides.batch + kv * call.v_strides.head, call.v_strides.token,
+             call.head_v);
     if constexpr (Shape::kPaged) {
       if (thread % kSegment == 0)
 #pragma unroll

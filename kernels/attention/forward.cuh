@@ -11,19 +11,19 @@
 #pragma once
 
 #include "dropout.cuh"
-#include "mask.cuh"
-#include "score.cuh"
+#include "params.cuh"
 #include "small_tiles.cuh"
-#include "tile.cuh"
 
 namespace attention {
 
-// kMod: the score modifier. kExtras: bias and dropout, which only some problems have.
+// kMod: the score modifier. kExtras: bias and dropout, which only some problems have. kVector:
+// addresses and columns are multiples of 16 bytes.
 template <typename T, int kHead, int kHeadV, int kMod, bool kExtras, bool kVector>
 struct Forward {
   static constexpr int kTiles = kHeadV > 128 ? 1 : 2;
   static constexpr int kWarps = kHeadV > 128 ? 8 : 4;
   static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlocks = kHeadV > 128 ? 1 : 2;   // on one multiprocessor
   static constexpr int kQueries = kWarps * kTiles * 16;  // 128
   static constexpr int kKeys = kHead > 128 && (kHeadV <= 128 || kSmallTiles) ? 32 : 64;
   static constexpr bool kPlain = IsIdentity<kMod>() && !kExtras;
@@ -36,26 +36,49 @@ struct Forward {
   static constexpr int kStage = kBytesK + kBytesV;
   static_assert(kHeadV <= kHead, "the output is staged where the queries were");
 
-  // One block's work.
-  Source q, k, v;
-  Mask mask;
+  const Params& params;
+  const Mask mask;
+  const int b, h, first_query, warp, lane;
+  const unsigned shared;
+  const ScoreArgs score;  // copies, of which is computed before the walk what can be
+  const float scale;
+  const int mod;
   Bias bias;
-  Dropout dropout;
-  ScoreArgs score;
-  float scale;
-  int mod;
-  unsigned dropout_row;  // number of query 0 of this head
-  int b, h, first_query, thread, warp, lane;
-  unsigned shared;
+  const Dropout dropout;
+  const unsigned dropout_row;       // number of query 0 of this head
+  const unsigned short *q, *k, *v;  // rows of this head, from its row 0 on
 
   float sum[kTiles][2], largest[kTiles][2];
   float out[kTiles][kHeadV / 8][4];
 
-  __device__ __forceinline__ explicit Forward(unsigned char* block_shared)
-      : thread(threadIdx.x),
+  // Causal: all heads' longest blocks first, so that the last wave is of short ones.
+  __device__ static __forceinline__ BlockPlace PlaceOf(const Params& p) {
+    const unsigned blocks = (p.queries + kQueries - 1) / kQueries;
+    const unsigned heads = gridDim.x / blocks;
+    const bool causal = p.mask != kMaskNone;
+    return {causal ? blockIdx.x % heads : blockIdx.x / blocks,
+            causal ? blocks - 1 - blockIdx.x / heads : blockIdx.x % blocks};
+  }
+
+  // Of block number `block` of queries, of a head of a batch whose mask this is.
+  __device__ __forceinline__ Forward(const Params& given, const Mask& mask_of_batch, int batch,
+                                     int head, int block, unsigned char* block_shared)
+      : params(given),
+        mask(mask_of_batch),
+        b(batch),
+        h(head),
+        first_query(block * kQueries),
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32),
-        shared(SharedAddress(block_shared)) {}
+        shared(SharedAddress(block_shared)),
+        score(given.score),
+        scale(given.scale),
+        mod(given.mod),
+        bias{nullptr, given.queries, given.keys},
+        dropout(DropoutOf(kExtras ? given.dropout_state : nullptr, given.dropout)),
+        dropout_row((static_cast<unsigned>(batch) * given.heads + head) * given.queries) {
+    if (kExtras && given.bias != nullptr) bias.data = given.bias + given.BiasAt(b, h);
+  }
 
   __device__ __forceinline__ int RowOf(int m, int half) const {
     return first_query + (warp * kTiles + m) * 16 + lane / 4 + half * 8;
@@ -71,8 +94,11 @@ struct Forward {
 
   __device__ __forceinline__ void LoadKeys(int block) const {
     const unsigned stage = StageOf(block);
-    LoadTile<kKeys, kHead, kThreads, kVector>(stage, k, block * kKeys, thread);
-    LoadTile<kKeys, kHeadV, kThreads, kVector>(stage + kBytesK, v, block * kKeys, thread);
+    LoadTile<kKeys, kHead, kThreads, kVector>(
+        stage, {k, params.k_strides.token, mask.keys, params.head}, block * kKeys, threadIdx.x);
+    LoadTile<kKeys, kHeadV, kThreads, kVector>(
+        stage + kBytesK, {v, params.v_strides.token, mask.keys, params.head_v}, block * kKeys,
+        threadIdx.x);
   }
 
   // From products to scores. A plain score is left as the product, its scale comes with the
@@ -209,7 +235,8 @@ struct Forward {
       }
     Clear(out);
     if (last_block < first_block) return;
-    LoadTile<kQueries, kHead, kThreads, kVector>(shared, q, first_query, thread);
+    LoadTile<kQueries, kHead, kThreads, kVector>(
+        shared, {q, params.q_strides.token, mask.queries, params.head}, first_query, threadIdx.x);
     LoadKeys(last_block);
     const unsigned queries = TileQ::RowsFirst(shared, warp * kTiles * 16, lane);
     const unsigned keys = TileQ::ChunksFirst(shared + kBytesQ, 0, lane);
@@ -233,8 +260,8 @@ struct Forward {
   }
 
   // Sums of rows, whose parts are in four lanes; then outputs and statistics.
-  __device__ __forceinline__ void Finish(unsigned short* o, int64 stride, int queries, int columns,
-                                         float* stats, int64 stats_stride) {
+  __device__ __forceinline__ void Finish(unsigned short* o, int queries, float* stats,
+                                         int64 stats_stride) {
     const float factor = kPlain ? fmaxf(fabsf(scale), 1e-30f * kLn2) : 1.0f;
     const float kept = kExtras && dropout.present ? dropout.scale : 1.0f;
     __syncthreads();  // with kHeadV < kHead a warp's outputs lie where another's queries did
@@ -258,18 +285,16 @@ struct Forward {
               Element<T>::Pack(out[m][n][half * 2] * inverse, out[m][n][half * 2 + 1] * inverse));
       }
     __syncthreads();
-    StoreTile<kQueries, kHeadV, kThreads, kVector>(o, stride, queries, columns, shared, first_query,
-                                                   thread);
+    StoreTile<kQueries, kHeadV, kThreads, kVector>(o, params.o_strides.token, queries,
+                                                   params.head_v, shared, first_query, threadIdx.x);
   }
 
-  // All of a block, whose place and tensors are set.
-  __device__ __forceinline__ void Attend(unsigned short* o, int64 stride, int queries, int columns,
-                                         float* stats, int64 stats_stride) {
+  // All keys that the queries of the block see.
+  __device__ __forceinline__ void Walk() {
     const Range seen = mask.KeysOfBlock(first_query, kQueries);
     const int first_block = seen.begin / kKeys;
     const int last_block = (seen.end + kKeys - 1) / kKeys - 1;
     Run(first_block, seen.begin < seen.end ? last_block : first_block - 1);
-    Finish(o, stride, queries, columns, stats, stats_stride);
   }
 };
 

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "dropout.cuh"
-#include "mask.cuh"
-#include "score.cuh"
+#include "params.cuh"
 
 namespace attention {
 
@@ -13,14 +12,38 @@ template <typename T, int kMod, bool kExtras>
 struct Gradient {
   static constexpr bool kPlain = IsIdentity<kMod>() && !kExtras;
 
-  Mask mask;
+  const Params& params;
+  const ScoreArgs score;  // copies, of which is computed before the walk what can be
+  const float scale;
+  const int mod;
+  const Mask mask;
+  int b, h;
   Bias bias;
   float* bias_gradient;  // null unless wanted
   Dropout dropout;
-  ScoreArgs score;
-  float scale;
-  int mod, b, h;
   unsigned dropout_row;  // number of query 0
+
+  // Of some head of a batch: AtHead says which.
+  __device__ __forceinline__ Gradient(const Params& given, const Mask& mask_of_batch, int batch)
+      : params(given),
+        score(given.score),
+        scale(given.scale),
+        mod(given.mod),
+        mask(mask_of_batch),
+        b(batch),
+        bias{nullptr, given.queries, given.keys},
+        bias_gradient(nullptr),
+        dropout(DropoutOf(kExtras ? given.dropout_state : nullptr, given.dropout)) {}
+
+  // sum: of the gradient of the bias, null unless wanted.
+  __device__ __forceinline__ void AtHead(int head, float* sum) {
+    h = head;
+    if constexpr (kExtras) {
+      dropout_row = (static_cast<unsigned>(b) * params.heads + h) * params.queries;
+      if (params.bias != nullptr) bias.data = params.bias + params.BiasAt(b, h);
+      if (sum != nullptr) bias_gradient = sum + params.BiasAt(b, h);
+    }
+  }
 
   // What is subtracted from a row's scores, or, of plain scores, from what they are as a power of
   // two. Rows that see nothing get probabilities of 0.

@@ -30,10 +30,6 @@ __host__ __device__ constexpr bool IsIdentity() {
   }
 }
 
-struct Floats8 {
-  float value[8];
-};
-
 // The bias of one batch and head, as bits; null when there is none.
 struct Bias {
   const unsigned short* data;
@@ -45,19 +41,5 @@ struct Bias {
     return Element<T>::Low(data[static_cast<int64>(q) * keys + k]);
   }
 };
-
-__device__ __forceinline__ ScoreArgs ScoreArgsOf(const Floats8& scalars, const float* tensor0,
-                                                 const float* tensor1, int heads, int queries,
-                                                 int keys) {
-  ScoreArgs args;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) args.scalars[i] = scalars.value[i];
-  args.tensor0 = tensor0;
-  args.tensor1 = tensor1;
-  args.heads = heads;
-  args.queries = queries;
-  args.keys = keys;
-  return args;
-}
 
 }  // namespace attention

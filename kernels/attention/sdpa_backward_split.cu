@@ -36,68 +36,36 @@ __device__ __forceinline__ void StoreSums(const Kernel& kernel,
 }
 
 // dk[part, batch, key head, key, column] and dv likewise.
-template <typename T, int kHead, int kHeadV>
-__global__ void __launch_bounds__(256, 1)
-    sdpa_backward_keys_split(float* dk, float* dv, float* dq, bool adds_dq, const T* q, const T* k,
-                             const T* v, const T* dout, const float* stats, const float* delta,
-                             const int* q_lengths, const int* kv_lengths, float scale, int mask,
-                             int window, int parts, int heads, int kv_heads, int queries, int keys,
-                             int head, int head_v, int64 q_batch, int64 q_token, int64 q_head,
-                             int64 k_batch, int64 k_token, int64 k_head, int64 v_batch,
-                             int64 v_token, int64 v_head, int64 o_batch, int64 o_token,
-                             int64 o_head) {
-  using Kernel = BackwardKeys<T, kHead, kHeadV, 0, false, true>;
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    sdpa_backward_keys_split(float* dk, float* dv, int parts, const __grid_constant__ Params p,
+                             const __grid_constant__ BackwardParams of) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const int blocks = (keys + Kernel::kKeys - 1) / Kernel::kKeys;
-  const int all_parts = gridDim.x / blocks;
-  // Causal: the first keys first, which most queries see.
-  const int block = mask != kMaskNone ? blockIdx.x / all_parts : blockIdx.x % blocks;
-  const int part_of_all = mask != kMaskNone ? blockIdx.x % all_parts : blockIdx.x / blocks;
-  const int head_of_all = part_of_all / parts, part = part_of_all % parts;
-  const int b = head_of_all / kv_heads, kv = head_of_all % kv_heads, group = heads / kv_heads;
+  const BlockPlace at = Kernel::PlaceOf(p);  // among all parts of all heads
+  const int head_of_all = at.head / parts, part = at.head % parts;
+  const int b = head_of_all / p.kv_heads, kv = head_of_all % p.kv_heads;
+  const int group = p.heads / p.kv_heads;
   const int first_head = part * group / parts, end_head = (part + 1) * group / parts;
-
-  Kernel kernel(shared);
-  kernel.first_key = block * Kernel::kKeys;
-  auto& gradient = kernel.gradient;
-  gradient.scale = scale;
-  gradient.mod = 0;
-  gradient.b = b;
-  gradient.mask = MaskOf(mask, window, q_lengths, kv_lengths, b, queries, keys);
-
-  const Source k_rows = {Bits(k) + b * k_batch + kv * k_head, k_token, gradient.mask.keys, head};
-  const Source v_rows = {Bits(v) + b * v_batch + kv * v_head, v_token, gradient.mask.keys, head_v};
-  const auto turn_loads = [&](int h) {
-    const int64 row = (static_cast<int64>(b) * heads + h) * queries;
-    kernel.q = {Bits(q) + b * q_batch + h * q_head, q_token, gradient.mask.queries, head};
-    kernel.dout = {Bits(dout) + b * o_batch + h * o_head, o_token, gradient.mask.queries, head_v};
-    kernel.stats = stats + row;
-    kernel.delta = delta + row;
-  };
-  const auto turn_scores = [&](int h) { gradient.h = h; };
-  const auto turn_sums = [&](int h) {
-    const int64 row = (static_cast<int64>(b) * heads + h) * queries;
-    kernel.dq = adds_dq ? dq + row * head : nullptr;
-  };
-  kernel.Walk(k_rows, v_rows, kv * group + first_head, end_head - first_head, turn_loads,
-              turn_scores, turn_sums);
-  const int64 heads_of_part = all_parts / parts;
-  const int64 row = (part * heads_of_part + head_of_all) * keys;
-  StoreSums(kernel, kernel.dk, dk + row * head, keys, head);
-  StoreSums(kernel, kernel.dv, dv + row * head_v, keys, head_v);
+  Kernel kernel(p, p.MaskAt(b), b, at.block, shared);
+  WalkHeads(kernel, of, kv, kv * group + first_head, end_head - first_head);
+  const int blocks = (p.keys + Kernel::kKeys - 1) / Kernel::kKeys;
+  const int64 heads_of_part = gridDim.x / blocks / parts;
+  const int64 row = (part * heads_of_part + head_of_all) * p.keys;
+  StoreSums(kernel, kernel.dk, dk + row * p.head, p.keys, p.head);
+  StoreSums(kernel, kernel.dv, dv + row * p.head_v, p.keys, p.head_v);
 }
 
 // `rows` of [batch, head, token], 16 lanes each: factor times the sum over the parts, which are
 // rows * columns floats apart.
 template <typename T>
 __global__ void __launch_bounds__(256)
-    sdpa_backward_sum_parts(T* to, const float* from, float factor, int parts, int64 rows,
-                            int heads, int tokens, int columns, int64 batch, int64 token,
-                            int64 head) {
+    sdpa_backward_sum_parts(unsigned short* to, const float* from, float factor, int parts,
+                            int64 rows, int heads, int tokens, int columns,
+                            const __grid_constant__ Strides strides) {
   using E = Element<T>;
-  const RowOfHeads at(heads, tokens, batch, token, head);
+  const RowOfHeads at(heads, tokens, strides);
   if (at.row >= rows) return;
-  unsigned short* y = reinterpret_cast<unsigned short*>(to) + at.offset;
+  unsigned short* y = to + at.offset;
   for (int c = at.lane * 8; c < columns; c += 128) {
     float sum[8] = {};
     const float* x = from + at.row * columns + c;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/simt/machine.h"
+#include "kernels/simt/warp.h"
 //
 #include "attention/decode.cuh"
 #include "attention/decode_combine.cuh"
@@ -131,12 +131,13 @@ struct Problem {
     c.kv_lengths = s.lengths.empty() ? nullptr : s.lengths.data();
     c.pages = pages.data();
     if (sizeof(C) == 1) c.k_scale = &k_scale, c.v_scale = &v_scale;
-    c.q_token = s.heads * s.head, c.q_batch = c.q_token * s.queries, c.q_head = s.head;
-    c.k_token = s.kv_heads * s.head, c.k_head = s.head;
-    c.v_token = s.kv_heads * s.head_v, c.v_head = s.head_v;
-    c.k_batch = s.slots > 0 ? 0 : c.k_token * s.keys,
-    c.v_batch = s.slots > 0 ? 0 : c.v_token * s.keys;
-    c.o_token = s.heads * s.head_v, c.o_batch = c.o_token * s.queries, c.o_head = s.head_v;
+    const auto strides = [](Strides& to, int64 tokens, int heads, int columns) {
+      to = {tokens * heads * columns, heads * columns, columns};
+    };
+    strides(c.q_strides, s.queries, s.heads, s.head);
+    strides(c.k_strides, s.slots > 0 ? 0 : s.keys, s.kv_heads, s.head);
+    strides(c.v_strides, s.slots > 0 ? 0 : s.keys, s.kv_heads, s.head_v);
+    strides(c.o_strides, s.queries, s.heads, s.head_v);
     c.batches = s.batches, c.heads = s.heads, c.kv_heads = s.kv_heads, c.queries = s.queries;
     c.keys = s.keys, c.head = s.head, c.head_v = s.head_v, c.rows = own, c.parts = parts;
     c.mask = s.mask, c.window = s.window, c.mod = s.mod, c.scale = s.scale;

@@ -35,7 +35,7 @@ TEST(CType, IsReadAsCudaAndHostCompilersWriteIt) {
   EXPECT_TRUE(ParseCType("float4").named()) << "a struct, by value";
   EXPECT_EQ(ParseCType("float4 const*").dtype, DType::kF32);
   EXPECT_TRUE(ParseCType("void*").pointer && ParseCType("void*").named());
-  EXPECT_TRUE(ParseCType("attention::Floats8").named());
+  EXPECT_TRUE(ParseCType("attention::Params").named());
   EXPECT_FALSE(ParseCType("float* const*").is_const) << "what is const is a pointer";
 }
 
