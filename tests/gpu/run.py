@@ -21,9 +21,9 @@ HERE = ROOT / "tests/gpu"
 # name: (arguments, seconds allowed, GPUs needed)
 SECTIONS = {
     "conformance": (["variants.py", "softmax", "permutation", "others"], 150, 1),
-    "conformance_flash_forward": (["variants.py", "--own", "attention", "forward/"], 200, 1),
+    "conformance_flash_forward": (["variants.py", "--own", "attention", "forward/"], 300, 1),
     "conformance_paged": (["variants.py", "--own", "attention", "paged_attention/"], 150, 1),
-    "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 200, 1),
+    "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 300, 1),
     "conformance_cudnn_forward": (["variants.py", "--libraries", "attention", "forward/"], 150, 1),
     "conformance_cudnn_backward": (["variants.py", "--libraries", "attention", "backward/"], 150, 1),
     "conformance_matmul": (["variants.py", "matmul"], 150, 1),
@@ -131,8 +131,8 @@ def versions():
     return found
 
 
-def environment(result, out):
-    env = dict(os.environ, KB_RESULT=str(result), KB_OUT=str(out), PYTHONUNBUFFERED="1")
+def environment(result, out, limit):
+    env = dict(os.environ, KB_RESULT=str(result), KB_OUT=str(out), KB_SECONDS=str(limit), PYTHONUNBUFFERED="1")
     env.setdefault("KBUNDLE_LIBRARY", str(ROOT / "build/release/libkbundle.so"))
     env["PYTHONPATH"] = os.pathsep.join(
         [str(ROOT / "ffi/python"), str(ROOT / "tests"), str(HERE), str(ROOT / "scripts"),
@@ -150,7 +150,7 @@ def run_section(name, out, log):
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "result.json"
         child = subprocess.Popen([sys.executable, str(HERE / arguments[0]), *arguments[1:]], cwd=ROOT,
-                                 env=environment(result, out), start_new_session=True,
+                                 env=environment(result, out, limit), start_new_session=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         signal.signal(signal.SIGALRM, lambda *_: os.killpg(child.pid, signal.SIGKILL))
         signal.alarm(limit)

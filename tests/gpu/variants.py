@@ -18,7 +18,7 @@ from report import Report
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "build/kernels.kb"
 OTHERS = [(f"build/{name}.kb", ROOT / "tests" / name / "library") for name in ("downstream", "triton", "warp", "cute")]
-SECONDS = 125
+SECONDS = int(os.environ.get("KB_SECONDS", 150)) - 25  # the rest is for what takes long at the end
 
 
 def main():
