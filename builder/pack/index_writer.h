@@ -18,7 +18,8 @@ class IndexWriter {
  public:
   explicit IndexWriter(fb::IndexT* index) : index_(*index) {}
 
-  // Ops must come sorted by name. Adds its templates too, in manifest order.
+  // Ops must come sorted by name, each followed by its variants: what is new of an op then lies
+  // beside each other, and readers read few pages. Adds its templates too, in manifest order.
   void AddOp(const Op& op);
 
   fb::Span Intern(const Program& program);

@@ -2,7 +2,7 @@
 // room whatever its numbers are, so the index is written twice, the first time only to learn its
 // size.
 //
-//   header | index | pad | frame | pad | frame ..       each frame at a multiple of kBlobAlignment
+//   header | outline | pages | pad | frame | pad | frame ..  at multiples of kBlobAlignment
 #include "builder/pack/pack.h"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 
 #include "builder/pack/bases.h"
 #include "builder/pack/frames.h"
+#include "builder/pack/index_bytes.h"
 #include "builder/pack/index_writer.h"
-#include "builder/pack/shared_tables.h"
 #include "builder/support/schedule.h"
 #include "kbundle/key.h"
 
@@ -48,8 +48,7 @@ class Packer {
 
   Result<std::string> Run() {
     AddNames();
-    for (const Work::OpRef& op : work_.ops) writer_.AddOp(*op.op);
-    KB_RETURN_IF_ERROR(AddVariants());
+    KB_RETURN_IF_ERROR(AddOps());
     KB_RETURN_IF_ERROR(MakeFrames());
     AddRanOn();
     if (input_.tuned != nullptr) AddTuned(*input_.tuned);
@@ -85,7 +84,8 @@ class Packer {
             PackTypes(TemplateOf(use).points[use.point].types)};
   }
 
-  Status AddVariants() {
+  // One op after the other, with all that it has.
+  Status AddOps() {
     if (work_.variants.size() > kMaxVariants) {
       return ResourceExhausted(fmt::format("{} variants, at most {}; prune the grids with keep",
                                            work_.variants.size(), kMaxVariants));
@@ -95,21 +95,31 @@ class Packer {
     std::sort(sorted.begin(), sorted.end(), [this](const VariantUse* a, const VariantUse* b) {
       return std::tuple(KeyOf(*a), a->rank) < std::tuple(KeyOf(*b), b->rank);
     });
-    for (const VariantUse* use : sorted) {
-      const EntryKey key = KeyOf(*use);
-      const auto number = static_cast<uint32_t>(index_.variants.size());
-      if (number == 0 || KeyOf(*sorted[number - 1]) != key) {
-        index_.entries.emplace_back(key.types, key.op, key.target, 0, number, 0);
+    auto next = sorted.begin();
+    for (uint32_t op = 0; op < work_.ops.size(); ++op) {
+      writer_.AddOp(*work_.ops[op].op);
+      for (; next != sorted.end() && (*next)->op == op; ++next) {
+        KB_RETURN_IF_ERROR(AddVariant(**next));
       }
-      const uint32_t first = index_.entries.back().first();
-      index_.entries.back() =
-          fb::Entry(key.types, key.op, key.target, 0, first, number + 1 - first);
-      KB_ASSIGN_OR_RETURN(const uint32_t kernels, AddKernels(*use));
-      const Template::Point& point = TemplateOf(*use).points[use->point];
-      index_.variants.emplace_back(
-          key.types, key.op, index_.ops[use->op]->first_template + use->template_index, use->rank,
-          writer_.InternConstants(point.tunables), kernels, key.target, 0);
     }
+    return Status();
+  }
+
+  static EntryKey KeyOf(const fb::Variant& row) { return {row.op(), row.target(), row.types()}; }
+
+  Status AddVariant(const VariantUse& use) {
+    const EntryKey key = KeyOf(use);
+    const auto number = static_cast<uint32_t>(index_.variants.size());
+    if (number == 0 || KeyOf(index_.variants.back()) != key) {
+      index_.entries.emplace_back(key.types, key.op, key.target, 0, number, 0);
+    }
+    const uint32_t first = index_.entries.back().first();
+    index_.entries.back() = fb::Entry(key.types, key.op, key.target, 0, first, number + 1 - first);
+    KB_ASSIGN_OR_RETURN(const uint32_t kernels, AddKernels(use));
+    const Template::Point& point = TemplateOf(use).points[use.point];
+    index_.variants.emplace_back(key.types, key.op,
+                                 index_.ops[use.op]->first_template + use.template_index, use.rank,
+                                 writer_.InternConstants(point.tunables), kernels, key.target, 0);
     return Status();
   }
 
@@ -220,15 +230,15 @@ class Packer {
 
   // The index's size does not depend on the offsets in it: written once to learn it, then for good.
   Result<std::string> File() {
-    const uint64_t index_size = WriteIndex(0).size();
-    const std::string index = WriteIndex(sizeof(Header) + index_size);
-    KB_CHECK(index.size() == index_size);
+    const uint64_t index_size = WriteIndex(0).bytes.size();
+    const IndexBytes index = WriteIndex(sizeof(Header) + index_size);
+    KB_CHECK(index.bytes.size() == index_size);
     if (index_size > kMaxIndexBytes) {
       return ResourceExhausted(
           fmt::format("index of {} bytes, at most {}", index_size, kMaxIndexBytes));
     }
     std::string file(sizeof(Header), '\0');
-    file += index;
+    file += index.bytes;
     for (size_t i = 0; i < blobs_.size(); ++i) {
       file.resize(index_.blobs[i].offset(), '\0');
       file += blobs_[i].frame;
@@ -238,7 +248,7 @@ class Packer {
     return file;
   }
 
-  std::string WriteIndex(uint64_t end) {
+  IndexBytes WriteIndex(uint64_t end) {
     index_.blobs.clear();
     for (const Blob& blob : blobs_) {
       const std::string& code = blob.object->code;
@@ -249,10 +259,10 @@ class Packer {
                                 fb::Sha256(flatbuffers::span<const uint8_t, 32>(blob.sha256)),
                                 blob.base, StoredFormat(blob.object->format));
     }
-    return IndexBytes(index_);
+    return WriteIndexBytes(index_);
   }
 
-  Header MakeHeader(const std::string& index, uint64_t file_size) const {
+  Header MakeHeader(const IndexBytes& index, uint64_t file_size) const {
     Header header{};
     std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
     header.format_major = kFormatMajor;
@@ -264,11 +274,14 @@ class Packer {
     if (writer_.has_offsets()) header.required_features |= kFeatureOffsets;
     if (writer_.has_structs()) header.required_features |= kFeatureStructs;
     if (asking_) header.required_features |= kFeatureAsking;
+    if (index.pages_size != 0) header.required_features |= kFeaturePages;
     header.file_size = file_size;
     header.index_offset = sizeof(Header);
-    header.index_size = index.size();
-    header.index_xxh3 = Xxh3(index.data(), index.size());
-    const Sha256Digest digest = Sha256Of(index.data(), index.size());
+    header.index_size = index.bytes.size();
+    header.pages_size = index.pages_size;
+    const uint64_t outline = header.index_size - header.pages_size;
+    header.index_xxh3 = Xxh3(index.bytes.data(), outline);
+    const Sha256Digest digest = Sha256Of(index.bytes.data(), outline);
     std::copy(digest.begin(), digest.end(), header.index_sha256);
     header.header_xxh3 = Xxh3(&header, sizeof header);
     return header;

@@ -1,18 +1,15 @@
 // A kernel of CuTe DSL is passed a hundred fields, and each point of its grid has steps of its own,
 // whose fields are mostly its neighbour's. FlatBuffers refer to a table by where it is, so one
-// serves all who say the same: of the index of kernels/ that is nearly half.
+// serves all of an op who say the same: of the index of kernels/ that is nearly half.
 //
 // Generated code writes a table for each that it is given. So what is many is written here, from
 // the leaves up: what a table holds, with the places of its children, is its key.
 #include "builder/pack/shared_tables.h"
 
-#include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include "kbundle/format.h"
 #include "kbundle/key.h"
-#include "loader/verify/structure.h"
 
 namespace kbundle::builder {
 namespace {
@@ -21,26 +18,62 @@ using flatbuffers::Offset;
 using flatbuffers::String;
 using flatbuffers::Vector;
 
-class Writer {
+}  // namespace
+
+class SharedTables::Writer {
  public:
-  std::string Write(const fb::IndexT& index) {
-    builder_.Finish(Of(index), kIndexIdentifier);
-    return {reinterpret_cast<const char*>(builder_.GetBufferPointer()), builder_.GetSize()};
-  }
+  explicit Writer(bool share) : share_(share) {}
 
- private:
-  // What make() writes, once for each key.
-  template <typename T, typename Make>
-  Offset<T> Once(const KeyWriter& key, const Make& make) {
-    const auto [found, fresh] = known_.try_emplace(key.bytes(), 0);
-    if (fresh) found->second = make().o;
-    return Offset<T>(found->second);
+  Offset<fb::Template> Of(const fb::TemplateT& row) {
+    const auto name = builder_.CreateSharedString(row.name);
+    const auto source = Text(row.source), compiler = Text(row.compiler);
+    const auto tunables = All(row.tunables);
+    const auto lets = All(row.lets), when = All(row.when);
+    const auto regions = All(row.regions);
+    const auto steps = All(row.steps);
+    const auto deterministic = row.deterministic ? Of(*row.deterministic) : 0;
+    const auto batch_invariant = row.batch_invariant ? Of(*row.batch_invariant) : 0;
+    return fb::CreateTemplate(builder_, row.op, name, row.provider, source, compiler, tunables,
+                              lets, when, regions, steps, deterministic, batch_invariant);
   }
-
+  Offset<fb::Op> Of(const fb::OpT& op) {
+    const auto name = builder_.CreateString(op.name);
+    const auto summary = Text(op.summary);
+    const auto types = All(op.types);
+    const auto symbols = All(op.symbols);
+    const auto attributes = All(op.attributes);
+    const auto operands = All(op.operands), results = All(op.results);
+    const auto require = All(op.require);
+    const auto coordinates = Numbers(op.coordinates);
+    const auto tolerances = All(op.tolerances);
+    const auto problems = All(op.problems);
+    const auto expressions = All(op.expressions);
+    return fb::CreateOp(builder_, name, summary, op.interface_hash, types, symbols, attributes,
+                        operands, results, require, coordinates, op.vmap, tolerances, problems,
+                        op.first_template, op.template_count, expressions, All(op.independent));
+  }
   // What is few, or seldom equal.
   template <typename Row>
   Offset<typename Row::TableType> Of(const Row& row) {
     return Row::TableType::Pack(builder_, &row);
+  }
+
+  std::string_view Bytes() {
+    builder_.Align(8);
+    return {reinterpret_cast<const char*>(builder_.GetCurrentBufferPointer()), builder_.GetSize()};
+  }
+
+ private:
+  Offset<String> Text(const std::string& text) {
+    return text.empty() ? 0 : builder_.CreateSharedString(text);
+  }
+  // What make() writes, once for each key.
+  template <typename T, typename Make>
+  Offset<T> Once(const KeyWriter& key, const Make& make) {
+    if (!share_) return make();
+    const auto [found, fresh] = known_.try_emplace(key.bytes(), 0);
+    if (fresh) found->second = make().o;
+    return Offset<T>(found->second);
   }
 
   static void Add(const fb::Span* span, KeyWriter* key) {
@@ -123,13 +156,6 @@ class Writer {
   Offset<Vector<T>> Numbers(const std::vector<T>& numbers) {
     return numbers.empty() ? 0 : builder_.CreateVector(numbers);
   }
-  template <typename T>
-  Offset<Vector<const T*>> Rows(const std::vector<T>& rows) {
-    return rows.empty() ? 0 : builder_.CreateVectorOfStructs(rows);
-  }
-  Offset<String> Text(const std::string& text) {
-    return text.empty() ? 0 : builder_.CreateSharedString(text);
-  }
 
   Offset<fb::Step> Of(const fb::StepT& step) {
     const auto kernel = Text(step.kernel);
@@ -146,77 +172,18 @@ class Writer {
                           args, maps, target, source, step.bytes.get(), step.value, programs,
                           structs);
   }
-  Offset<fb::Template> Of(const fb::TemplateT& row) {
-    const auto name = builder_.CreateSharedString(row.name);
-    const auto source = Text(row.source), compiler = Text(row.compiler);
-    const auto tunables = All(row.tunables);
-    const auto lets = All(row.lets), when = All(row.when);
-    const auto regions = All(row.regions);
-    const auto steps = All(row.steps);
-    const auto deterministic = row.deterministic ? Of(*row.deterministic) : 0;
-    const auto batch_invariant = row.batch_invariant ? Of(*row.batch_invariant) : 0;
-    return fb::CreateTemplate(builder_, row.op, name, row.provider, source, compiler, tunables,
-                              lets, when, regions, steps, deterministic, batch_invariant);
-  }
-  Offset<fb::Op> Of(const fb::OpT& op) {
-    const auto name = builder_.CreateString(op.name);
-    const auto summary = Text(op.summary);
-    const auto types = All(op.types);
-    const auto symbols = All(op.symbols);
-    const auto attributes = All(op.attributes);
-    const auto operands = All(op.operands), results = All(op.results);
-    const auto require = All(op.require);
-    const auto coordinates = Numbers(op.coordinates);
-    const auto tolerances = All(op.tolerances);
-    const auto problems = All(op.problems);
-    const auto expressions = All(op.expressions);
-    return fb::CreateOp(builder_, name, summary, op.interface_hash, types, symbols, attributes,
-                        operands, results, require, coordinates, op.vmap, tolerances, problems,
-                        op.first_template, op.template_count, expressions, All(op.independent));
-  }
-  Offset<fb::Index> Of(const fb::IndexT& index) {
-    const auto name = builder_.CreateString(index.name);
-    const auto provenance = All(index.provenance);
-    const auto targets = All(index.targets);
-    const auto ops = All(index.ops);
-    const auto templates = All(index.templates);
-    const auto code = Numbers(index.code);
-    const auto constants = Numbers(index.constants);
-    const auto symbols = All(index.symbols);
-    const auto variants = Rows(index.variants);
-    const auto entries = Rows(index.entries);
-    const auto kernels = Rows(index.kernels);
-    const auto blobs = Rows(index.blobs);
-    const auto devices = All(index.devices);
-    const auto ran_on = Rows(index.ran_on);
-    const auto tuned = Rows(index.tuned);
-    const auto evidence = All(index.evidence);
-    const auto coordinates = Numbers(index.coordinates);
-    const auto tuned_devices = All(index.tuned_devices);
-    const auto providers = All(index.providers);
-    return fb::CreateIndex(builder_, name, provenance, targets, ops, templates, code, constants,
-                           symbols, variants, entries, kernels, blobs, devices, ran_on, tuned,
-                           evidence, coordinates, tuned_devices, index.tuned_digest.get(),
-                           providers);
-  }
 
+  const bool share_;
   flatbuffers::FlatBufferBuilder builder_;
   std::unordered_map<std::string, flatbuffers::uoffset_t> known_;
 };
 
-bool TakenByReaders(const std::string& bytes) {
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  return Structure(data, bytes.size()).CheckWhole().ok();
-}
+SharedTables::SharedTables(bool share) : writer_(std::make_unique<Writer>(share)) {}
+SharedTables::~SharedTables() = default;
 
-}  // namespace
-
-std::string IndexBytes(const fb::IndexT& index) {
-  std::string shared = Writer().Write(index);
-  if (TakenByReaders(shared)) return shared;
-  flatbuffers::FlatBufferBuilder plain;
-  plain.Finish(fb::Index::Pack(plain, &index), kIndexIdentifier);
-  return {reinterpret_cast<const char*>(plain.GetBufferPointer()), plain.GetSize()};
-}
+uint32_t SharedTables::Add(const fb::OpT& op) { return writer_->Of(op).o; }
+uint32_t SharedTables::Add(const fb::TemplateT& row) { return writer_->Of(row).o; }
+uint32_t SharedTables::Add(const fb::EvidenceT& row) { return writer_->Of(row).o; }
+std::string_view SharedTables::Bytes() { return writer_->Bytes(); }
 
 }  // namespace kbundle::builder

@@ -15,6 +15,7 @@
 #include "loader/open/variant_rows.h"
 #include "loader/provider/provider.h"
 #include "loader/support/absent.h"
+#include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 namespace {
@@ -122,12 +123,12 @@ void WriteVariant(JsonWriter& json, const Bundle& bundle, uint32_t number) {
 }
 
 void WriteOp(JsonWriter& json, const Bundle& bundle, uint32_t number, Detail detail) {
-  const fb::Op& op = OpOf(bundle, number);
-  json.BeginObject().Key("name").Text(View(op.name()));
+  json.BeginObject().Key("name").Text(OpName(IndexOf(bundle), number));
   if (detail == Detail::kName) {
     json.EndObject();
     return;
   }
+  const fb::Op& op = OpOf(bundle, number);
   json.Key("summary").Text(View(op.summary()));
   json.Key("interface").Text(Hex(op.interface_hash()));
   WriteInterface(json, op);

@@ -13,6 +13,7 @@
 #include "kbundle/sha256.h"
 #include "loader/open/bundle_rep.h"
 #include "loader/open/index.h"
+#include "loader/support/rows_of_op.h"
 #include "loader/verify/verify.h"
 
 namespace kbundle {
@@ -33,27 +34,12 @@ Status Bundle::ReadHeader(Rep* rep) {
 }
 
 Status Bundle::ReadIndex(Rep* rep, Checks checks) {
-  const uint64_t size = rep->header.index_size;
-  rep->index_bytes = MakeLargeBuffer(size);
-  KB_RETURN_IF_ERROR(rep->file.Read(rep->header.index_offset, rep->index_bytes.get(), size));
-  const uint8_t* bytes = rep->index_bytes.get();
-  if (const uint64_t found = Xxh3(bytes, size); found != rep->header.index_xxh3) {
-    return DataLoss(
-        fmt::format("index hash {:016x}, the header says {:016x}: damaged; copy or "
-                    "build the file again",
-                    found, rep->header.index_xxh3));
-  }
-  rep->digest = Sha256Of(bytes, size);
-  if (std::memcmp(rep->digest.data(), rep->header.index_sha256, rep->digest.size()) != 0) {
-    return DataLoss(
-        fmt::format("index SHA-256 is {}, the header says otherwise: altered or damaged; copy or "
-                    "build the file again",
-                    ToHex(rep->digest)));
-  }
   const bool all = checks == Checks::kAll;
-  Status sound = all ? VerifyIndex(bytes, rep->header) : VerifyOutline(bytes, rep->header);
+  KB_RETURN_IF_ERROR(rep->pages.Open(rep->header, rep->IndexReader(), all));
+  Status sound =
+      all ? VerifyIndex(rep->pages, rep->header) : VerifyOutline(rep->pages, rep->header);
   if (!sound.ok()) return std::move(sound).Annotate("index");
-  rep->index = fb::GetIndex(bytes);
+  rep->index = fb::GetIndex(rep->pages.bytes());
   if (!all) rep->checked = std::make_unique<std::atomic<bool>[]>(Count(rep->index->ops()));
   return Status();
 }
@@ -62,15 +48,25 @@ Status Bundle::ReadIndex(Rep* rep, Checks checks) {
 // but that it was good. An op that is refused is checked, and refused, whenever it is asked for.
 Status Bundle::Rep::CheckOp(uint32_t op) const {
   if (checked == nullptr || checked[op].load(std::memory_order_acquire)) return Status();
-  KB_RETURN_IF_ERROR(VerifyOneOp(index_bytes.get(), header, op).Annotate("index"));
+  KB_RETURN_IF_ERROR(VerifyOneOp(pages, header, op).Annotate("index"));
   checked[op].store(true, std::memory_order_release);
   return Status();
 }
 
+IndexPages::Reader Bundle::Rep::IndexReader() const {
+  return [this](uint64_t offset, void* into, uint64_t size) {
+    return file.Read(header.index_offset + offset, into, size);
+  };
+}
+
+Status Bundle::Rep::CheckBlob(uint32_t blob) const {
+  if (checked == nullptr || !pages.paged()) return Status();
+  return VerifyOneBlob(pages, header, blob).Annotate("index");
+}
+
 Status Bundle::CheckIndex() const {
   if (rep_->checked == nullptr) return Status();
-  KB_VERIFY(VerifyIndex(rep_->index_bytes.get(), rep_->header).Annotate("index"), "bundle '{}'",
-            rep_->path);
+  KB_VERIFY(VerifyIndex(rep_->pages, rep_->header).Annotate("index"), "bundle '{}'", rep_->path);
   for (uint32_t op = 0; op < Count(rep_->index->ops()); ++op) {
     rep_->checked[op].store(true, std::memory_order_release);
   }
@@ -104,8 +100,8 @@ Result<std::shared_ptr<const Bundle>> Bundle::OpenFile(std::string path, Result<
 
 const std::string& Bundle::path() const { return rep_->path; }
 std::string_view Bundle::name() const { return rep_->index->name()->string_view(); }
-std::string Bundle::content_id() const { return ToHex(rep_->digest); }
-const Sha256Digest& Bundle::digest() const { return rep_->digest; }
+std::string Bundle::content_id() const { return ToHex(digest()); }
+const Sha256Digest& Bundle::digest() const { return rep_->pages.digest(); }
 uint64_t Bundle::file_size() const { return rep_->header.file_size; }
 
 Sha256Digest Bundle::BlobDigest(uint32_t blob) const {
@@ -121,12 +117,12 @@ std::optional<uint32_t> Bundle::Rep::NumberOf(std::string_view op) const {
   uint32_t low = 0, high = Count(ops);
   while (low < high) {
     const uint32_t middle = (low + high) / 2;
-    if (ops->Get(middle)->name()->string_view() < op)
+    if (OpName(*index, middle) < op)
       low = middle + 1;
     else
       high = middle;
   }
-  if (low < Count(ops) && ops->Get(low)->name()->string_view() == op) return low;
+  if (low < Count(ops) && OpName(*index, low) == op) return low;
   return std::nullopt;
 }
 
@@ -139,7 +135,7 @@ Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
   }
   const auto* ops = rep_->index->ops();
   std::vector<std::string> names;
-  for (uint32_t i = 0; i < Count(ops); ++i) names.push_back(ops->Get(i)->name()->str());
+  for (uint32_t i = 0; i < Count(ops); ++i) names.emplace_back(OpName(*rep_->index, i));
   std::string has = "no op at all";
   if (!names.empty()) {
     constexpr size_t kShown = 12;

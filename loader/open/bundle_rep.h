@@ -12,7 +12,7 @@
 #include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
 #include "loader/open/file_view.h"
-#include "loader/support/large_buffer.h"
+#include "loader/verify/index_pages.h"
 
 namespace kbundle {
 
@@ -28,13 +28,14 @@ struct Bundle::Rep {
   std::string path;
   FileView file;
   Header header{};
-  Sha256Digest digest{};    // of the index
-  LargeBuffer index_bytes;  // own memory: nothing done to the file afterwards reaches it
+  IndexPages pages;  // own memory: nothing done to the file afterwards reaches what was read
   const fb::Index* index = nullptr;
   // Which ops were found sound; null where everything was checked by Open.
   std::unique_ptr<std::atomic<bool>[]> checked;
 
-  Status CheckOp(uint32_t op) const;  // once; of a number below the count of ops
+  IndexPages::Reader IndexReader() const;  // borrows the file
+  Status CheckOp(uint32_t op) const;       // once; of a number below the count of ops
+  Status CheckBlob(uint32_t blob) const;   // its row; of a number below the count of blobs
   std::optional<uint32_t> NumberOf(std::string_view op) const;
   std::string BlobName(uint32_t blob) const;  // "blob 3 of bundle 'x.kb'"
   // One frame, not compared with its hashes; `base` is empty for a frame that stands alone.

@@ -106,6 +106,7 @@ Result<Bytes> Bundle::Rep::ReadWhole(uint32_t number) const {
 Result<Bytes> Bundle::ReadBlob(uint32_t blob, BaseCache* bases) const {
   const auto* blobs = rep_->index->blobs();
   KB_VERIFY(kbundle::CheckIndex(blob, Count(blobs), "blob"), "bundle '{}'", rep_->path);
+  KB_VERIFY(rep_->CheckBlob(blob), "reading {}", rep_->BlobName(blob));
   Result<Bytes> bytes =
       blobs->Get(blob)->base() == kNoBlob ? rep_->ReadWhole(blob) : rep_->ReadDelta(blob, bases);
   if (bytes.ok()) return bytes;
@@ -129,11 +130,7 @@ Status Bundle::Rep::CheckHeaderAgain() const {
   KB_RETURN_IF_ERROR(file.Read(0, &now, sizeof(now)));
   if (std::memcmp(&now, &header, sizeof(now)) != 0)
     return DataLoss("the header changed while open");
-  const auto bytes = std::make_unique_for_overwrite<uint8_t[]>(header.index_size);
-  KB_RETURN_IF_ERROR(file.Read(header.index_offset, bytes.get(), header.index_size));
-  const Sha256Digest digest = Sha256Of(bytes.get(), header.index_size);
-  if (std::memcmp(digest.data(), header.index_sha256, digest.size()) == 0) return Status();
-  return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise", ToHex(digest)));
+  return pages.Compare(IndexReader());
 }
 
 Status Bundle::VerifyAll() const {

@@ -34,6 +34,18 @@ std::string LocalId(const fb::Index& index, const fb::Variant& variant, bool wit
 // Of the entry that has the variant. Entries cover all variants in order; the row itself may lie
 // while its op has not been checked.
 uint32_t OpOfVariant(const fb::Index& index, uint32_t variant) {
+  if (Count(index.parts()) != 0) {  // the last whose variants begin by here
+    const auto* parts = index.parts();
+    uint32_t low = 0, high = parts->size() - 1;
+    while (low < high) {
+      const uint32_t middle = high - (high - low) / 2;
+      if (parts->Get(middle)->variants() <= variant)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    return low;
+  }
   uint32_t low = 0, high = Count(index.entries()) - 1;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;

@@ -12,6 +12,7 @@
 #include "kbundle/bundle_generated.h"
 #include "kbundle/runtime.h"
 #include "loader/open/index.h"
+#include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 namespace {
@@ -34,13 +35,12 @@ std::string NameOr(const std::string& name, const Bundle& bundle) {
   return name.empty() ? std::string(bundle.name()) : name;
 }
 
-// The first op that both have; null: none.
-const fb::Op* SharedOp(const Bundle& a, const Bundle& b) {
-  if (IndexOf(a).ops() == nullptr) return nullptr;
-  for (const fb::Op* op : *IndexOf(a).ops()) {
-    if (b.HasOp(op->name()->string_view())) return op;
+// The first op that both have; "": none.
+std::string_view SharedOp(const Bundle& a, const Bundle& b) {
+  for (uint32_t op = 0; op < Count(IndexOf(a).ops()); ++op) {
+    if (b.HasOp(OpName(IndexOf(a), op))) return OpName(IndexOf(a), op);
   }
-  return nullptr;
+  return "";
 }
 
 // The bundle of this content under the name; null: none.
@@ -89,13 +89,12 @@ Result<BundlePtr> Share(BundlePtr bundle, const std::string& name) {
   std::vector<BundlePtr>& bundles = open.by_name[key];
   if (BundlePtr held = FindContent(bundles, *bundle)) return held;
   for (const BundlePtr& held : bundles) {
-    const fb::Op* shared = SharedOp(*bundle, *held);
-    if (shared == nullptr) continue;
+    const std::string_view shared = SharedOp(*bundle, *held);
+    if (shared.empty()) continue;
     return AlreadyExists(fmt::format(
         "opening {} as '{}': op '{}' under that name is taken by other content, {} ({} against "
         "{}): open it under another name, or reload the name",
-        bundle->path(), key, shared->name()->string_view(), held->path(), held->content_id(),
-        bundle->content_id()));
+        bundle->path(), key, shared, held->path(), held->content_id(), bundle->content_id()));
   }
   bundles.push_back(bundle);
   return bundle;
@@ -109,7 +108,7 @@ Result<BundlePtr> ReloadShared(const std::string& path, const std::string& name)
     std::lock_guard lock(open.mutex);
     std::vector<BundlePtr>& bundles = open.by_name[NameOr(name, *bundle)];
     if (BundlePtr held = FindContent(bundles, *bundle)) return held;
-    const auto stays = [&](const BundlePtr& held) { return SharedOp(*bundle, *held) == nullptr; };
+    const auto stays = [&](const BundlePtr& held) { return SharedOp(*bundle, *held).empty(); };
     const auto gone = std::stable_partition(bundles.begin(), bundles.end(), stays);
     old.assign(gone, bundles.end());
     bundles.erase(gone, bundles.end());

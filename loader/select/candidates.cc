@@ -12,6 +12,7 @@
 #include "loader/open/index.h"
 #include "loader/provider/provider.h"
 #include "loader/support/absent.h"
+#include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device) {
@@ -36,7 +37,8 @@ std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& devi
 VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
   const EntryKey wanted{op, target, types};
   const auto* entries = index.entries();
-  uint32_t low = 0, high = Count(entries);
+  auto [low, end] = EntriesOfOp(index, op);
+  uint32_t high = end;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
     const fb::Entry& entry = *entries->Get(middle);
@@ -45,7 +47,7 @@ VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, ui
     else
       high = middle;
   }
-  if (low == Count(entries)) return {};
+  if (low == end) return {};
   const fb::Entry& entry = *entries->Get(low);
   if (EntryKey{entry.op(), entry.target(), entry.types()} != wanted) return {};
   return {entry.first(), entry.first() + entry.count()};

@@ -12,6 +12,7 @@
 #include "loader/select/candidates.h"
 #include "loader/select/launchable.h"
 #include "loader/support/absent.h"
+#include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 namespace {
@@ -39,8 +40,9 @@ struct Rejected {
 
 std::string TargetsOf(const fb::Index& index, uint32_t op) {
   std::vector<bool> has(Count(index.targets()));
-  for (uint32_t i = 0; i < Count(index.entries()); ++i) {
-    if (index.entries()->Get(i)->op() == op) has[index.entries()->Get(i)->target()] = true;
+  const RowRange entries = EntriesOfOp(index, op);
+  for (uint32_t i = entries.first; i < entries.end; ++i) {
+    has[index.entries()->Get(i)->target()] = true;
   }
   std::string names;
   for (uint32_t i = 0; i < has.size(); ++i) {
@@ -64,11 +66,12 @@ std::string TypesText(const fb::Op& op, uint64_t types) {
 std::string TypesOf(const Bundle& bundle, uint32_t op, const std::vector<RankedTarget>& targets) {
   const fb::Index& index = IndexOf(bundle);
   std::vector<uint64_t> found;
-  for (uint32_t i = 0; i < Count(index.entries()); ++i) {
+  const RowRange entries = EntriesOfOp(index, op);
+  for (uint32_t i = entries.first; i < entries.end; ++i) {
     const fb::Entry& entry = *index.entries()->Get(i);
     const bool fits = std::any_of(targets.begin(), targets.end(),
                                   [&](const auto& t) { return t.target == entry.target(); });
-    if (entry.op() != op || !fits) continue;
+    if (!fits) continue;
     if (std::find(found.begin(), found.end(), entry.types()) == found.end()) {
       found.push_back(entry.types());
     }

@@ -13,6 +13,7 @@
 #include "kbundle/key.h"
 #include "loader/open/index.h"
 #include "loader/support/absent.h"
+#include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 namespace {
@@ -88,8 +89,9 @@ uint32_t NumberOf(const fb::Index& index, const Device& device) {
 std::pair<uint32_t, uint32_t> RowsOf(const fb::Index& index, uint32_t op, uint16_t target,
                                      uint64_t match) {
   const auto* rows = index.tuned();
+  const RowRange own = TunedRowsOfOp(index, op);
   const auto bound = [&](bool above) {
-    uint32_t low = 0, high = Count(rows);
+    uint32_t low = own.first, high = own.end;
     while (low < high) {
       const uint32_t middle = low + (high - low) / 2;
       const fb::Tuned& row = *rows->Get(middle);

@@ -19,12 +19,12 @@ struct DeleteLargeBuffer {
 };
 using LargeBuffer = std::unique_ptr<uint8_t[], DeleteLargeBuffer>;
 
-// `size` bytes, not cleared. From 1 MiB on in huge pages where the system gives them to who asks:
-// the first write to each small page is a fault, and faults took longer than reading an index of
-// 1.5 MB and nearly as long as its SHA-256.
-inline LargeBuffer MakeLargeBuffer(size_t size) {
+// `size` bytes, not cleared. What is written as a whole lies from 1 MiB on in huge pages, where the
+// system gives them to who asks: the first write to each small page is a fault, and faults took
+// longer than reading an index of 1.5 MB and nearly as long as its SHA-256.
+inline LargeBuffer MakeLargeBuffer(size_t size, bool whole) {
   const size_t page = static_cast<size_t>(kHugePage);
-  const bool large = size >= page / 2;
+  const bool large = whole && size >= page / 2;
   if (large) size = (size + page - 1) / page * page;  // part of a page would get small ones
   LargeBuffer buffer(static_cast<uint8_t*>(::operator new(size, kHugePage)));
   if (large) (void)::madvise(buffer.get(), size, MADV_HUGEPAGE);  // not taken: as without

@@ -30,6 +30,21 @@ Status CheckFeatures(const fb::Template& row, const Header& header) {
                                                    : "structs without their feature bit");
 }
 
+// The table says what the outline says of the op.
+Status CheckPartOf(const OpRows& rows) {
+  if (rows.part == nullptr) return Status();
+  if (View(rows.op.name()) != OpName(rows.index, rows.number)) {
+    return DataLoss("its table has another name");
+  }
+  const RowRange templates =
+      RowsOfPart(rows.index, rows.number, &fb::Part::templates, Count(rows.index.templates()));
+  const uint64_t end = uint64_t{rows.op.first_template()} + rows.op.template_count();
+  if (rows.op.first_template() == templates.first && end == templates.end) return Status();
+  return DataLoss(fmt::format("templates {} + {}, must begin at {} and end by {}",
+                              rows.op.first_template(), rows.op.template_count(), templates.first,
+                              templates.end));
+}
+
 // Of one variant, whose points are launched differently: their ids must not meet.
 bool ArePartsOfOne(const fb::Template& before, const fb::Template& row) {
   if (before.name()->string_view() != row.name()->string_view()) return false;
@@ -48,6 +63,9 @@ Status VerifyTemplatesOf(const OpRows& rows) {
   const fb::Op& op = rows.op;
   const uint32_t end = op.first_template() + op.template_count();
   std::unordered_set<std::string_view> names;
+  SoundParts sound(rows.index);
+  const auto* templates = rows.index.templates();
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, templates, op.first_template(), op.template_count()));
   for (uint32_t i = op.first_template(); i < end; ++i) {
     const fb::Template& row = *rows.index.templates()->Get(i);
     KB_VERIFY(rows.structure.CheckTemplate(row), "template {}", i);
@@ -60,7 +78,7 @@ Status VerifyTemplatesOf(const OpRows& rows) {
         !(i > op.first_template() && ArePartsOfOne(*rows.index.templates()->Get(i - 1), row))) {
       return DataLoss(fmt::format("template '{}' appears twice", name));
     }
-    KB_VERIFY(VerifyTemplate(rows.index, op, row), "variant '{}'", name);
+    KB_VERIFY(VerifyTemplate(rows.pages, op, row, &sound), "variant '{}'", name);
     KB_VERIFY(CheckFeatures(row, rows.header), "variant '{}'", name);
   }
   return Status();
@@ -69,13 +87,17 @@ Status VerifyTemplatesOf(const OpRows& rows) {
 Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op) {
   OpRows rows{.header = header, .structure = structure, .number = op};
   const auto check = [&rows] {
+    if (rows.part != nullptr) {
+      KB_RETURN_IF_ERROR(rows.pages.Need(rows.part->tables(), rows.part->tables_size()));
+    }
     KB_RETURN_IF_ERROR(rows.structure.CheckOp(rows.op));
-    KB_RETURN_IF_ERROR(VerifyOp(rows.index, rows.op));
+    KB_RETURN_IF_ERROR(CheckPartOf(rows));
+    KB_RETURN_IF_ERROR(VerifyOp({.pages = rows.pages, .op = rows.op}));
     KB_RETURN_IF_ERROR(VerifyTemplatesOf(rows));
     KB_RETURN_IF_ERROR(VerifyVariantsOf(rows));
     return VerifyTunedOf(rows);
   };
-  KB_VERIFY(check(), "op '{}'", rows.op.name()->string_view());
+  KB_VERIFY(check(), "op '{}'", OpName(rows.index, op));
   return Status();
 }
 

@@ -8,6 +8,7 @@
 #include "kbundle/bundle_generated.h"
 #include "kbundle/format.h"
 #include "kbundle/status.h"
+#include "loader/support/rows_of_op.h"
 #include "loader/verify/structure.h"
 
 namespace kbundle {
@@ -19,7 +20,9 @@ struct OpRows {
   const uint32_t number;
   const fb::Index& index = structure.index();
   const fb::Op& op = *index.ops()->Get(number);
-  std::vector<bool> symbols = {};  // those of Index.symbols that were found good
+  const IndexPages& pages = structure.pages();
+  const fb::Part* part = PartOf(index, number);  // null: what is here is all of an index
+  std::vector<bool> symbols = {};                // those of Index.symbols that were found good
 };
 
 // In this order: each uses what the one before has checked.
@@ -30,6 +33,7 @@ Status VerifyTunedOf(const OpRows& rows);
 // Of all ops: sorted, and each row of an op that exists, so that an op's are a range.
 Status VerifyOps(const fb::Index& index);
 Status VerifyEntries(const fb::Index& index);
+Status VerifyTunedDevices(const fb::Index& index);
 Status VerifyTuned(const fb::Index& index);
 Status VerifyEvidence(const fb::Evidence& row, const fb::Index& index);
 

@@ -4,6 +4,7 @@
 
 #include "kbundle/target.h"
 #include "loader/provider/provider.h"
+#include "loader/support/rows_of_op.h"
 #include "loader/verify/op_rows.h"
 #include "loader/verify/verify.h"
 
@@ -95,6 +96,51 @@ Status CheckVectors(const fb::Index& index) {
   return CheckAligned(index.coordinates(), "coordinates");
 }
 
+// Each begins behind the one before, and none behind the end.
+Status CheckPart(const IndexPages& pages, const fb::Part& before, const fb::Part& part) {
+  const fb::Index& index = *fb::GetIndex(pages.bytes());
+  if (part.tables() < pages.outline_size() || part.tables() % 8 != 0 ||
+      uint64_t{part.tables()} + part.tables_size() > pages.size()) {
+    return DataLoss(fmt::format("tables of {} bytes at {}, must be at a multiple of 8 in {} to {}",
+                                part.tables_size(), part.tables(), pages.outline_size(),
+                                pages.size()));
+  }
+  const auto check = [&](uint32_t (fb::Part::*first)() const, uint64_t count, const char* what) {
+    const uint32_t least = (before.*first)(), found = (part.*first)();
+    if (found >= least && found <= count) return Status();
+    return DataLoss(fmt::format("{} from {} on, must be {} to {}", what, found, least, count));
+  };
+  KB_RETURN_IF_ERROR(check(&fb::Part::templates, Count(index.templates()), "templates"));
+  KB_RETURN_IF_ERROR(check(&fb::Part::entries, Count(index.entries()), "entries"));
+  KB_RETURN_IF_ERROR(check(&fb::Part::variants, Count(index.variants()), "variants"));
+  return check(&fb::Part::tuned, Count(index.tuned()), "tuned problems");
+}
+
+Status CheckParts(const IndexPages& pages) {
+  const fb::Index& index = *fb::GetIndex(pages.bytes());
+  const uint32_t count = pages.paged() ? Count(index.ops()) : 0;
+  if (Count(index.parts()) != count || Count(index.op_names()) != count) {
+    return DataLoss(fmt::format("{} parts and {} names of ops, must be {} of both",
+                                Count(index.parts()), Count(index.op_names()), count));
+  }
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.ops()), kMaxOps, "ops"));
+  const fb::Part start(0, 0, 0, 0, 0, 0);
+  for (uint32_t i = 0; i < count; ++i) {
+    KB_VERIFY(CheckName(index.op_names()->Get(i), "name"), "op {}", i);
+    const std::string_view name = OpName(index, i);
+    if (i > 0 && OpName(index, i - 1) >= name) {
+      return DataLoss(
+          fmt::format("op '{}' is not above the one before: not sorted or not unique", name));
+    }
+    const fb::Part& part = *index.parts()->Get(i);
+    KB_VERIFY(CheckPart(pages, i == 0 ? start : *index.parts()->Get(i - 1), part), "part {}", i);
+    if (i == 0 && part.templates() + part.entries() + part.variants() + part.tuned() != 0) {
+      return DataLoss("part 0 does not begin at the first rows");
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 // Names in order, and templates side by side.
@@ -123,16 +169,21 @@ Status VerifyOps(const fb::Index& index) {
       fmt::format("{} of {} templates belong to an op", next_template, Count(index.templates())));
 }
 
-Status VerifyOutlineRows(const fb::Index& index, const Header& header) {
+// Without all its pages, what is many is looked at op by op.
+Status VerifyOutlineRows(const IndexPages& pages, const Header& header, bool whole) {
+  const fb::Index& index = *fb::GetIndex(pages.bytes());
+  const bool all = whole || !pages.paged();
   KB_RETURN_IF_ERROR(CheckVectors(index));
   KB_RETURN_IF_ERROR(VerifyNames(index));
   KB_RETURN_IF_ERROR(VerifyTargets(index));
-  KB_RETURN_IF_ERROR(VerifyBlobs(index, header));
+  if (all) KB_RETURN_IF_ERROR(VerifyBlobs(index, header));
   KB_RETURN_IF_ERROR(CheckProviders(index));
-  KB_RETURN_IF_ERROR(VerifyOps(index));
-  KB_RETURN_IF_ERROR(VerifyEntries(index));
+  KB_RETURN_IF_ERROR(CheckParts(pages));
+  if (all) KB_RETURN_IF_ERROR(VerifyOps(index));
+  if (all) KB_RETURN_IF_ERROR(VerifyEntries(index));
   KB_RETURN_IF_ERROR(VerifyDevices(index));
-  return VerifyTuned(index);
+  KB_RETURN_IF_ERROR(VerifyTunedDevices(index));
+  return all ? VerifyTuned(index) : Status();
 }
 
 }  // namespace kbundle

@@ -157,9 +157,9 @@ Status CheckKernel(const ProgramScope& scope, const fb::Step& step) {
   KB_RETURN_IF_ERROR(CheckCount(Count(step.structs()), kMaxArgs, "structs"));
   for (uint32_t i = 0; i < Count(step.structs()); ++i) {
     const fb::Struct* row = step.structs()->Get(i);
-    if (scope.seen->contains(row)) continue;
+    if (scope.sound->structs.contains(row)) continue;
     KB_VERIFY(CheckStruct(scope, *row), "struct {}", i);
-    scope.seen->insert(row);
+    scope.sound->structs.insert(row);
   }
   return CheckArgs(scope, step);
 }

@@ -6,15 +6,15 @@
 #include <fmt/format.h>
 
 #include "kbundle/format.h"
+#include "loader/support/absent.h"
 
 namespace kbundle {
 namespace {
 
 flatbuffers::Verifier::Options Limits(uint64_t index_size) {
   flatbuffers::Verifier::Options options;
-  options.max_depth = 16;
-  // A table is at least 8 bytes: the limit grows with the index and no further.
-  options.max_tables = static_cast<flatbuffers::uoffset_t>(index_size / 8 + 16);
+  options.max_depth = kMaxIndexDepth;
+  options.max_tables = static_cast<flatbuffers::uoffset_t>(MaxIndexTables(index_size));
   return options;
 }
 
@@ -39,13 +39,20 @@ bool IsOpOutline(flatbuffers::Verifier& verifier, const fb::Op& op) {
 
 }  // namespace
 
-Structure::Structure(const uint8_t* bytes, uint64_t size)
-    : bytes_(bytes), size_(size), verifier_(bytes, size, Limits(size)) {}
+Structure::Structure(const IndexPages& pages)
+    : pages_(pages), verifier_(pages.bytes(), pages.size(), Limits(pages.size())) {}
+
+Structure::Structure(const IndexPages& pages, const fb::Part* part)
+    : pages_(pages),
+      verifier_(pages.bytes() + (part ? part->tables() : 0),
+                part ? part->tables_size() : pages.size(), Limits(pages.size())) {}
 
 Status Structure::CheckRoot() const {
   constexpr uint64_t kLeast = 12;  // root offset, identifier, a table
-  if (size_ < kLeast) return DataLoss(fmt::format("index of {} bytes", size_));
-  if (flatbuffers::BufferHasIdentifier(bytes_, kIndexIdentifier)) return Status();
+  if (pages_.outline_size() < kLeast) {
+    return DataLoss(fmt::format("index of {} bytes", pages_.outline_size()));
+  }
+  if (flatbuffers::BufferHasIdentifier(pages_.bytes(), kIndexIdentifier)) return Status();
   return DataLoss(fmt::format("the index does not carry the identifier {}", kIndexIdentifier));
 }
 
@@ -56,49 +63,71 @@ Status Structure::CheckWhole() {
   return Status();
 }
 
+// Of an index with pages, the root table and what it names lie in the outline; but of vectors of
+// what is many no more than that they are there, and long enough to hold what they say.
 Status Structure::CheckOutline() {
   KB_RETURN_IF_ERROR(CheckRoot());
-  return Judge(verifier_.VerifyOffset(size_t{0}) != 0 && IsOutlineSound());
+  flatbuffers::Verifier outline(pages_.bytes(), pages_.outline_size(), Limits(pages_.size()));
+  if (outline.VerifyOffset(size_t{0}) == 0 || !IsOutlineSound(outline)) return Judge(false);
+  return CheckLongVectors(outline);
 }
 
-bool Structure::IsOutlineSound() {
+bool Structure::IsOutlineSound(flatbuffers::Verifier& outline) const {
   const fb::Index& root = index();
   const flatbuffers::Table& table = AsTable(root);
   // A vector of numbers, structs or offsets; what the offsets point to is not looked at.
   const auto is = [&](flatbuffers::voffset_t field, auto get) {
-    return table.VerifyOffset(verifier_, field) && verifier_.VerifyVector((root.*get)());
+    return table.VerifyOffset(outline, field) && outline.VerifyVector((root.*get)());
   };
   const bool rows =
-      table.VerifyTableStart(verifier_) &&
-      table.VerifyOffsetRequired(verifier_, fb::Index::VT_NAME) &&
-      verifier_.VerifyString(root.name()) && is(fb::Index::VT_PROVENANCE, &fb::Index::provenance) &&
+      table.VerifyTableStart(outline) && table.VerifyOffsetRequired(outline, fb::Index::VT_NAME) &&
+      outline.VerifyString(root.name()) && is(fb::Index::VT_PROVENANCE, &fb::Index::provenance) &&
       is(fb::Index::VT_TARGETS, &fb::Index::targets) && is(fb::Index::VT_OPS, &fb::Index::ops) &&
-      is(fb::Index::VT_TEMPLATES, &fb::Index::templates) &&
-      is(fb::Index::VT_CODE, &fb::Index::code) &&
-      is(fb::Index::VT_CONSTANTS, &fb::Index::constants) &&
-      is(fb::Index::VT_SYMBOLS, &fb::Index::symbols) &&
-      is(fb::Index::VT_VARIANTS, &fb::Index::variants) &&
-      is(fb::Index::VT_ENTRIES, &fb::Index::entries) &&
-      is(fb::Index::VT_KERNELS, &fb::Index::kernels) &&
-      is(fb::Index::VT_BLOBS, &fb::Index::blobs) &&
       is(fb::Index::VT_DEVICES, &fb::Index::devices) &&
-      is(fb::Index::VT_RAN_ON, &fb::Index::ran_on) && is(fb::Index::VT_TUNED, &fb::Index::tuned) &&
-      is(fb::Index::VT_EVIDENCE, &fb::Index::evidence) &&
-      is(fb::Index::VT_COORDINATES, &fb::Index::coordinates) &&
+      is(fb::Index::VT_RAN_ON, &fb::Index::ran_on) &&
       is(fb::Index::VT_TUNED_DEVICES, &fb::Index::tuned_devices) &&
       is(fb::Index::VT_PROVIDERS, &fb::Index::providers) &&
-      table.VerifyField<fb::Sha256>(verifier_, fb::Index::VT_TUNED_DIGEST, 1);
-  if (!rows || !verifier_.VerifyVectorOfTables(root.provenance()) ||
-      !verifier_.VerifyVectorOfTables(root.targets()) ||
-      !verifier_.VerifyVectorOfStrings(root.devices()) ||
-      !verifier_.VerifyVectorOfStrings(root.tuned_devices()) ||
-      !verifier_.VerifyVectorOfStrings(root.providers())) {
+      is(fb::Index::VT_OP_NAMES, &fb::Index::op_names) &&
+      is(fb::Index::VT_PARTS, &fb::Index::parts) &&
+      table.VerifyField<fb::Sha256>(outline, fb::Index::VT_TUNED_DIGEST, 1);
+  if (!rows || !outline.VerifyVectorOfTables(root.provenance()) ||
+      !outline.VerifyVectorOfTables(root.targets()) ||
+      !outline.VerifyVectorOfStrings(root.devices()) ||
+      !outline.VerifyVectorOfStrings(root.tuned_devices()) ||
+      !outline.VerifyVectorOfStrings(root.providers()) ||
+      !outline.VerifyVectorOfStrings(root.op_names())) {
     return false;
   }
-  for (uint32_t i = 0; root.ops() != nullptr && i < root.ops()->size(); ++i) {
-    if (!IsOpOutline(verifier_, *root.ops()->Get(i))) return false;
+  for (uint32_t i = 0; !pages_.paged() && i < Count(root.ops()); ++i) {
+    if (!IsOpOutline(outline, *root.ops()->Get(i))) return false;
   }
-  return verifier_.EndTable();
+  return outline.EndTable();
+}
+
+Status Structure::CheckLongVectors(const flatbuffers::Verifier& outline) {
+  const fb::Index& root = index();
+  const flatbuffers::Table& table = AsTable(root);
+  const auto check = [&](flatbuffers::voffset_t field, auto get) {
+    const bool there = table.VerifyField<flatbuffers::uoffset_t>(outline, field, 4) &&
+                       table.VerifyOffset(verifier_, field);
+    if (!there) return Judge(false);
+    const auto* vector = (root.*get)();
+    if (pages_.paged() && vector != nullptr) {
+      KB_RETURN_IF_ERROR(pages_.Need(vector, sizeof(flatbuffers::uoffset_t)));
+    }
+    return Judge(verifier_.VerifyVector(vector));
+  };
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_TEMPLATES, &fb::Index::templates));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_CODE, &fb::Index::code));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_CONSTANTS, &fb::Index::constants));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_SYMBOLS, &fb::Index::symbols));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_VARIANTS, &fb::Index::variants));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_ENTRIES, &fb::Index::entries));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_KERNELS, &fb::Index::kernels));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_BLOBS, &fb::Index::blobs));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_TUNED, &fb::Index::tuned));
+  KB_RETURN_IF_ERROR(check(fb::Index::VT_EVIDENCE, &fb::Index::evidence));
+  return check(fb::Index::VT_COORDINATES, &fb::Index::coordinates);
 }
 
 Status Structure::CheckOp(const fb::Op& op) { return Judge(whole_ || op.Verify(verifier_)); }
@@ -108,7 +137,11 @@ Status Structure::CheckTemplate(const fb::Template& row) {
 }
 
 Status Structure::CheckString(const flatbuffers::String* text) {
-  return Judge(whole_ || verifier_.VerifyString(text));
+  if (whole_ || !pages_.paged()) return Judge(whole_ || verifier_.VerifyString(text));
+  KB_RETURN_IF_ERROR(pages_.Need(text, sizeof(flatbuffers::uoffset_t)));
+  const auto size = flatbuffers::ReadScalar<flatbuffers::uoffset_t>(text);
+  KB_RETURN_IF_ERROR(pages_.Need(text, sizeof(size) + uint64_t{size} + 1));  // and the end's zero
+  return Judge(flatbuffers::Verifier(pages_.bytes(), pages_.size()).VerifyString(text));
 }
 
 Status Structure::CheckEvidence(const fb::Evidence& row) {

@@ -7,6 +7,7 @@
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/status.h"
+#include "loader/verify/index_pages.h"
 
 namespace kbundle {
 
@@ -14,14 +15,18 @@ namespace kbundle {
 // refuses more than FORMAT.md (3) allows for the size. Errors are kDataLoss.
 class Structure {
  public:
-  Structure(const uint8_t* bytes, uint64_t size);
+  explicit Structure(const IndexPages& pages);
+  // Of one op, in an index whose outline was checked: where `part` is not null, its tables lie in
+  // the part's bytes, which are there.
+  Structure(const IndexPages& pages, const fb::Part* part);
 
   // One of these first; afterwards index() may be read, as far as it was checked.
   Status CheckWhole();
   // All but what is in an op's table beside name and templates' range, in templates, in symbols and
-  // in evidence.
+  // in evidence; where there are parts, all of an op's table.
   Status CheckOutline();
-  const fb::Index& index() const { return *fb::GetIndex(bytes_); }
+  const fb::Index& index() const { return *fb::GetIndex(pages_.bytes()); }
+  const IndexPages& pages() const { return pages_; }
   bool whole() const { return whole_; }
 
   // What the outline leaves out; nothing to do where the whole was checked.
@@ -33,10 +38,10 @@ class Structure {
 
  private:
   Status CheckRoot() const;
-  bool IsOutlineSound();
+  bool IsOutlineSound(flatbuffers::Verifier& outline) const;
+  Status CheckLongVectors(const flatbuffers::Verifier& outline);
 
-  const uint8_t* bytes_;
-  const uint64_t size_;
+  const IndexPages& pages_;
   flatbuffers::Verifier verifier_;
   bool whole_ = false;
 };

@@ -7,6 +7,7 @@
 #include "kbundle/dtype.h"
 #include "kbundle/key.h"
 #include "kbundle/utf8.h"
+#include "loader/support/rows_of_op.h"
 #include "loader/verify/op_rows.h"
 #include "loader/verify/structure.h"
 
@@ -54,6 +55,9 @@ Status CheckHeaderFields(const Header& header) {
   for (uint8_t byte : header.reserved) {
     if (byte != 0) return DataLoss("reserved header bytes are not zero");
   }
+  if ((header.pages_size != 0) != ((header.required_features & kFeaturePages) != 0)) {
+    return DataLoss("an index with pages and its feature bit go together");
+  }
   if (header.index_offset != sizeof(Header)) {
     return DataLoss(fmt::format("index at {}, must be at {}", header.index_offset, sizeof(Header)));
   }
@@ -62,7 +66,12 @@ Status CheckHeaderFields(const Header& header) {
     return DataLoss(fmt::format("index of {} bytes ends after the file of {}", header.index_size,
                                 header.file_size));
   }
-  return Status();
+  const uint64_t hashes = PageCount(header.pages_size) * kPageHashBytes;
+  if (header.pages_size <= header.index_size && hashes <= header.index_size - header.pages_size) {
+    return Status();
+  }
+  return DataLoss(fmt::format("{} bytes of pages and their hashes in an index of {}",
+                              header.pages_size, header.index_size));
 }
 
 // Of the index that this thread checks; none: no end.
@@ -169,28 +178,33 @@ Status VerifyHeader(const Header& header, uint64_t file_size) {
   return CheckHeaderFields(header);
 }
 
-Status VerifyIndex(const uint8_t* bytes, const Header& header) {
-  Structure structure(bytes, header.index_size);
+// Of an index with pages the outline comes first, as it does for who reads op by op, and of each op
+// that it lies in its part's bytes is seen as well.
+Status VerifyIndex(const IndexPages& pages, const Header& header) {
+  Structure structure(pages);
+  KB_RETURN_IF_ERROR(pages.NeedAll());
+  if (pages.paged()) KB_RETURN_IF_ERROR(Structure(pages).CheckOutline());
   KB_RETURN_IF_ERROR(structure.CheckWhole());
   const fb::Index& index = structure.index();
   const StepLimit limit(header.index_size);
-  KB_RETURN_IF_ERROR(VerifyOutlineRows(index, header));
+  KB_RETURN_IF_ERROR(VerifyOutlineRows(pages, header, true));
   KB_RETURN_IF_ERROR(VerifyShared(index));
   for (uint32_t op = 0; op < Count(index.ops()); ++op) {
-    KB_RETURN_IF_ERROR(VerifyOpRows(structure, header, op));
+    Structure part(pages, PartOf(index, op));
+    KB_RETURN_IF_ERROR(VerifyOpRows(pages.paged() ? part : structure, header, op));
   }
   return Status();
 }
 
-Status VerifyOutline(const uint8_t* bytes, const Header& header) {
-  Structure structure(bytes, header.index_size);
+Status VerifyOutline(const IndexPages& pages, const Header& header) {
+  Structure structure(pages);
   KB_RETURN_IF_ERROR(structure.CheckOutline());
   const StepLimit limit(header.index_size);
-  return VerifyOutlineRows(structure.index(), header);
+  return VerifyOutlineRows(pages, header, false);
 }
 
-Status VerifyOneOp(const uint8_t* bytes, const Header& header, uint32_t op) {
-  Structure structure(bytes, header.index_size);
+Status VerifyOneOp(const IndexPages& pages, const Header& header, uint32_t op) {
+  Structure structure(pages, PartOf(*fb::GetIndex(pages.bytes()), op));
   const StepLimit limit(header.index_size);
   return VerifyOpRows(structure, header, op);
 }

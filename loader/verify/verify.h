@@ -5,11 +5,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <unordered_set>
+#include <vector>
 
 #include "kbundle/bundle_generated.h"
 #include "kbundle/format.h"
@@ -17,41 +20,72 @@
 #include "kbundle/status.h"
 #include "loader/support/absent.h"
 #include "loader/support/annotate.h"
+#include "loader/verify/index_pages.h"
 
 namespace kbundle {
 
 // Header fields that need nothing but the header and the file's length; order as in FORMAT.md.
 Status VerifyHeader(const Header& header, uint64_t file_size);
 
-// The index behind a header that has passed VerifyHeader: `bytes`, header.index_size of them. Each
-// of the three takes time that is bounded by the size (kMaxCheckStepsPerByte).
+// The index behind a header that has passed VerifyHeader. Each of the three takes time that is
+// bounded by the size (kMaxCheckStepsPerByte), and reads the pages that it looks at.
 //
 // Everything.
-Status VerifyIndex(const uint8_t* bytes, const Header& header);
-// All that belongs to no single op: enough to look for an op, and to read blobs.
-Status VerifyOutline(const uint8_t* bytes, const Header& header);
-// What the outline leaves out of one op: afterwards it may be used. Requires VerifyOutline, and a
-// number of Index.ops. Names the op.
-Status VerifyOneOp(const uint8_t* bytes, const Header& header, uint32_t op);
+Status VerifyIndex(const IndexPages& pages, const Header& header);
+// All that belongs to no single op: enough to look for an op.
+Status VerifyOutline(const IndexPages& pages, const Header& header);
+// What the outline leaves out of one op: afterwards it may be used, and the blobs that it names be
+// read. Requires VerifyOutline, and a number of Index.ops. Names the op.
+Status VerifyOneOp(const IndexPages& pages, const Header& header, uint32_t op);
+// One row of blobs and its base's, of an index with pages, where they may not have been looked at.
+Status VerifyOneBlob(const IndexPages& pages, const Header& header, uint32_t blob);
 
 class Structure;
-Status VerifyOutlineRows(const fb::Index& index, const Header& header);
+// whole: every page is there.
+Status VerifyOutlineRows(const IndexPages& pages, const Header& header, bool whole);
 Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op);
-Status VerifyOp(const fb::Index& index, const fb::Op& op);
-Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row);
 Status VerifyBlobs(const fb::Index& index, const Header& header);
+
+// Of how many rows an op's check remembers which it has seen; at others it looks again. An index
+// may have 65,536 ops, each with a memory of its own to clear.
+inline constexpr uint32_t kMostRemembered = 1u << 16;
+
+// What was found good of an op's templates, which have most in common, as their steps have:
+// structs, and programs by their place in Index.code, with their count of instructions or 0.
+struct SoundParts {
+  explicit SoundParts(const fb::Index& index)
+      : of_op(std::min(Count(index.code()), kMostRemembered)), of_template(of_op.size()) {}
+
+  // From here on structs, and programs that know tunables or lets, stand in a template with so many
+  // of these, of which those lets use sm_count. What was good in another like it stays so.
+  void Enter(uint32_t tunables, uint32_t lets, uint32_t lets_with_sm_count, uint32_t regions) {
+    const std::array<uint32_t, 4> next = {tunables, lets, lets_with_sm_count, regions};
+    if (next == known) return;
+    known = next;
+    std::fill(of_template.begin(), of_template.end(), uint8_t{0});
+    structs.clear();
+  }
+
+  std::vector<uint8_t> of_op;        // know neither tunables, lets nor sm_count
+  std::vector<uint8_t> of_template;  // do not know sm_count
+  std::unordered_set<const fb::Struct*> structs;
+  std::array<uint32_t, 4> known = {};
+};
 
 // Where a program stands, which decides what it may refer to.
 struct ProgramScope {
-  const fb::Index& index;
+  const IndexPages& pages;
   const fb::Op& op;
+  const fb::Index& index = *fb::GetIndex(pages.bytes());
   const fb::Template* row = nullptr;  // null: tunables, lets, align and sm_count do not exist
   uint32_t lets = 0;                  // how many lets come before it
   uint32_t lets_with_sm_count = 0;    // bit per let
   bool sm_count = false;              // may it depend on the device's size
-  // Structs of this template that were found good: its steps have many in common.
-  std::unordered_set<const fb::Struct*>* seen = nullptr;
+  SoundParts* sound = nullptr;        // of a template, once its lets are good
 };
+Status VerifyOp(const ProgramScope& scope);
+Status VerifyTemplate(const IndexPages& pages, const fb::Op& op, const fb::Template& row,
+                      SoundParts* sound);
 // OK when absent (null or count 0) unless `required`. Sets *uses_sm_count when not null.
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
                      bool* uses_sm_count = nullptr);
@@ -78,6 +112,15 @@ Status CheckAligned(const flatbuffers::Vector<T>* vector, std::string_view what)
     return Status();
   }
   return DataLoss(fmt::format("{} do not lie at a multiple of {} bytes", what, alignof(Element)));
+}
+// Rows of a vector of the root, which exist: afterwards they may be read, of vectors of tables or
+// texts where these are. `rows` may be null for none.
+template <typename T>
+Status NeedRows(const IndexPages& pages, const flatbuffers::Vector<T>* rows, uint64_t first,
+                uint64_t count) {
+  if (count == 0 || !pages.paged()) return Status();
+  constexpr uint64_t kSize = flatbuffers::IndirectHelper<T>::element_stride;
+  return pages.Need(rows->Data() + first * kSize, count * kSize);
 }
 bool IsDType(int number);  // a real one, not kInvalid
 Status CheckRules(const ProgramScope& scope,

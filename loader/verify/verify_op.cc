@@ -295,8 +295,8 @@ Status CheckRest(const ProgramScope& scope) {
 
 }  // namespace
 
-Status VerifyOp(const fb::Index& index, const fb::Op& op) {
-  const ProgramScope scope{.index = index, .op = op};
+Status VerifyOp(const ProgramScope& scope) {
+  const fb::Op& op = scope.op;
   KB_RETURN_IF_ERROR(CheckText(op.summary(), "summary"));
   // Attributes before types and programs, which refer to them.
   KB_RETURN_IF_ERROR(CheckCount(Count(op.attributes()), kMaxAttributes, "attributes"));

@@ -75,7 +75,8 @@ Status CheckTemplateOnly(const ProgramScope& scope, const Instruction& code, boo
 Status CheckLoad(const ProgramScope& scope, const Instruction& code, bool* uses_sm_count) {
   switch (static_cast<Opcode>(code.opcode)) {
     case Opcode::kConst:
-      return CheckIndex(code.operand, Count(scope.index.constants()), "constant");
+      KB_RETURN_IF_ERROR(CheckIndex(code.operand, Count(scope.index.constants()), "constant"));
+      return NeedRows(scope.pages, scope.index.constants(), code.operand, 1);
     case Opcode::kDim:
       return CheckIndex(code.operand, Count(scope.op.symbols()), "symbol");
     case Opcode::kAttribute:
@@ -121,6 +122,18 @@ Status CheckInstruction(const ProgramScope& scope, const Instruction& code, int*
   return CheckCount(*depth, kMaxStackDepth, "stack slots");
 }
 
+bool IsKnownSound(const ProgramScope& scope, const fb::Span& program) {
+  if (scope.sound == nullptr || program.first() >= scope.sound->of_op.size()) return false;
+  return scope.sound->of_op[program.first()] == program.count() ||
+         scope.sound->of_template[program.first()] == program.count();
+}
+
+void Remember(const ProgramScope& scope, const fb::Span& program, bool knows_template) {
+  if (scope.sound == nullptr || program.count() > 0xff) return;
+  auto& list = knows_template ? scope.sound->of_template : scope.sound->of_op;
+  if (program.first() < list.size()) list[program.first()] = static_cast<uint8_t>(program.count());
+}
+
 }  // namespace
 
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
@@ -134,14 +147,22 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
     return DataLoss(
         fmt::format("program ends at instruction {} of {}", end, Count(scope.index.code())));
   }
+  if (IsKnownSound(scope, *program)) return Status();
   KB_RETURN_IF_ERROR(Spend(program->count()));
+  KB_RETURN_IF_ERROR(NeedRows(scope.pages, scope.index.code(), program->first(), program->count()));
   int depth = 0;
+  bool knows_template = false, uses = false;
   for (uint32_t i = program->first(); i < end; ++i) {
     const uint32_t word = scope.index.code()->Get(i);
-    KB_VERIFY(CheckInstruction(scope, {word & 0xff, word >> 8}, &depth, uses_sm_count),
-              "instruction {}", i - program->first());
+    const auto opcode = static_cast<Opcode>(word & 0xff);
+    knows_template |= opcode == Opcode::kTunable || opcode == Opcode::kLet;
+    KB_VERIFY(CheckInstruction(scope, {word & 0xff, word >> 8}, &depth, &uses), "instruction {}",
+              i - program->first());
   }
-  return depth == 1 ? Status() : DataLoss(fmt::format("program leaves {} values, not 1", depth));
+  if (depth != 1) return DataLoss(fmt::format("program leaves {} values, not 1", depth));
+  *uses_sm_count |= uses;
+  if (!uses) Remember(scope, *program, knows_template);
+  return Status();
 }
 
 Status CheckRules(const ProgramScope& scope,

@@ -73,10 +73,12 @@ Status CheckAsking(const fb::Kernel& row, const Provider& provider, uint64_t fea
 Status CheckSymbol(OpRows& rows, uint32_t number) {
   const auto* symbols = rows.index.symbols();
   KB_RETURN_IF_ERROR(CheckIndex(number, Count(symbols), "symbol"));
-  if (rows.structure.whole() || rows.symbols[number]) return Status();
+  if (rows.structure.whole()) return Status();
+  if (number < rows.symbols.size() && rows.symbols[number]) return Status();
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, symbols, number, 1));
   KB_VERIFY(rows.structure.CheckString(symbols->Get(number)), "symbol {}", number);
   KB_VERIFY(CheckName(symbols->Get(number), "name"), "symbol {}", number);
-  rows.symbols[number] = true;
+  if (number < rows.symbols.size()) rows.symbols[number] = true;
   return Status();
 }
 
@@ -97,6 +99,9 @@ Status CheckKernelRow(OpRows& rows, const fb::Kernel& row, const fb::Step& step,
     return CheckAsking(row, provider, rows.header.required_features);
   }
   KB_RETURN_IF_ERROR(CheckIndex(row.blob(), Count(index.blobs()), "blob"));
+  if (rows.pages.paged()) {
+    KB_RETURN_IF_ERROR(VerifyOneBlob(rows.pages, rows.header, row.blob()));
+  }
   KB_RETURN_IF_ERROR(kind == StepKind::kOwn ? provider.VerifyOwnRow(row)
                                             : provider.VerifyKernelRow(row));
   const auto format = static_cast<fb::BlobFormat>(index.blobs()->Get(row.blob())->format());
@@ -132,6 +137,9 @@ Status CheckVariant(OpRows& rows, const std::vector<const Provider*>& providers,
     return DataLoss(
         fmt::format("kernels at row {} of {}", variant.kernels(), Count(index.kernels())));
   }
+  KB_RETURN_IF_ERROR(
+      NeedRows(rows.pages, index.constants(), variant.tunables(), Count(row.tunables())));
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.kernels(), variant.kernels(), steps));
   for (uint32_t i = 0; i < steps; ++i) {
     KB_VERIFY(CheckKernelRow(rows, *index.kernels()->Get(variant.kernels() + i),
                              *row.steps()->Get(i), kind, provider),
@@ -160,6 +168,7 @@ EntryKey KeyOf(const fb::Entry& entry) { return {entry.op(), entry.target(), ent
 Status CheckEntry(const OpRows& rows, const fb::Entry& entry) {
   const fb::Index& index = rows.index;
   if (entry.reserved() != 0) return DataLoss("reserved is not 0");
+  if (entry.op() != rows.number) return DataLoss(fmt::format("it says op {}", entry.op()));
   KB_RETURN_IF_ERROR(CheckIndex(entry.target(), Count(index.targets()), "target"));
   KB_RETURN_IF_ERROR(CheckEntryTypes(rows.op, entry));
   for (uint32_t i = 0; i < entry.count(); ++i) {
@@ -176,6 +185,29 @@ Status CheckEntry(const OpRows& rows, const fb::Entry& entry) {
 }
 
 }  // namespace
+
+Status VerifyOneBlob(const IndexPages& pages, const Header& header, uint32_t number) {
+  const fb::Index& index = *fb::GetIndex(pages.bytes());
+  KB_RETURN_IF_ERROR(NeedRows(pages, index.blobs(), number, 1));
+  for (uint32_t i = number; i != kNone; i = index.blobs()->Get(i)->base()) {
+    const fb::Blob& blob = *index.blobs()->Get(i);
+    if (blob.base() < Count(index.blobs())) {
+      KB_RETURN_IF_ERROR(NeedRows(pages, index.blobs(), blob.base(), 1));
+    }
+    const uint64_t least = header.index_offset + header.index_size;
+    if (blob.offset() % kBlobAlignment != 0 || blob.offset() < least ||
+        blob.offset() > header.file_size || blob.stored_size() > header.file_size - blob.offset()) {
+      return DataLoss(
+          fmt::format("blob {} of {} bytes at {}, must be at a multiple of {} in {} to {}", i,
+                      blob.stored_size(), blob.offset(), kBlobAlignment, least, header.file_size));
+    }
+    KB_VERIFY(CheckBlob(index, i), "blob {}", i);  // its base has none
+    if (blob.base() != kNone && (header.required_features & kFeatureDeltaFrames) == 0) {
+      return DataLoss("delta frames without their feature bit");
+    }
+  }
+  return Status();
+}
 
 Status VerifyBlobs(const fb::Index& index, const Header& header) {
   uint64_t end = header.index_offset + header.index_size;
@@ -203,12 +235,12 @@ Status VerifyBlobs(const fb::Index& index, const Header& header) {
   return Status();
 }
 
-Status VerifyEntries(const fb::Index& index) {
-  KB_RETURN_IF_ERROR(CheckCount(Count(index.variants()), kMaxVariants, "variants"));
-  uint64_t next = 0;  // entries cover the variants, in order, without gaps
-  for (uint32_t i = 0; i < Count(index.entries()); ++i) {
+// Entries cover the variants, in order, without gaps.
+Status CheckCover(const fb::Index& index, const RowRange& entries, const RowRange& variants) {
+  uint64_t next = variants.first;
+  for (uint32_t i = entries.first; i < entries.end; ++i) {
     const fb::Entry& entry = *index.entries()->Get(i);
-    if (i > 0 && !(KeyOf(*index.entries()->Get(i - 1)) < KeyOf(entry))) {
+    if (i > entries.first && !(KeyOf(*index.entries()->Get(i - 1)) < KeyOf(entry))) {
       return DataLoss(
           fmt::format("entry {} is not above the one before: not sorted or not unique", i));
     }
@@ -218,21 +250,34 @@ Status VerifyEntries(const fb::Index& index) {
                       entry.first(), entry.count(), next));
     }
     next += entry.count();
-    KB_VERIFY(CheckIndex(next - 1, Count(index.variants()), "last variant"), "entry {}", i);
+    KB_VERIFY(CheckIndex(next - 1, variants.end, "last variant"), "entry {}", i);
     KB_VERIFY(CheckIndex(entry.op(), Count(index.ops()), "op"), "entry {}", i);
   }
-  if (next == Count(index.variants())) return Status();
-  return DataLoss(fmt::format("entries cover {} of {} variants", next, Count(index.variants())));
+  if (next == variants.end) return Status();
+  return DataLoss(fmt::format("entries cover {} of {} variants", next, variants.end));
+}
+
+Status VerifyEntries(const fb::Index& index) {
+  KB_RETURN_IF_ERROR(CheckCount(Count(index.variants()), kMaxVariants, "variants"));
+  return CheckCover(index, {0, Count(index.entries())}, {0, Count(index.variants())});
 }
 
 Status VerifyVariantsOf(OpRows& rows) {
   const fb::Index& index = rows.index;
-  if (!rows.structure.whole()) rows.symbols.resize(Count(index.symbols()));
+  if (!rows.structure.whole()) {
+    rows.symbols.resize(std::min(Count(index.symbols()), kMostRemembered));
+  }
   std::vector<const Provider*> providers;  // looked up once, for variants are many
   for (uint32_t i = 0; i < Count(index.providers()); ++i) {
     providers.push_back(FindProvider(index.providers()->Get(i)->string_view()));
   }
-  const RowRange range = RowsOfOp(index.entries(), rows.number);
+  const RowRange range = EntriesOfOp(index, rows.number);
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.entries(), range.first, range.end - range.first));
+  if (rows.part != nullptr) {
+    const RowRange own = VariantRowsOfOp(index, rows.number);
+    KB_RETURN_IF_ERROR(CheckCover(index, range, own));
+    KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.variants(), own.first, own.end - own.first));
+  }
   for (uint32_t e = range.first; e < range.end; ++e) {
     const fb::Entry& entry = *index.entries()->Get(e);
     KB_VERIFY(CheckEntry(rows, entry), "entry {}", e);

@@ -72,18 +72,19 @@ Status CheckPromises(const ProgramScope& scope) {
 
 }  // namespace
 
-Status VerifyTemplate(const fb::Index& index, const fb::Op& op, const fb::Template& row) {
-  KB_RETURN_IF_ERROR(CheckIndex(row.provider(), Count(index.providers()), "provider"));
+Status VerifyTemplate(const IndexPages& pages, const fb::Op& op, const fb::Template& row,
+                      SoundParts* sound) {
+  ProgramScope scope{.pages = pages, .op = op, .row = &row};
+  KB_RETURN_IF_ERROR(CheckIndex(row.provider(), Count(scope.index.providers()), "provider"));
   KB_RETURN_IF_ERROR(CheckText(row.source(), "source"));
   KB_RETURN_IF_ERROR(CheckText(row.compiler(), "compiler"));
-  ProgramScope scope{.index = index, .op = op, .row = &row};
   KB_RETURN_IF_ERROR(CheckTunables(row));
   KB_RETURN_IF_ERROR(CheckLets(&scope));
+  sound->Enter(Count(row.tunables()), scope.lets, scope.lets_with_sm_count, Count(row.regions()));
+  scope.sound = sound;
   KB_RETURN_IF_ERROR(CheckRules(scope, row.when(), "when"));
   KB_RETURN_IF_ERROR(CheckPromises(scope));
   KB_RETURN_IF_ERROR(CheckRegions(scope));
-  std::unordered_set<const fb::Struct*> seen;
-  scope.seen = &seen;
   KB_RETURN_IF_ERROR(CheckCount(Count(row.steps()), kMaxSteps, "steps"));
   if (Count(row.steps()) == 0) return DataLoss("a variant without steps");
   for (uint32_t i = 0; i < Count(row.steps()); ++i) {

@@ -9,8 +9,34 @@
 namespace kbundle {
 namespace {
 
+Status CheckCoordinates(const fb::Index& index, uint32_t first, uint32_t count) {
+  for (uint32_t i = first; i < first + count; ++i) {
+    const double number = index.coordinates()->Get(i);
+    if (number >= 0 && number < 64) continue;
+    return DataLoss(fmt::format("coordinate {}: log2 is {}, must be from 0 to 63", i, number));
+  }
+  return Status();
+}
+
+Status CheckOrder(const fb::Index& index, const RowRange& range) {
+  const auto key = [&index](uint32_t k) {
+    const fb::Tuned& row = *index.tuned()->Get(k);
+    return std::tuple(row.op(), row.target(), row.match(), row.evidence());
+  };
+  for (uint32_t i = range.first; i < range.end; ++i) {
+    KB_VERIFY(CheckIndex(index.tuned()->Get(i)->op(), Count(index.ops()), "op"), "tuned problem {}",
+              i);
+    if (i > range.first && !(key(i - 1) < key(i))) {
+      return DataLoss(fmt::format("tuned problem {} is not above the one before", i));
+    }
+  }
+  return Status();
+}
+
 // own: the variants of the row's op. That another row says that it is the op's is no proof of it.
-Status CheckTuned(const fb::Index& index, const RowRange& own, const fb::Tuned& row) {
+Status CheckTuned(const OpRows& rows, const RowRange& own, const fb::Tuned& row) {
+  const fb::Index& index = rows.index;
+  if (row.op() != rows.number) return DataLoss(fmt::format("it says op {}", row.op()));
   KB_RETURN_IF_ERROR(CheckIndex(row.winner(), Count(index.variants()), "winner"));
   KB_RETURN_IF_ERROR(CheckIndex(row.evidence(), Count(index.evidence()), "evidence"));
   KB_RETURN_IF_ERROR(CheckIndex(row.device(), Count(index.tuned_devices()), "device"));
@@ -19,12 +45,14 @@ Status CheckTuned(const fb::Index& index, const RowRange& own, const fb::Tuned& 
       index.variants()->Get(row.winner())->target() != row.target()) {
     return DataLoss("its winner is of another op or target");
   }
-  const uint32_t count = Count(index.ops()->Get(row.op())->coordinates());
+  const uint32_t count = Count(rows.op.coordinates());
   if (uint64_t{row.coordinates()} + count > Count(index.coordinates())) {
     return DataLoss(
         fmt::format("coordinates at {} of {}", row.coordinates(), Count(index.coordinates())));
   }
-  return Status();
+  if (!rows.pages.paged()) return Status();
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.coordinates(), row.coordinates(), count));
+  return CheckCoordinates(index, row.coordinates(), count);
 }
 
 }  // namespace
@@ -51,40 +79,32 @@ Status VerifyEvidence(const fb::Evidence& row, const fb::Index& index) {
   return Status();
 }
 
-Status VerifyTuned(const fb::Index& index) {
+Status VerifyTunedDevices(const fb::Index& index) {
   KB_RETURN_IF_ERROR(CheckCount(Count(index.tuned()), kMaxTuned, "tuned problems"));
   KB_RETURN_IF_ERROR(CheckCount(Count(index.evidence()), kMaxTuned, "tuned problems' evidence"));
-  for (uint32_t i = 0; i < Count(index.coordinates()); ++i) {
-    const double number = index.coordinates()->Get(i);
-    if (number >= 0 && number < 64) continue;
-    return DataLoss(fmt::format("coordinate {}: log2 is {}, must be from 0 to 63", i, number));
-  }
   KB_RETURN_IF_ERROR(CheckCount(Count(index.tuned_devices()), kMaxDevices, "tuned devices"));
   for (uint32_t i = 0; i < Count(index.tuned_devices()); ++i) {
     KB_VERIFY(CheckName(index.tuned_devices()->Get(i), "name"), "tuned device {}", i);
   }
-  for (uint32_t i = 0; i < Count(index.tuned()); ++i) {
-    const auto key = [&](uint32_t k) {
-      const fb::Tuned& row = *index.tuned()->Get(k);
-      return std::tuple(row.op(), row.target(), row.match(), row.evidence());
-    };
-    KB_VERIFY(CheckIndex(index.tuned()->Get(i)->op(), Count(index.ops()), "op"), "tuned problem {}",
-              i);
-    if (i > 0 && !(key(i - 1) < key(i))) {
-      return DataLoss(fmt::format("tuned problem {} is not above the one before", i));
-    }
-  }
   return Status();
+}
+
+Status VerifyTuned(const fb::Index& index) {
+  KB_RETURN_IF_ERROR(CheckCoordinates(index, 0, Count(index.coordinates())));
+  return CheckOrder(index, {0, Count(index.tuned())});
 }
 
 Status VerifyTunedOf(const OpRows& rows) {
   const fb::Index& index = rows.index;
-  const RowRange range = RowsOfOp(index.tuned(), rows.number);
+  const RowRange range = TunedRowsOfOp(index, rows.number);
   const RowRange own = VariantRowsOfOp(index, rows.number);
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.tuned(), range.first, range.end - range.first));
+  if (rows.part != nullptr) KB_RETURN_IF_ERROR(CheckOrder(index, range));
   for (uint32_t i = range.first; i < range.end; ++i) {
     const fb::Tuned& row = *index.tuned()->Get(i);
-    KB_VERIFY(CheckTuned(index, own, row), "tuned problem {}", i);
+    KB_VERIFY(CheckTuned(rows, own, row), "tuned problem {}", i);
     if (rows.structure.whole()) continue;  // all evidence was looked at
+    KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.evidence(), row.evidence(), 1));
     const fb::Evidence& evidence = *index.evidence()->Get(row.evidence());
     KB_VERIFY(rows.structure.CheckEvidence(evidence), "evidence {}", row.evidence());
     KB_VERIFY(VerifyEvidence(evidence, index), "evidence {}", row.evidence());

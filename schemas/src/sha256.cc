@@ -57,8 +57,28 @@ Sha256Digest PortableSha256Of(const void* data, size_t size) {
   return digest;
 }
 
+// Whole blocks and what is left with its padding, all by the processor: of a page of an index the
+// padding is one block of 33, and portable code would take a quarter of the time for it.
 Sha256Digest Sha256Of(const void* data, size_t size) {
-  return Sha256().Update(data, size).Finish();
+  if (!HasSha256Instructions()) return PortableSha256Of(data, size);
+  crypto_hash_sha256_state state;
+  crypto_hash_sha256_init(&state);
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  const size_t blocks = size / kBlock, left = size % kBlock;
+  if (blocks > 0) Sha256Blocks(state.state, bytes, blocks);
+  std::array<unsigned char, 2 * kBlock> tail{};
+  std::copy_n(bytes + kBlock * blocks, left, tail.data());
+  tail[left] = 0x80;
+  const size_t end = left + 9 <= kBlock ? kBlock : tail.size();
+  for (size_t i = 0; i < 8; ++i) {  // the count of bits, its highest byte first
+    tail[end - 1 - i] = static_cast<unsigned char>(uint64_t{size} * 8 >> 8 * i);
+  }
+  Sha256Blocks(state.state, tail.data(), end / kBlock);
+  Sha256Digest digest;
+  for (size_t i = 0; i < digest.size(); ++i) {
+    digest[i] = static_cast<uint8_t>(state.state[i / 4] >> (24 - 8 * (i % 4)));
+  }
+  return digest;
 }
 
 std::string ToHex(const Sha256Digest& digest) {

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import pathlib
 import re
+import struct
 import subprocess
 
 import pytest
@@ -111,7 +112,9 @@ def test_every_blob_has_its_hashes(reader):
 
 def test_a_changed_byte_of_header_or_index_is_seen(odd, tmp_path):
     data, fbs = odd.read_bytes(), (ROOT / "schemas/bundle.fbs").read_text()
-    for place in (0, 9, 30, 60, 70, 100, 128, 1000):
+    index_size, pages = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<Q", data, 96)[0]
+    assert 0 < pages < index_size
+    for place in (0, 9, 30, 60, 70, 100, 128, 1000, 128 + index_size - pages - 1, 128 + index_size - pages, 128 + index_size - 1):
         changed = tmp_path / "changed.kb"
         changed.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1:])
         with pytest.raises(Damaged):

@@ -88,13 +88,15 @@ std::string BundleMaker::Bytes() {
   fb::IndexT out;
   fb::GetIndex(copier.GetBufferPointer())->UnPackTo(&out);
   SortRows(out);
-  PlaceBlobs(PackIndex(out).size(), frames, &out);  // struct vectors: the size does not change
-  const size_t sound_size = PackIndex(out).size();
+  uint64_t pages_size = 0;
+  const auto pack = [&] { return write_index ? write_index(out, &pages_size) : PackIndex(out); };
+  PlaceBlobs(pack().size(), frames, &out);  // struct vectors: the size does not change
+  const size_t sound_size = pack().size();
   if (change_index) change_index(out);
-  std::string packed = PackIndex(out);
+  std::string packed = pack();
   if (packed.size() != sound_size) {
     PlaceBlobs(packed.size(), frames, &out);  // the lie is not about where blobs are
-    packed = PackIndex(out);
+    packed = pack();
   }
   if (change_index_bytes) change_index_bytes(packed);
 
@@ -116,6 +118,8 @@ std::string BundleMaker::Bytes() {
   header.file_size = bytes.size();
   header.index_offset = sizeof(Header);
   header.index_size = packed.size();
+  header.pages_size = pages_size;
+  if (pages_size != 0) header.required_features |= kFeaturePages;
   if (change_header) change_header(header);
   std::memcpy(bytes.data(), &header, sizeof(header));
   Rehash(&bytes);
@@ -129,14 +133,35 @@ std::shared_ptr<const Bundle> BundleMaker::Open(const std::string& path) {
   return *bundle;
 }
 
+namespace {
+
+// Where the header has room for them.
+void RehashPages(const Header& header, char* index) {
+  const uint64_t hashes = PageCount(header.pages_size) * kPageHashBytes;
+  if (header.pages_size > header.index_size || hashes > header.index_size - header.pages_size) {
+    return;
+  }
+  const uint64_t outline = header.index_size - header.pages_size;
+  char* hash = index + outline - hashes;
+  for (uint64_t at = outline; at < header.index_size; at += kIndexPageBytes) {
+    const Sha256Digest digest =
+        Sha256Of(index + at, std::min(kIndexPageBytes, header.index_size - at));
+    hash = std::copy(digest.begin(), digest.end(), hash);
+  }
+}
+
+}  // namespace
+
 void Rehash(std::string* bytes) {
   Header header;
   std::memcpy(&header, bytes->data(), sizeof(header));
   if (header.index_offset <= bytes->size() &&
       header.index_size <= bytes->size() - header.index_offset) {
-    const char* index = bytes->data() + header.index_offset;
-    header.index_xxh3 = Xxh3(index, header.index_size);
-    const Sha256Digest digest = Sha256Of(index, header.index_size);
+    char* index = bytes->data() + header.index_offset;
+    RehashPages(header, index);
+    const uint64_t outline = header.index_size - std::min(header.pages_size, header.index_size);
+    header.index_xxh3 = Xxh3(index, outline);
+    const Sha256Digest digest = Sha256Of(index, outline);
     std::memcpy(header.index_sha256, digest.data(), digest.size());
   }
   header.header_xxh3 = 0;

@@ -88,6 +88,8 @@ class BundleMaker {
   std::function<void(fb::IndexT&)> change_index;  // last word on the index
   std::function<void(std::string& stored, uint32_t blob)> change_frame;
   std::function<void(std::string& index)> change_index_bytes;
+  // Another writer of the index, which may put part of it into pages: their size.
+  std::function<std::string(const fb::IndexT& index, uint64_t* pages_size)> write_index;
 
  private:
   struct MadeBlob {
@@ -108,7 +110,7 @@ class BundleMaker {
 // Ends the test: what it asks of a maker cannot be.
 [[noreturn]] void RefuseToMake(const std::string& what);
 
-// Recomputes index and header hashes of bundle bytes, so that a change gets past them.
+// Recomputes hashes of pages, index and header of bundle bytes, so that a change gets past them.
 void Rehash(std::string* bytes);
 
 // A small bundle with everything in it, named "sample": op "demo.scale" (y = scale * x; T in f32,

@@ -11,6 +11,7 @@
 #include "kbundle/sha256.h"
 #include "loader/open/index.h"
 #include "loader/resolve/resolve.h"
+#include "loader/support/rows_of_op.h"
 #include "support/bundle_maker.h"
 #include "support/run_sample.h"
 
@@ -50,10 +51,10 @@ ProblemSpec SpecOf(const fb::Op& op, bool optional) {
 
 void UseVariants(const Bundle& bundle, const Problem& problem, const Device& device) {
   const auto* variants = IndexOf(bundle).variants();
+  const RowRange range = VariantRowsOfOp(IndexOf(bundle), problem.op);
   constexpr uint32_t kMost = 24;
-  for (uint32_t i = 0; variants != nullptr && i < std::min(variants->size(), kMost); ++i) {
-    if (variants->Get(i)->op() != problem.op || variants->Get(i)->types() != problem.types)
-      continue;
+  for (uint32_t i = range.first; i < std::min(range.end, range.first + kMost); ++i) {
+    if (variants->Get(i)->types() != problem.types) continue;
     for (int64_t alignment : {1, 16}) {
       (void)Resolve(bundle, problem, device, i, alignment).ok();
     }
@@ -94,14 +95,21 @@ void RepairHashes(std::string* bytes) {
   header.file_size = bytes->size();
   header.index_offset = kIndexAt;
   header.index_size = std::min<uint64_t>(header.index_size, bytes->size() - kIndexAt);
+  const uint64_t hashes = PageCount(header.pages_size) * kPageHashBytes;
+  if (header.pages_size > header.index_size || hashes > header.index_size - header.pages_size) {
+    header.pages_size = 0;
+  }
+  header.required_features &= ~kFeaturePages;
+  if (header.pages_size != 0) header.required_features |= kFeaturePages;
   std::memset(header.reserved, 0, sizeof header.reserved);
   std::memcpy(bytes->data(), &header, sizeof header);
   Rehash(bytes);
 }
 
-std::vector<std::string> FuzzSeeds() {
+std::vector<std::string> FuzzSeeds(decltype(BundleMaker::write_index) write_index) {
   std::vector<std::string> seeds;
   for (BundleMaker maker : {SampleMaker(64), PlansMaker(), HostMaker({1, 2, 3}), RunMaker()}) {
+    maker.write_index = write_index;
     seeds.push_back(maker.Bytes());
   }
   return seeds;
@@ -148,7 +156,7 @@ void OpenToPlan::RunByOp(const std::string& path, bool sound) {
   (void)DescribeJson(**bundle, "", Detail::kName).ok();
   const auto* ops = IndexOf(**bundle).ops();
   for (uint32_t i = 0; ops != nullptr && i < std::min(ops->size(), 8u); ++i) {
-    const std::string name = ops->Get(i)->name()->str();
+    const std::string name(OpName(IndexOf(**bundle), i));
     const bool works = (*bundle)->FindOp(name).ok();
     KB_CHECK(works || !sound);
     if (!works) continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kbundle/runtime.h"
+#include "support/bundle_maker.h"
 #include "support/fake_driver.h"
 
 namespace kbundle::testing {
@@ -15,8 +16,8 @@ namespace kbundle::testing {
 // Makes header fields and hashes fit the bytes, so that a change gets past them.
 void RepairHashes(std::string* bytes);
 
-// Bundles of every kind that the tests know.
-std::vector<std::string> FuzzSeeds();
+// Bundles of every kind that the tests know, their index by BundleMaker's own hand or another.
+std::vector<std::string> FuzzSeeds(decltype(BundleMaker::write_index) write_index = nullptr);
 
 // Changes a few aligned numbers of the index, as its structure has them. Same seed, same change.
 void ChangeNumbers(std::string* bytes, uint32_t seed);

@@ -3,7 +3,7 @@
 //   0                128                                                        file_size
 //   +----------------+-----------------+---------------------------------------+
 //   | Header         | index           | blobs, each at a multiple of 64,      |
-//   |                | (FlatBuffer)    | padding zero, no holes, no overlap    |
+//   |                | outline | pages | padding zero, no holes, no overlap    |
 //   +----------------+-----------------+---------------------------------------+
 //
 // All integers are little-endian. The header never changes its first 64 bytes, so that an old
@@ -27,8 +27,9 @@ inline constexpr uint64_t kFeatureDeltaFrames = 1u << 0;  // blobs with a base b
 inline constexpr uint64_t kFeatureOffsets = 1u << 1;      // pointer arguments with an offset
 inline constexpr uint64_t kFeatureStructs = 1u << 2;      // arguments that are structs
 inline constexpr uint64_t kFeatureAsking = 1u << 3;       // own steps without a blob
+inline constexpr uint64_t kFeaturePages = 1u << 4;        // an index with pages behind its outline
 inline constexpr uint64_t kKnownFeatures =
-    kFeatureDeltaFrames | kFeatureOffsets | kFeatureStructs | kFeatureAsking;
+    kFeatureDeltaFrames | kFeatureOffsets | kFeatureStructs | kFeatureAsking | kFeaturePages;
 
 // Kernel.blob, Blob.base: there is none.
 inline constexpr uint32_t kNoBlob = 0xffffffff;
@@ -42,13 +43,27 @@ struct Header {
   uint64_t file_size;          // equals the file's length: neither truncated nor extended
   uint64_t index_offset;       // 128
   uint64_t index_size;
-  uint64_t index_xxh3;       // XXH3-64 of the index bytes, checked by every open
+  uint64_t index_xxh3;       // XXH3-64 of the index's outline, checked by every open
   uint64_t header_xxh3;      // XXH3-64 of the whole header with this field zero
-  uint8_t index_sha256[32];  // for signatures: header -> index -> every blob's SHA-256
-  uint8_t reserved[32];      // zero
+  uint8_t index_sha256[32];  // for signatures: header -> outline -> pages -> every blob's SHA-256
+  uint64_t pages_size;       // bytes of the index behind its outline; 0: the outline is all of it
+  uint8_t reserved[24];      // zero
 };
 static_assert(sizeof(Header) == 128);
 static_assert(offsetof(Header, index_sha256) == 64);
+
+// What FlatBuffers' verifier takes of an index: a table is at least 8 bytes, so the limit grows
+// with the index and no further.
+inline constexpr uint32_t kMaxIndexDepth = 16;
+inline constexpr uint64_t MaxIndexTables(uint64_t index_size) { return index_size / 8 + 16; }
+
+// What of an index is behind its outline is read and hashed by pages of so many bytes, when they
+// are needed. Their hashes are the last bytes of the outline, which the header's hashes cover.
+inline constexpr uint64_t kIndexPageBytes = 2048;
+inline constexpr uint64_t kPageHashBytes = 32;  // SHA-256
+inline constexpr uint64_t PageCount(uint64_t pages_size) {
+  return (pages_size + kIndexPageBytes - 1) / kIndexPageBytes;
+}
 
 // Limits, enforced before any allocation (kResourceExhausted or kDataLoss).
 inline constexpr uint64_t kMaxIndexBytes = 256ull << 20;

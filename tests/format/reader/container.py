@@ -15,6 +15,7 @@ for _name in ("ZSTD_createDCtx", "ZSTD_DCtx_setParameter", "ZSTD_DCtx_refPrefix"
     getattr(_zstd, _name).restype = ctypes.c_void_p if _name == "ZSTD_createDCtx" else ctypes.c_size_t
 _WINDOW_LOG_MAX = 100  # ZSTD_d_windowLogMax
 NONE = 0xffffffff
+PAGE = 2048
 
 
 class Damaged(Exception):
@@ -43,7 +44,17 @@ def require(condition, what):
         raise Damaged(what)
 
 
-def check_header(data, known_features=15):
+def check_pages(index, outline):
+    """Each page behind the outline has the SHA-256 that stands for it at the outline's end."""
+    count = -(-(len(index) - outline) // PAGE)
+    hashes = outline - 32 * count
+    require(hashes >= 0, "pages_size")
+    for number in range(count):
+        page = index[outline + number * PAGE:outline + (number + 1) * PAGE]
+        require(hashlib.sha256(page).digest() == index[hashes + 32 * number:hashes + 32 * number + 32], f"page {number}")
+
+
+def check_header(data, known_features=31):
     """(index offset, index size), all of the header found as section 2 has it."""
     require(len(data) >= 128, "shorter than a header")
     require(data[:8] == b"\x89KBNDL\r\n", "magic")
@@ -51,9 +62,13 @@ def check_header(data, known_features=15):
     require(major == 1, "format_major")
     require(xxh3(data[:56] + bytes(8) + data[64:128]) == header_hash, "header_xxh3")
     require(features & ~known_features == 0 and file_size == len(data) and header_size == 128, "features, file_size, header_size")
-    require(data[96:128] == bytes(32) and offset == 128 and 128 + size <= len(data), "reserved, index")
+    pages = struct.unpack_from("<Q", data, 96)[0]
+    require(data[104:128] == bytes(24) and offset == 128 and 128 + size <= len(data), "reserved, index")
+    require(pages < size and (pages != 0) == (features >> 4 & 1), "pages_size and its bit")
     index = data[128:128 + size]
-    require(xxh3(index) == index_hash and hashlib.sha256(index).digest() == data[64:96], "the index's hashes")
+    outline = index[:size - pages]
+    require(xxh3(outline) == index_hash and hashlib.sha256(outline).digest() == data[64:96], "the index's hashes")
+    check_pages(index, len(outline))
     require(index[4:8] == b"KBI1", "identifier")
     return offset, size
 
@@ -66,12 +81,24 @@ class File:
         offset, size = check_header(self.data)
         self.index = decode.View(self.data[offset:offset + size], schema.parse(fbs)).root("Index")
         self.check_places(offset + size)
+        self.check_parts(size)
 
     def check_places(self, end):
         for number, blob in enumerate(self.index.blobs):
             require(blob.offset == -(-end // 64) * 64 and not any(self.data[end:blob.offset]), f"place of blob {number}")
             end = blob.offset + blob.stored_size
         require(end == len(self.data), "bytes after the last blob")
+
+    def check_parts(self, size):
+        """Rows of an op lie where its part says, as section 5.8 has it."""
+        index, parts = self.index, [*self.index.parts]
+        require([*index.op_names] == [op.name for op in index.ops][:len(parts)] and len(parts) in (0, len(index.ops)), "parts")
+        for number, part in enumerate(parts):
+            require(part.tables % 8 == 0 and part.tables + part.tables_size <= size, f"tables of part {number}")
+            require(part.templates == index.ops[number].first_template, f"templates of part {number}")
+            for rows in ("entries", "variants", "tuned"):
+                first = sum(row.op < number for row in getattr(index, rows))
+                require(getattr(part, rows) == first, f"{rows} of part {number}")
 
     def blob(self, number):
         row = self.index.blobs[number]

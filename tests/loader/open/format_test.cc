@@ -23,6 +23,7 @@ std::string Format() { return ReadFile(testing::SourceDir() + "/schemas/FORMAT.m
 
 const std::map<std::string, uint64_t> kConstants = {
     {"kMaxIndexBytes", kMaxIndexBytes},
+    {"kMaxIndexDepth", kMaxIndexDepth},
     {"kMaxBlobBytes", kMaxBlobBytes},
     {"kMaxVariants", kMaxVariants},
     {"kMaxOps", kMaxOps},
@@ -104,6 +105,7 @@ TEST(FormatText, SaysWhereEachHeaderFieldIs) {
       {"index_xxh3", {offsetof(Header, index_xxh3), sizeof(Header::index_xxh3)}},
       {"header_xxh3", {offsetof(Header, header_xxh3), sizeof(Header::header_xxh3)}},
       {"index_sha256", {offsetof(Header, index_sha256), sizeof(Header::index_sha256)}},
+      {"pages_size", {offsetof(Header, pages_size), sizeof(Header::pages_size)}},
       {"reserved", {offsetof(Header, reserved), sizeof(Header::reserved)}},
   };
   for (const auto& [field, place] : fields) {

@@ -83,7 +83,7 @@ TEST(BundleOpen, RefusesAHeaderThatLies) {
                 "at most 268435456 are allowed");
   ExpectRefused(with([](Header& h) { h.index_size = 8; }), StatusCode::kDataLoss,
                 "index of 8 bytes");
-  ExpectRefused(with([](Header& h) { h.reserved[31] = 1; }), StatusCode::kDataLoss, "reserved");
+  ExpectRefused(with([](Header& h) { h.reserved[23] = 1; }), StatusCode::kDataLoss, "reserved");
   ExpectRefused(with([](Header& h) { h.required_features = 0; }), StatusCode::kDataLoss,
                 "delta frames without");
 }

@@ -1,0 +1,106 @@
+// A page is read next to its neighbours that are needed as well, so that an op's part of the index
+// is a few reads. Only what has its hash is published.
+#include "loader/verify/index_pages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kbundle/key.h"
+#include "loader/support/annotate.h"
+
+namespace kbundle {
+namespace {
+
+constexpr char kDamaged[] = "damaged; copy or build the file again";
+
+}  // namespace
+
+Status IndexPages::Outside(uint64_t offset, uint64_t size) {
+  return DataLoss(fmt::format("{} bytes at {} are outside of the index", size, offset));
+}
+
+Status IndexPages::Open(const Header& header, Reader read, bool all) {
+  size_ = header.index_size;
+  outline_size_ = size_ - header.pages_size;
+  read_ = std::move(read);
+  // Of an index that is read page by page, small pages of memory: most of them stay untouched.
+  bytes_ = MakeLargeBuffer(size_, all || !paged());
+  const uint64_t pages = PageCount(header.pages_size);
+  there_ = std::make_unique<std::atomic<bool>[]>(pages);
+  KB_RETURN_IF_ERROR(read_(0, bytes_.get(), all ? size_ : outline_size_));
+  KB_RETURN_IF_ERROR(CheckOutline(header));
+  for (uint64_t page = 0; all && page < pages; ++page) {
+    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.get() + PageBegin(page)));
+    there_[page].store(true, std::memory_order_release);
+  }
+  return Status();
+}
+
+Status IndexPages::CheckOutline(const Header& header) {
+  if (const uint64_t found = Xxh3(bytes_.get(), outline_size_); found != header.index_xxh3) {
+    return DataLoss(fmt::format("index hash {:016x}, the header says {:016x}: {}", found,
+                                header.index_xxh3, kDamaged));
+  }
+  digest_ = Sha256Of(bytes_.get(), outline_size_);
+  if (std::memcmp(digest_.data(), header.index_sha256, digest_.size()) == 0) return Status();
+  return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise: altered or {}",
+                              ToHex(digest_), kDamaged));
+}
+
+Status IndexPages::CheckPage(uint64_t page, const uint8_t* bytes) const {
+  const uint64_t begin = PageBegin(page), size = std::min(kIndexPageBytes, size_ - begin);
+  const uint8_t* hashes =
+      bytes_.get() + outline_size_ - PageCount(size_ - outline_size_) * kPageHashBytes;
+  const Sha256Digest found = Sha256Of(bytes, size);
+  if (std::memcmp(found.data(), hashes + page * kPageHashBytes, found.size()) == 0) return Status();
+  return DataLoss(
+      fmt::format("page {} of the index, bytes {} to {} of it: SHA-256 is {}, its outline says "
+                  "otherwise: altered, rewritten while open, or {}",
+                  page, begin, begin + size, ToHex(found), kDamaged));
+}
+
+Status IndexPages::Load(uint64_t first, uint64_t end) const {
+  const uint64_t begin = PageBegin(first), size = std::min(PageBegin(end), size_) - begin;
+  KB_RETURN_IF_ERROR(read_(begin, bytes_.get() + begin, size));
+  for (uint64_t page = first; page < end; ++page) {
+    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.get() + PageBegin(page)));
+    there_[page].store(true, std::memory_order_release);
+  }
+  return Status();
+}
+
+// Not empty, and ends behind the outline.
+Status IndexPages::NeedPages(uint64_t offset, uint64_t size) const {
+  if (size == 0) return Status();
+  const uint64_t first = (std::max(offset, outline_size_) - outline_size_) / kIndexPageBytes;
+  const uint64_t end = (offset + size - 1 - outline_size_) / kIndexPageBytes + 1;
+  uint64_t page = first;
+  while (page < end && there_[page].load(std::memory_order_acquire)) ++page;
+  if (page == end) return Status();
+  const std::lock_guard lock(mutex_);
+  while (page < end) {
+    uint64_t last = page;  // a run that nobody has read
+    while (last < end && !there_[last].load(std::memory_order_relaxed)) ++last;
+    if (last > page) KB_RETURN_IF_ERROR(Load(page, last));
+    page = last + 1;
+  }
+  return Status();
+}
+
+Status IndexPages::Compare(const Reader& read) const {
+  const auto now = std::make_unique_for_overwrite<uint8_t[]>(size_);
+  KB_RETURN_IF_ERROR(read(0, now.get(), size_));
+  const Sha256Digest found = Sha256Of(now.get(), outline_size_);
+  if (found != digest_) {
+    return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise", ToHex(found)));
+  }
+  for (uint64_t page = 0; page < PageCount(size_ - outline_size_); ++page) {
+    KB_RETURN_IF_ERROR(CheckPage(page, now.get() + PageBegin(page)));
+  }
+  return Status();
+}
+
+}  // namespace kbundle
