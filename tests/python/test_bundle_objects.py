@@ -59,10 +59,10 @@ def test_an_op_is_copied_and_pickled_with_its_bundle(probe):
     assert op.variants
 
 
-def test_the_content_id_is_the_sha256_of_the_index(probe, probe_path):
+def test_the_content_id_is_the_sha256_of_the_outline_of_the_index(probe, probe_path):
     header = probe_path.read_bytes()[:128]
-    at, size = (int.from_bytes(header[where:where + 8], "little") for where in (32, 40))
-    assert probe.content_id == hashlib.sha256(probe_path.read_bytes()[at:at + size]).hexdigest()
+    at, size, pages = (int.from_bytes(header[where:where + 8], "little") for where in (32, 40, 96))
+    assert probe.content_id == hashlib.sha256(probe_path.read_bytes()[at:at + size - pages]).hexdigest()
 
 
 def test_a_handle_is_never_copied(probe):
