@@ -47,8 +47,8 @@ class Bundle {
 
   const std::string& path() const;
   std::string_view name() const;
-  // SHA-256 of the index, checked when it was opened: equal digests, equal content. The id is the
-  // digest as 64 hex digits.
+  // SHA-256 of the index's outline, which holds those of its pages, checked when it was opened:
+  // equal digests, equal content. The id is the digest as 64 hex digits.
   std::string content_id() const;
   const Sha256Digest& digest() const;
   uint64_t file_size() const;

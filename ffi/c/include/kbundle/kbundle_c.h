@@ -115,7 +115,7 @@ KB_EXPORT void kb_bundle_release(kb_bundle* bundle);
 /* Every byte of the file, and all that opening has put off (kb_bundle_describe). Code 15 says what
  * is damaged. */
 KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
-/* JSON: {"name","path","content_id": SHA-256 of the index in 64 hex,"file_bytes","provenance":{},
+/* JSON: {"name","path","content_id": 64 hex, SHA-256 of the outline,"file_bytes","provenance":{},
  *  "targets":[..],"devices":[..],
  *  "ops":[{"name","summary","interface":"16 hex","vmap":"leading|loop|none","coordinates":[..],
  *   "types":[{"name","dtypes","attribute"}],
