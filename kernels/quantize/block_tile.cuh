@@ -36,12 +36,17 @@ __device__ __forceinline__ void RoundRows(
     const Activating<T, VEC, LOOSE>& source,
     const typename Activating<T, VEC, LOOSE>::Raw (&raw)[ROWS], int first,
     FourRows<T, VEC> (&made)[1]) {
+  OfFunction(source.how.function, [&]<int FUNCTION>() {
+    // Which function it is, is known then: one choice for all elements.
+    Activating<T, VEC, LOOSE> known = source;
+    known.how.function = FUNCTION;
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    float f[VEC];
-    source.Widen(raw[r], f);
-    made[0][first + r] = Vector<T, VEC>::Narrow(f);
-  }
+    for (int r = 0; r < ROWS; ++r) {
+      float f[VEC];
+      known.Widen(raw[r], f);
+      made[0][first + r] = Vector<T, VEC>::Narrow(f);
+    }
+  });
 }
 
 // How many rows of a gradient are made at once. On Hopper, where registers are counted, those of
