@@ -14,8 +14,8 @@
 #include "loader/open/index.h"
 #include "loader/support/rows_of_op.h"
 #include "support/bundle_maker.h"
+#include "support/changed_numbers.h"
 #include "support/files.h"
-#include "support/open_to_plan.h"
 
 namespace kbundle::builder {
 namespace {
@@ -210,21 +210,9 @@ TEST(IndexPages, AHeaderThatLiesAboutPagesIsRefused) {
 }
 
 TEST(IndexPages, ChangedNumbersGiveAnAnswerFromOpenToPlan) {
-  int opened = 0, refused = 0;
-  uint32_t seed = 1;
-  testing::OpenToPlan loader;
-  for (const std::string& bytes : testing::FuzzSeeds(InPages)) {
-    ASSERT_NE(HeaderOf(bytes).pages_size, 0u);
-    ASSERT_TRUE(loader.Run(bytes));
-    for (int i = 0; i < 300; ++i) {
-      std::string changed = bytes;
-      testing::ChangeNumbers(&changed, seed++);
-      testing::RepairHashes(&changed);
-      ++(loader.Run(changed) ? opened : refused);
-    }
-  }
-  EXPECT_GT(opened, 10);
-  EXPECT_GT(refused, 100);
+  const std::vector<std::string> bundles = testing::FuzzSeeds(InPages);
+  for (const std::string& bytes : bundles) ASSERT_NE(HeaderOf(bytes).pages_size, 0u);
+  testing::ExpectAnswersToChangedNumbers(bundles);
 }
 
 TEST(IndexPages, FirstUsesOfManyThreadsAgree) {
