@@ -70,9 +70,9 @@ NO_MASK, CAUSAL, LOCAL = 0, 1, 2
 
 def keys_of(block, head, head_v, mask):
     """(keys, whether probabilities stay in registers) of a block of so many queries on sm_90. As FlashAttention-4 chooses them, but where a
-    multiprocessor holds two blocks: each has half of its shared memory."""
+    multiprocessor holds several blocks: each has its share of shared memory and registers."""
     if block == 64:
-        return 128 if head <= 64 else 64, True
+        return 64, True
     if head <= 64:
         return 128, True
     if head <= 96:
@@ -99,23 +99,27 @@ class Forward(FlashAttentionForwardSm90):
         super().epilogue(sums, lse, o, stats, shared, rows, *rest)
 
 
-class TwoBlocks(Forward):
-    """Of one warp group that multiplies and one that loads: two blocks on a multiprocessor, so that one's first loads and last stores are
-    hidden behind the other's products, which short sequences have too few of."""
-    REGISTERS = (200, 56)  # of a thread that multiplies, that loads: 128 on average, half of what there are
+class Several(Forward):
+    """Of one warp group that multiplies and one that loads: several blocks on a multiprocessor, so that one's first loads, exponents and last
+    stores are hidden behind the others' products, which short sequences have too few of."""
+    REGISTERS = {2: (200, 56), 3: (136, 24)}  # of a thread that multiplies, that loads: together twice what each has of 65536
+
+    @property
+    def blocks(self):
+        return 3 if self.tile_hdimv <= 96 else 2  # of 128 columns, sums alone are 64 registers
 
     def kernel(self, *args):
-        self.num_mma_regs, self.num_producer_regs = self.REGISTERS
+        self.num_mma_regs, self.num_producer_regs = self.REGISTERS[self.blocks]
         made = super().kernel(*args)
         launch = made.launch
         # Told no carveout, CuTe DSL asks a driver how much shared memory there is. -1: the driver's own choice, as without a word.
-        made.launch = lambda **how: launch(**how | {"min_blocks_per_mp": 2, "preferred_smem_carveout": -1})
+        made.launch = lambda **how: launch(**how | {"min_blocks_per_mp": self.blocks, "preferred_smem_carveout": -1})
         return made
 
 
 def forward(q, k, v, o, stats, scale, window, *, target, HEAD, HEADV, MASK, BLOCK):
     keys, in_registers = keys_of(BLOCK, HEAD, HEADV, MASK)
-    kernel = (TwoBlocks if BLOCK == 64 else Forward)(
+    kernel = (Several if BLOCK == 64 else Forward)(
         q.dtype, HEAD, HEADV, 1, is_causal=MASK == CAUSAL, is_local=MASK == LOCAL, pack_gqa=False, tile_m=BLOCK,
         tile_n=keys, num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers,
         mask_mod=None, score_mod=None, has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)

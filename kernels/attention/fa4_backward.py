@@ -1,5 +1,5 @@
 """FlashAttention-4's backward for Hopper in kernels with sums in float between them: sums of o * dout (and a cleared dq), then dk, dv and
-that dq, then roundings. Where query heads share a key head, dk and dv are sums of several blocks, too.
+that dq, then its rounding. Where query heads share a key head, each has dk and dv of its own, which a last kernel adds up.
 """
 import dataclasses
 
@@ -46,24 +46,67 @@ def blocks(head, mask):
     return Blocks(64, 48, (2, 1, 1), scores_turned=False, keys_turned=True, key_groups=1)
 
 
+class Gradients(FlashAttentionBackwardSm90):
+    """Each block divides out which key head its query head has, and stores dk and dv of its own: FlashAttention-4 compiles a kernel for each
+    number of heads that share one, and adds up in float, in memory that has to be cleared."""
+
+    def load(self, q, k, *rest):
+        *given, _ = rest
+        self.qhead_per_kvhead = 2  # to `load` alone: it divides
+        super().load(q, k, *given, cute.size(q, mode=[2]) // cute.size(k, mode=[2]))
+        self.qhead_per_kvhead = 1
+
+
+class SumHeads:
+    """dk and dv of a key head: sums, in float, of those of the query heads that share it. A thread has 8 columns of a row."""
+    ROWS = 16  # of a block
+
+    def __init__(self, head, head_v):
+        self.columns = head, head_v
+
+    @cute.jit
+    def __call__(self, dk_parts: cute.Tensor, dk: cute.Tensor, dv_parts: cute.Tensor, dv: cute.Tensor, stream):
+        rows = cute.size(dk, mode=[0]) * cute.size(dk, mode=[1]) * cute.size(dk, mode=[2])
+        threads = self.ROWS * max(self.columns) // 8
+        self.add(dk_parts, dk, dv_parts, dv).launch(grid=[cute.ceil_div(rows, self.ROWS), 2, 1], block=[threads, 1, 1], stream=stream)
+
+    @cute.kernel
+    def add(self, dk_parts: cute.Tensor, dk: cute.Tensor, dv_parts: cute.Tensor, dv: cute.Tensor):
+        _, which, _ = cute.arch.block_idx()
+        if which == 0:
+            self.add_rows(dk_parts, dk, self.columns[0])
+        else:
+            self.add_rows(dv_parts, dv, self.columns[1])
+
+    @cute.jit
+    def add_rows(self, parts: cute.Tensor, sums: cute.Tensor, columns: cutlass.Constexpr):
+        thread, _, _ = cute.arch.thread_idx()
+        block, _, _ = cute.arch.block_idx()
+        lanes = columns // 8
+        batches, keys, heads = (cute.size(sums, mode=[i]) for i in range(3))
+        row, lane = block * self.ROWS + thread // lanes, thread % lanes
+        if thread < self.ROWS * lanes and row < batches * keys * heads:
+            head, key, batch = row % heads, row // heads % keys, row // heads // keys
+            group = cute.size(parts, mode=[2]) // heads
+            total = cute.make_rmem_tensor(8, cutlass.Float32)
+            total.fill(0.0)
+            for i in cutlass.range(group, unroll=4):
+                part = cute.local_tile(parts[batch, key, head * group + i, None], (8,), (lane,))
+                held = cute.make_rmem_tensor(8, parts.element_type)
+                cute.autovec_copy(part, held)
+                total.store(total.load() + held.load().to(cutlass.Float32))
+            made = cute.make_rmem_tensor(8, sums.element_type)
+            made.store(total.load().to(sums.element_type))
+            cute.autovec_copy(made, cute.local_tile(sums[batch, key, head, None], (8,), (lane,)))
+
+
 class GroupedGradients(FlashAttentionBackwardSm90):
-    """How many query heads share a key head is divided out when it is launched: FlashAttention-4 compiles a kernel for each number."""
+    """Blocks add to sums of dk and dv in float (as of ragged sequences, and with a modifier); how many query heads share a key head is divided
+    out when it is launched."""
 
     def kernel(self, q, k, *rest):
         group = FastDivmodDivisorV2(cute.size(q, mode=[2]) // cute.size(k, mode=[2]))
         return super().kernel(q, k, *[group if isinstance(one, FastDivmodDivisorV2) else one for one in rest])
-
-
-class FinishKeys:
-    """The roundings of dk, times the scale of the scores, and of dv."""
-
-    def __init__(self, make):
-        self.round_dk, self.round_dv = make(), make()
-
-    @cute.jit
-    def __call__(self, dk_sum: cute.Tensor, dk: cute.Tensor, dv_sum: cute.Tensor, dv: cute.Tensor, scale: cutlass.Float32, stream):
-        self.round_dk(dk_sum, dk, scale, None, None, None, None, stream=stream)
-        self.round_dv(dv_sum, dv, cutlass.Float32(1.0), None, None, None, None, stream=stream)
 
 
 def whole(*tensors):
@@ -83,14 +126,13 @@ def prepare(o, dout, products, stats, stats2, dq_sum, *, target, HEAD, HEADV, MA
 
 
 def gradients(q, k, v, dout, stats2, products, dq_sum, dk, dv, scale, window, *, target, HEAD, HEADV, MASK):
-    of, grouped = blocks(HEAD, MASK), dk.dtype is cutlass.Float32
-    kernel = (GroupedGradients if grouped else FlashAttentionBackwardSm90)(
-        q.dtype, HEAD, HEADV, 2 if grouped else 1, MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, deterministic=False,
+    of = blocks(HEAD, MASK)
+    kernel = Gradients(
+        q.dtype, HEAD, HEADV, 1, MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, deterministic=False,
         tile_m=of.queries, tile_n=of.keys, Q_stage=of.stages[0], dO_stage=of.stages[1], PdS_stage=of.stages[2],
         SdP_swapAB=of.scores_turned, dKV_swapAB=of.keys_turned, dQ_swapAB=of.queries_turned, AtomLayoutMSdP=1,
         AtomLayoutNdKV=of.key_groups, AtomLayoutMdQ=of.query_groups, num_threads=THREADS + 128, dQ_single_wg=of.one_group)
-    q, k, v, dout = whole(q, k, v, dout)
-    dk, dv = sums(dk, dv) if grouped else whole(dk, dv)
+    q, k, v, dout, dk, dv = whole(q, k, v, dout, dk, dv)
     stats2, products, dq_sum = sums(stats2, products, dq_sum)
     left, right = (window, cutlass.Int32(0)) if MASK == fa4.LOCAL else (None, None)
     return kernel, (q, k, v, dout, stats2, products, dq_sum, dk, dv, scale, *[None] * 4, left, right, *[None] * 3,
@@ -104,8 +146,5 @@ def finish(dq_sum, dq, scale, *, target, HEAD, HEADV, MASK):
     return kernel, (*sums(dq_sum), *whole(dq), scale, None, None, None, None)
 
 
-def finish_keys(dk_sum, dk, dv_sum, dv, scale, *, target, HEAD, HEADV, MASK):
-    of = blocks(HEAD, MASK)
-    kernel = FinishKeys(lambda: FlashAttentionBackwardPostprocess(dk.dtype, HEAD, 90, of.keys, THREADS, of.key_groups, of.keys_turned,
-                                                                  hdim_multiple_of=of.columns))
-    return kernel, (*sums(dk_sum), *whole(dk), *sums(dv_sum), *whole(dv), scale)
+def sum_heads(dk_parts, dk, dv_parts, dv, *, target, HEAD, HEADV, MASK):
+    return SumHeads(HEAD, HEADV), whole(dk_parts, dk, dv_parts, dv)

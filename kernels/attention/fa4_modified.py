@@ -143,7 +143,7 @@ class ModifiedForward(Modified, fa4.Forward):
     pass
 
 
-class ModifiedTwoBlocks(Modified, fa4.TwoBlocks):
+class ModifiedSeveral(Modified, fa4.Several):
     pass
 
 
@@ -155,7 +155,7 @@ def given_of(tree, heads, numbers):
 
 def forward(q, k, v, o, stats, scale, left, right, heads, *numbers, target, HEAD, MASK, BLOCK, MOD):
     keys, in_registers = fa4.keys_of(BLOCK, HEAD, HEAD, MASK)
-    kernel = (ModifiedTwoBlocks if BLOCK == 64 else ModifiedForward)(
+    kernel = (ModifiedSeveral if BLOCK == 64 else ModifiedForward)(
         q.dtype, HEAD, HEAD, 1, is_causal=MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, pack_gqa=False, tile_m=BLOCK, tile_n=keys,
         num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers, mask_mod=None,
         score_mod=shown_modifier, has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)

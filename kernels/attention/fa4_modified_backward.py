@@ -42,11 +42,23 @@ class ModifiedGradients(Modified, fa4_backward.GroupedGradients):
     pass
 
 
+class FinishKeys:
+    """The roundings of dk, times the scale of the scores, and of dv."""
+
+    def __init__(self, make):
+        self.round_dk, self.round_dv = make(), make()
+
+    @cute.jit
+    def __call__(self, dk_sum: cute.Tensor, dk: cute.Tensor, dv_sum: cute.Tensor, dv: cute.Tensor, scale: cutlass.Float32, stream):
+        self.round_dk(dk_sum, dk, scale, None, None, None, None, stream=stream)
+        self.round_dv(dv_sum, dv, cutlass.Float32(1.0), None, None, None, None, stream=stream)
+
+
 BLOCKS = fa4_backward.Blocks(64)  # of either head: slopes take as many registers as scores do
 
 
 class Backward:
-    """prepare, gradients, finish and finish_keys of fa4_backward.py, with sums of dk and dv in float whether heads are shared or not."""
+    """As fa4_backward.py has them, with sums of dk and dv in float whether heads are shared or not."""
 
     def __init__(self, dtype, head, mask, tree):
         of, threads = BLOCKS, fa4_backward.THREADS
@@ -60,7 +72,7 @@ class Backward:
         self.gradients.tree = tree
         self.finish = FlashAttentionBackwardPostprocess(dtype, head, 90, of.queries, threads, of.query_groups, of.queries_turned,
                                                         hdim_multiple_of=of.columns)
-        self.finish_keys = fa4_backward.FinishKeys(lambda: FlashAttentionBackwardPostprocess(
+        self.finish_keys = FinishKeys(lambda: FlashAttentionBackwardPostprocess(
             dtype, head, 90, of.keys, threads, of.key_groups, of.keys_turned, hdim_multiple_of=of.columns))
 
     @cute.jit

@@ -37,7 +37,7 @@ class Ragged(fa4.Forward):
         super(fa4.Forward, self).epilogue(sums, lse, o, stats, shared, lengths, *rest)
 
 
-class TwoBlocks(Ragged, fa4.TwoBlocks):
+class Several(Ragged, fa4.Several):
     pass
 
 
@@ -65,7 +65,7 @@ class Attention:
 def forward(q, k, v, o, stats, q_offsets, kv_offsets, q_rows, kv_rows, lengths, kv_lengths, scale, window, q_bound, kv_bound, from_first, *,
             target, HEAD, MASK, BLOCK):
     keys, in_registers = fa4.keys_of(BLOCK, HEAD, HEAD, MASK)
-    kernel = (TwoBlocks if BLOCK == 64 else Ragged)(
+    kernel = (Several if BLOCK == 64 else Ragged)(
         q.dtype, HEAD, HEAD, 1, is_causal=MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, pack_gqa=False, tile_m=BLOCK, tile_n=keys,
         num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers, mask_mod=None, score_mod=None,
         has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)

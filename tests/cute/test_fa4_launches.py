@@ -7,6 +7,7 @@ CuTe DSL and flash-attn-4, as test_fa4.py does, and CUDA's header.
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import random
@@ -27,13 +28,13 @@ ALIGNMENT = 256  # of a region of the workspace
 SEED = int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 30)))
 EVERY = 'HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]'
 AHEAD = 3  # a mask of those below: compiled as one of 2
-VARIANTS = {"fa4", "fa4_grouped", "fa4_wide", "fa4_ahead", "fa4_ahead_grouped"}
+VARIANTS = {"fa4", "fa4_grouped", "fa4_ahead", "fa4_ahead_grouped"}
 
 
 @dataclasses.dataclass
 class Point:
     """What is compiled of one direction. dtype: "bf16" or "f16"; mask: 0 none, 1 causal, 2 within a window behind a query's own key, 3 within
-    one that ends elsewhere; grouped: query heads share a key head, for which backward has kernels of its own; block: queries of a block,
+    one that ends elsewhere; grouped: query heads share a key head, for which backward has a kernel more; block: queries of a block,
     forward."""
     dtype: str
     head: int
@@ -51,9 +52,7 @@ class Point:
 
     @property
     def backward(self):
-        if self.mask == AHEAD:
-            return "fa4_ahead_grouped" if self.grouped else "fa4_ahead"
-        return "fa4" if not self.grouped else "fa4_wide" if self.head == 192 else "fa4_grouped"
+        return self.forward + "_grouped" * self.grouped
 
     def columns(self, name):
         return self.head_v if name in ("v", "o", "dout", "dv") else self.head
@@ -65,8 +64,7 @@ class Point:
     def drawn(cls, chance):
         head, mask = chance.choice([64, 96, 128, 192, 256]), chance.randint(0, 3)
         blocks = [128 if head > 96 else 192] + [64] * (head <= 128)
-        grouped = chance.random() < 0.5 and not (head == 192 and mask == AHEAD)
-        return cls(chance.choice(["bf16", "f16"]), head, mask, grouped, chance.choice(blocks))
+        return cls(chance.choice(["bf16", "f16"]), head, mask, chance.random() < 0.5, chance.choice(blocks))
 
 
 POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("attention.toml", "backward.toml")}
@@ -76,7 +74,7 @@ def only(point, text):
     """A manifest whose variants of CuTe DSL are this point's."""
     tunables = point.tunables()
     narrowed = ", ".join(f"{name} = [{value}]" for name, value in tunables.items())
-    text = re.sub(r"HEAD = \[64, 96, 128, (192, )?256\], HEADV = \[64, 96, 128, 256\], MASK = \[(0, 1, )?2\]", narrowed, text)
+    text = re.sub(r"HEAD = \[64, 96, 128, 192, 256\], HEADV = \[64, 96, 128, 256\], MASK = \[(0, 1, )?2\]", narrowed, text)
     # Which block a problem takes is the manifest's choice by its size: here all take the point's.
     text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
     text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 ? {point.block} : 0)"', text)
@@ -85,9 +83,6 @@ def only(point, text):
     both = 'name      = "fa4_grouped"' in text
     for unused in VARIANTS - {point.backward if both else point.forward}:
         text = text.replace(f'name      = "{unused}"', f'name      = "{unused}"\nabstract  = true')
-    if both:
-        text = text.replace("HEADV = [128], MASK = [0, 1, 2] }\nkeep      = []",
-                            f'HEADV = [128], MASK = [{tunables["MASK"]}] }}\nkeep      = ["T == {point.dtype}"]')
     return text
 
 
@@ -199,28 +194,27 @@ def backward_of(drawn):
                           ["f32", [drawn.batch, drawn.heads, drawn.queries]], *[None] * 6], "results": [dq, dk, dv, None]}
     head, head_v = drawn.point.head, drawn.point.head_v
     tile = 128 if head == 64 else 80 if head == 128 and drawn.mask == 0 else 64
-    key_tile = {192: 96, 256: 48}.get(head, 128)
-    padded, keys_padded = (-(-size // block) * block for size, block in ((drawn.queries, tile), (drawn.keys, key_tile)))
+    padded = -(-drawn.queries // tile) * tile
     rows, sums = [drawn.batch, drawn.heads, padded], [drawn.batch, drawn.heads, padded * head]
-    of_dk, of_dv = ([drawn.batch, drawn.keys_heads, keys_padded * columns] for columns in (head, head_v))
+    of_dk, of_dv = ([drawn.batch, drawn.keys, drawn.heads, columns] for columns in (head, head_v))
     at, regions = workspace, []
-    for shape in (rows, rows, sums, of_dk, of_dv):
+    for shape, size in ((rows, 4), (rows, 4), (sums, 4), (of_dk, 2), (of_dv, 2)):
         regions.append(drawn.plain(at, shape))
-        at += -(-4 * shape[0] * shape[1] * shape[2] // ALIGNMENT) * ALIGNMENT
-    products, stats2, dq_sum, dk_sum, dv_sum = regions
+        at += -(-size * math.prod(shape) // ALIGNMENT) * ALIGNMENT
+    products, stats2, dq_sum, dk_parts, dv_parts = regions
     seen = {name: drawn.seen(name, address, *size) for name, address, size in
             (("q", q, queries), ("o", o, queries), ("dout", dout, queries), ("dq", dq, queries), ("k", k, keys), ("v", v, keys), ("dk", dk, keys),
              ("dv", dv, keys))}
     given = {"prepare": [seen["o"], seen["dout"], products, drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries]), stats2, dq_sum],
              "gradients": [seen["q"], seen["k"], seen["v"], seen["dout"], stats2, products, dq_sum,
-                           *([dk_sum, dv_sum] if drawn.point.grouped else [seen["dk"], seen["dv"]]), drawn.scale, *drawn.windows()],
+                           *([dk_parts, dv_parts] if drawn.point.grouped else [seen["dk"], seen["dv"]]), drawn.scale, *drawn.windows()],
              "finish": [dq_sum, seen["dq"], drawn.scale]}
-    return asked, given | ({"finish_keys": [dk_sum, seen["dk"], dv_sum, seen["dv"], drawn.scale]} if drawn.point.grouped else {})
+    return asked, given | ({"sum_heads": [dk_parts, seen["dk"], dv_parts, seen["dv"]]} if drawn.point.grouped else {})
 
 
 NAMES = {"forward": "q k v o stats scale window", "prepare": "o dout products stats stats2 dq_sum",
          "gradients": "q k v dout stats2 products dq_sum {dk} {dv} scale window", "finish": "dq_sum dq scale",
-         "finish_keys": "dk_sum dk dv_sum dv scale"}
+         "sum_heads": "dk_parts dk dv_parts dv"}
 
 
 def declared(name, point):
@@ -229,11 +223,12 @@ def declared(name, point):
         return {"type": "f32" if name == "scale" else "i32"}
     if name.endswith("_sum") or name in ("stats", "stats2", "products"):
         return {"name": name, "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]}
-    return {"name": name, "dtype": point.dtype, "shape": [None, None, None, point.columns(name)], "strides": [None, None, None, 1]}
+    columns = point.columns(name.removesuffix("_parts"))
+    return {"name": name, "dtype": point.dtype, "shape": [None, None, None, columns], "strides": [None, None, None, 1]}
 
 
 def arguments(step, point):
-    names = {name: f"{name}_sum" if point.grouped else name for name in ("dk", "dv")}
+    names = {name: f"{name}_parts" if point.grouped else name for name in ("dk", "dv")}
     given = NAMES[step].format(**names).split()
     return [declared(name, point) for name in given + ["window_right"] * (given[-1] == "window" and point.mask == AHEAD)]
 
@@ -286,5 +281,5 @@ def test_the_loader_launches_backward_as_its_own_host_code(recording):
     folder, point, chance = recording / "backward", POINTS["backward.toml"], random.Random(f"{SEED} backward")
     folder.mkdir()
     pairs = [backward_of(Drawn(chance, point, 1)) for _ in range(COUNT)]
-    source = "fa4_ahead.py" if point.mask == AHEAD else "fa4_wide.py" if point.backward == "fa4_wide" else "fa4_backward.py"
+    source = "fa4_ahead.py" if point.mask == AHEAD else "fa4_backward.py"
     compare(*launched(folder, pairs, source, point.tunables(), lambda step: arguments(step, point)))

@@ -35,7 +35,8 @@ def install(folder, wheels):
     """The Python of a new environment that has the wheels, and JAX with what it needs from where this machine has it."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*pip, *map(str, wheels)], check=True)
+    # Without this process's own path, on which pip would find what it is to install.
+    subprocess.run([*pip, *map(str, wheels)], env={n: v for n, v in os.environ.items() if n != "PYTHONPATH"}, check=True)
     [site] = folder.glob("lib/python3*/site-packages")
     (site / "jax.pth").write_text(str(pathlib.Path(importlib.util.find_spec("jax").origin).parents[1]) + "\n")
     return str(folder / "bin/python")
