@@ -7,19 +7,11 @@ import numpy as np
 
 from report import Report
 from sharding.collectives import collectives
+from sharding.plain import plain_loss, plain_norm
 from sharding.problems import random
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUNDLE = str(ROOT / "build/kernels.kb")
-
-
-def plain_norm(jax, x, gamma):
-    x, gamma = x.astype(np.float32), gamma.astype(np.float32)
-    return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * gamma
-
-
-def plain_loss(jax, logits, labels):
-    return -jax.numpy.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], -1)[..., 0].mean()
 
 
 def programs(jax, kbj, bf16):
@@ -27,9 +19,9 @@ def programs(jax, kbj, bf16):
     rows, heads, wide = ("d",), (None, None, "d"), (None, "d")
     yield ("softmax, rows divided", lambda x: kbj.scaled_softmax(x, 0.5), lambda x: jax.nn.softmax(0.5 * x),
            [(random(8, 4, 48, 640), rows)], 1, 1e-5)
-    yield ("rms_norm, rows divided", kbj.rms_norm, lambda x, gamma: plain_norm(jax, x, gamma).astype(x.dtype),
+    yield ("rms_norm, rows divided", kbj.rms_norm, lambda x, gamma: plain_norm(x, gamma).astype(x.dtype),
            [(random(64, 1024), rows), (random(1024), ())], 2, 1e-4)
-    yield ("cross entropy, rows divided", kbj.cross_entropy, lambda logits, labels: plain_loss(jax, logits, labels),
+    yield ("cross entropy, rows divided", kbj.cross_entropy, plain_loss,
            [(random(64, 1000), rows), (np.arange(64, dtype=np.int32), rows)], 1, 1e-4)
     yield ("layer, rows divided", kbj.dense, lambda x, w, bias: x @ w + bias,
            [(bf16(128, 256), rows), (bf16(256, 512), ()), (bf16(512), ())], 3, 3e-2)
