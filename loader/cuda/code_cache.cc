@@ -124,7 +124,7 @@ Result<std::shared_ptr<CudaKernel>> LoadKernel(const DriverApi& driver, CUlibrar
 
 }  // namespace
 
-Status CudaLibrary::Load(const std::vector<uint8_t>& image, const std::string& what) {
+Status CudaLibrary::Load(std::span<const uint8_t> image, const std::string& what) {
   return driver_.Check(
       driver_.LibraryLoadData(&library_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
       fmt::format("loading {} ({} bytes)", what, image.size()));
@@ -146,7 +146,7 @@ Result<std::shared_ptr<CudaKernel>> CodeCache::Load(const DriverApi& driver, uin
                                                     const std::string& symbol,
                                                     Bundle::BaseCache* bases) {
   const auto load = [&]() -> Result<std::shared_ptr<CudaLibrary>> {
-    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> image, bundle.ReadBlob(blob, bases));
+    KB_ASSIGN_OR_RETURN(const Buffer image, bundle.ReadBlob(blob, bases));
     auto library = std::make_shared<CudaLibrary>(driver);
     KB_RETURN_IF_ERROR(
         library->Load(image, fmt::format("code object {} of {}", blob, bundle.path())));

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +60,7 @@ class CudaLibrary {
   CudaLibrary& operator=(const CudaLibrary&) = delete;
 
   // Once, before anything else.
-  Status Load(const std::vector<uint8_t>& image, const std::string& what);
+  Status Load(std::span<const uint8_t> image, const std::string& what);
   // Lives as long as the library.
   Result<std::shared_ptr<CudaKernel>> Find(const std::string& symbol);
 

@@ -143,7 +143,7 @@ Result<HostFunction> HostObject::Find(const ResolvedStep& step) const {
 Result<std::shared_ptr<HostObject>> HostObjects::Load(const Bundle& bundle, uint32_t blob,
                                                       Bundle::BaseCache* bases) {
   return objects_.GetOrMake(bundle.BlobDigest(blob), [&]() -> Result<std::shared_ptr<HostObject>> {
-    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> image, bundle.ReadBlob(blob, bases));
+    KB_ASSIGN_OR_RETURN(const Buffer image, bundle.ReadBlob(blob, bases));
     return HostObject::Load(image, fmt::format("code object {} of {}", blob, bundle.path()));
   });
 }

@@ -35,7 +35,7 @@ Status Bundle::ReadHeader(Rep* rep) {
 
 Status Bundle::ReadIndex(Rep* rep, Checks checks) {
   const bool all = checks == Checks::kAll;
-  KB_RETURN_IF_ERROR(rep->pages.Open(rep->header, rep->IndexReader(), all));
+  KB_RETURN_IF_ERROR(rep->pages.Open(rep->header, rep->IndexReader(), all, rep->allocator));
   Status sound =
       all ? VerifyIndex(rep->pages, rep->header) : VerifyOutline(rep->pages, rep->header);
   if (!sound.ok()) return std::move(sound).Annotate("index");
@@ -73,25 +73,30 @@ Status Bundle::CheckIndex() const {
   return Status();
 }
 
-Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path, Checks checks) {
-  return OpenFile(path, FileView::Open(path), checks);
+Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path, Checks checks,
+                                                   const Allocator& allocator) {
+  return OpenFile(path, FileView::Open(path), checks, allocator);
 }
 
-Result<std::shared_ptr<const Bundle>> Bundle::OpenDescriptor(int fd, Checks checks) {
-  return OpenFile(fmt::format("descriptor {}", fd), FileView::OfDescriptor(fd), checks);
+Result<std::shared_ptr<const Bundle>> Bundle::OpenDescriptor(int fd, Checks checks,
+                                                             const Allocator& allocator) {
+  return OpenFile(fmt::format("descriptor {}", fd), FileView::OfDescriptor(fd), checks, allocator);
 }
 
 Result<std::shared_ptr<const Bundle>> Bundle::OpenMemory(std::span<const uint8_t> bytes,
-                                                         Checks checks) {
+                                                         Checks checks,
+                                                         const Allocator& allocator) {
+  Buffer copy(allocator, bytes.size(), "the bytes of a bundle");
+  std::copy(bytes.begin(), bytes.end(), copy.data());
   return OpenFile(fmt::format("{} bytes of memory", bytes.size()),
-                  FileView::OfBytes({bytes.begin(), bytes.end()}), checks);
+                  FileView::OfBytes(std::move(copy)), checks, allocator);
 }
 
 Result<std::shared_ptr<const Bundle>> Bundle::OpenFile(std::string path, Result<FileView> file,
-                                                       Checks checks) {
+                                                       Checks checks, const Allocator& allocator) {
   const auto context = [&path] { return fmt::format("opening bundle '{}'", path); };
   if (!file.ok()) return std::move(file).status().Annotate(context());
-  auto rep = std::make_unique<Rep>(path, std::move(*file));
+  auto rep = std::make_unique<Rep>(path, std::move(*file), allocator);
   Status status = ReadHeader(rep.get());
   if (status.ok()) status = ReadIndex(rep.get(), checks);
   if (!status.ok()) return std::move(status).Annotate(context());

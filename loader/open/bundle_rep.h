@@ -23,9 +23,11 @@ inline Sha256Digest DigestOf(const fb::Blob& blob) {
 }
 
 struct Bundle::Rep {
-  Rep(std::string path, FileView file) : path(std::move(path)), file(std::move(file)) {}
+  Rep(std::string path, FileView file, const Allocator& allocator)
+      : path(std::move(path)), allocator(allocator), file(std::move(file)) {}
 
   std::string path;
+  Allocator allocator;
   FileView file;
   Header header{};
   IndexPages pages;  // own memory: nothing done to the file afterwards reaches what was read
@@ -39,13 +41,12 @@ struct Bundle::Rep {
   std::optional<uint32_t> NumberOf(std::string_view op) const;
   std::string BlobName(uint32_t blob) const;  // "blob 3 of bundle 'x.kb'"
   // One frame, not compared with its hashes; `base` is empty for a frame that stands alone.
-  Result<std::vector<uint8_t>> InflateBlob(uint32_t number, std::span<const uint8_t> base) const;
+  Result<Buffer> InflateBlob(uint32_t number, std::span<const uint8_t> base) const;
   // Verified.
-  Result<std::vector<uint8_t>> ReadWhole(uint32_t number) const;
-  Result<std::vector<uint8_t>> ReadDelta(uint32_t number, BaseCache* bases) const;
+  Result<Buffer> ReadWhole(uint32_t number) const;
+  Result<Buffer> ReadDelta(uint32_t number, BaseCache* bases) const;
   // Not verified: good for nothing but a delta.
-  Result<std::shared_ptr<const std::vector<uint8_t>>> ReadBase(uint32_t number,
-                                                               BaseCache* bases) const;
+  Result<std::shared_ptr<const Buffer>> ReadBase(uint32_t number, BaseCache* bases) const;
   Status CheckPadding(uint64_t from, uint64_t to) const;
   Status CheckHeaderAgain() const;
 };

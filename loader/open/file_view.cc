@@ -44,7 +44,7 @@ Result<FileView> FileView::OfDescriptor(int fd) {
   return InvalidArgument("no file is open under that number: give one that open() returned");
 }
 
-FileView FileView::OfBytes(std::vector<uint8_t> bytes) {
+FileView FileView::OfBytes(Buffer bytes) {
   FileView view(-1, bytes.size());
   view.bytes_ = std::move(bytes);
   return view;

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "kbundle/allocator.h"
 #include "kbundle/status.h"
 
 namespace kbundle {
@@ -20,7 +20,7 @@ class FileView {
   // The file behind a descriptor, which stays the caller's: he may close it, and read on from where
   // he was. kInvalidArgument: it is none of a regular file.
   static Result<FileView> OfDescriptor(int fd);
-  static FileView OfBytes(std::vector<uint8_t> bytes);
+  static FileView OfBytes(Buffer bytes);
   FileView(FileView&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)), size_(other.size_), bytes_(std::move(other.bytes_)) {}
   FileView& operator=(FileView&&) = delete;
@@ -35,7 +35,7 @@ class FileView {
   static Result<FileView> Of(int fd);  // takes it
   int fd_;                             // -1: bytes_
   uint64_t size_;
-  std::vector<uint8_t> bytes_;
+  Buffer bytes_;
 };
 
 }  // namespace kbundle

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "kbundle/format.h"
 
@@ -70,13 +71,13 @@ Status CheckFrame(std::span<const uint8_t> stored, uint64_t size) {
 
 }  // namespace
 
-Result<std::vector<uint8_t>> Inflate(std::span<const uint8_t> stored, uint64_t size,
-                                     std::span<const uint8_t> base) {
+Result<Buffer> Inflate(std::span<const uint8_t> stored, uint64_t size,
+                       std::span<const uint8_t> base, const Allocator& allocator) {
   KB_RETURN_IF_ERROR(CheckFrame(stored, size));
+  Buffer bytes(allocator, size, "a code object");
   Decoder decoder = Pool().Take();
   if (decoder == nullptr) return ResourceExhausted("no memory for a zstd decoder");
   if (!base.empty()) ZSTD_DCtx_refPrefix(decoder.get(), base.data(), base.size());
-  std::vector<uint8_t> bytes(size);
   const size_t got =
       ZSTD_decompressDCtx(decoder.get(), bytes.data(), bytes.size(), stored.data(), stored.size());
   Pool().Return(std::move(decoder));

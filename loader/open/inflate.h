@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "kbundle/allocator.h"
 #include "kbundle/status.h"
 
 namespace kbundle {
@@ -13,8 +13,8 @@ namespace kbundle {
 // `stored` must be exactly one frame that states a content size equal to `size`, within the window
 // limit, without a dictionary id. `base`: the prefix a delta refers to; empty for none. Decoders
 // are pooled over the process, so a call costs no set-up. Safe from any thread.
-Result<std::vector<uint8_t>> Inflate(std::span<const uint8_t> stored, uint64_t size,
-                                     std::span<const uint8_t> base);
+Result<Buffer> Inflate(std::span<const uint8_t> stored, uint64_t size,
+                       std::span<const uint8_t> base, const Allocator& allocator = {});
 
 }  // namespace kbundle
 

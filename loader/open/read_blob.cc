@@ -16,9 +16,7 @@
 namespace kbundle {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
-
-Status CheckContent(const fb::Blob& blob, const Bytes& bytes) {
+Status CheckContent(const fb::Blob& blob, const Buffer& bytes) {
   constexpr char kAdvice[] = "damaged, or rewritten while open; copy or build the file again";
   if (const uint64_t found = Xxh3(bytes.data(), bytes.size()); found != blob.xxh3()) {
     return DataLoss(
@@ -35,17 +33,17 @@ Status CheckContent(const fb::Blob& blob, const Bytes& bytes) {
 struct Bundle::BaseCache::Rep {
   struct Row {
     Sha256Digest digest;
-    std::shared_ptr<const Bytes> bytes;
+    std::shared_ptr<const Buffer> bytes;
   };
 
-  std::shared_ptr<const Bytes> Find(const Sha256Digest& digest) const {
+  std::shared_ptr<const Buffer> Find(const Sha256Digest& digest) const {
     for (const Row& row : rows) {
       if (row.digest == digest) return row.bytes;
     }
     return nullptr;
   }
 
-  void Insert(const Sha256Digest& digest, std::shared_ptr<const Bytes> bytes) {
+  void Insert(const Sha256Digest& digest, std::shared_ptr<const Buffer> bytes) {
     if (bytes->size() > cap) return;
     while (held + bytes->size() > cap) {
       held -= rows.front().bytes->size();
@@ -65,49 +63,49 @@ Bundle::BaseCache::BaseCache(uint64_t cap_bytes) : rep_(std::make_unique<Rep>())
 }
 Bundle::BaseCache::~BaseCache() = default;
 
-Result<Bytes> Bundle::Rep::InflateBlob(uint32_t number, std::span<const uint8_t> base) const {
+Result<Buffer> Bundle::Rep::InflateBlob(uint32_t number, std::span<const uint8_t> base) const {
   const fb::Blob& blob = *index->blobs()->Get(number);
-  const auto stored = std::make_unique_for_overwrite<uint8_t[]>(blob.stored_size());
-  KB_RETURN_IF_ERROR(file.Read(blob.offset(), stored.get(), blob.stored_size()));
-  return Inflate({stored.get(), blob.stored_size()}, blob.size(), base);
+  Buffer stored(allocator, blob.stored_size(), "a code object as it is stored");
+  KB_RETURN_IF_ERROR(file.Read(blob.offset(), stored.data(), stored.size()));
+  return Inflate(stored, blob.size(), base, allocator);
 }
 
-Result<std::shared_ptr<const Bytes>> Bundle::Rep::ReadBase(uint32_t number,
-                                                           BaseCache* bases) const {
+Result<std::shared_ptr<const Buffer>> Bundle::Rep::ReadBase(uint32_t number,
+                                                            BaseCache* bases) const {
   const Sha256Digest digest = DigestOf(*index->blobs()->Get(number));
   if (bases != nullptr) {
     if (auto held = bases->rep()->Find(digest)) return held;
   }
-  Result<Bytes> bytes = InflateBlob(number, {});
+  Result<Buffer> bytes = InflateBlob(number, {});
   if (!bytes.ok()) return std::move(bytes).status().Annotate(fmt::format("base blob {}", number));
-  auto shared = std::make_shared<const Bytes>(std::move(*bytes));
+  auto shared = std::make_shared<const Buffer>(std::move(*bytes));
   if (bases != nullptr) bases->rep()->Insert(digest, shared);
   return shared;
 }
 
 // A base is compared with its hashes only where the delta does not come out right, to tell which of
 // the two is damaged: the delta's own hashes cover what the base did to it.
-Result<Bytes> Bundle::Rep::ReadDelta(uint32_t number, BaseCache* bases) const {
+Result<Buffer> Bundle::Rep::ReadDelta(uint32_t number, BaseCache* bases) const {
   const fb::Blob& blob = *index->blobs()->Get(number);
-  KB_ASSIGN_OR_RETURN(const std::shared_ptr<const Bytes> base, ReadBase(blob.base(), bases));
-  Result<Bytes> bytes = InflateBlob(number, *base);
+  KB_ASSIGN_OR_RETURN(const std::shared_ptr<const Buffer> base, ReadBase(blob.base(), bases));
+  Result<Buffer> bytes = InflateBlob(number, *base);
   Status sound = bytes.ok() ? CheckContent(blob, *bytes) : bytes.status();
   if (sound.ok()) return bytes;
   KB_VERIFY(CheckContent(*index->blobs()->Get(blob.base()), *base), "base blob {}", blob.base());
   return sound;
 }
 
-Result<Bytes> Bundle::Rep::ReadWhole(uint32_t number) const {
-  KB_ASSIGN_OR_RETURN(Bytes bytes, InflateBlob(number, {}));
+Result<Buffer> Bundle::Rep::ReadWhole(uint32_t number) const {
+  KB_ASSIGN_OR_RETURN(Buffer bytes, InflateBlob(number, {}));
   KB_RETURN_IF_ERROR(CheckContent(*index->blobs()->Get(number), bytes));
   return bytes;
 }
 
-Result<Bytes> Bundle::ReadBlob(uint32_t blob, BaseCache* bases) const {
+Result<Buffer> Bundle::ReadBlob(uint32_t blob, BaseCache* bases) const {
   const auto* blobs = rep_->index->blobs();
   KB_VERIFY(kbundle::CheckIndex(blob, Count(blobs), "blob"), "bundle '{}'", rep_->path);
   KB_VERIFY(rep_->CheckBlob(blob), "reading {}", rep_->BlobName(blob));
-  Result<Bytes> bytes =
+  Result<Buffer> bytes =
       blobs->Get(blob)->base() == kNoBlob ? rep_->ReadWhole(blob) : rep_->ReadDelta(blob, bases);
   if (bytes.ok()) return bytes;
   return std::move(bytes).status().Annotate("reading " + rep_->BlobName(blob));

@@ -102,6 +102,10 @@ Result<BundlePtr> Share(BundlePtr bundle, const std::string& name) {
 
 Result<BundlePtr> ReloadShared(const std::string& path, const std::string& name) {
   KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path, Checks::kByOp));
+  return Replace(std::move(bundle), name);
+}
+
+Result<BundlePtr> Replace(BundlePtr bundle, const std::string& name) {
   std::vector<BundlePtr> old;  // die after the lock
   OpenBundles& open = OpenBundles::Global();
   {

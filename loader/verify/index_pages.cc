@@ -22,29 +22,32 @@ Status IndexPages::Outside(uint64_t offset, uint64_t size) {
   return DataLoss(fmt::format("{} bytes at {} are outside of the index", size, offset));
 }
 
-Status IndexPages::Open(const Header& header, Reader read, bool all) {
+Status IndexPages::Open(const Header& header, Reader read, bool all, const Allocator& allocator) {
   size_ = header.index_size;
   outline_size_ = size_ - header.pages_size;
   read_ = std::move(read);
+  allocator_ = allocator;
   // Of an index that is read page by page, small pages of memory: most of them stay untouched.
-  bytes_ = MakeLargeBuffer(size_, all || !paged());
+  const bool whole = all || !paged();
+  bytes_ =
+      Buffer(allocator, size_, "the index", whole ? Buffer::Pages::kHuge : Buffer::Pages::kSmall);
   const uint64_t pages = PageCount(header.pages_size);
   there_ = std::make_unique<std::atomic<bool>[]>(pages);
-  KB_RETURN_IF_ERROR(read_(0, bytes_.get(), all ? size_ : outline_size_));
+  KB_RETURN_IF_ERROR(read_(0, bytes_.data(), all ? size_ : outline_size_));
   KB_RETURN_IF_ERROR(CheckOutline(header));
   for (uint64_t page = 0; all && page < pages; ++page) {
-    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.get() + PageBegin(page)));
+    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.data() + PageBegin(page)));
     there_[page].store(true, std::memory_order_release);
   }
   return Status();
 }
 
 Status IndexPages::CheckOutline(const Header& header) {
-  if (const uint64_t found = Xxh3(bytes_.get(), outline_size_); found != header.index_xxh3) {
+  if (const uint64_t found = Xxh3(bytes_.data(), outline_size_); found != header.index_xxh3) {
     return DataLoss(fmt::format("index hash {:016x}, the header says {:016x}: {}", found,
                                 header.index_xxh3, kDamaged));
   }
-  digest_ = Sha256Of(bytes_.get(), outline_size_);
+  digest_ = Sha256Of(bytes_.data(), outline_size_);
   if (std::memcmp(digest_.data(), header.index_sha256, digest_.size()) == 0) return Status();
   return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise: altered or {}",
                               ToHex(digest_), kDamaged));
@@ -53,7 +56,7 @@ Status IndexPages::CheckOutline(const Header& header) {
 Status IndexPages::CheckPage(uint64_t page, const uint8_t* bytes) const {
   const uint64_t begin = PageBegin(page), size = std::min(kIndexPageBytes, size_ - begin);
   const uint8_t* hashes =
-      bytes_.get() + outline_size_ - PageCount(size_ - outline_size_) * kPageHashBytes;
+      bytes_.data() + outline_size_ - PageCount(size_ - outline_size_) * kPageHashBytes;
   const Sha256Digest found = Sha256Of(bytes, size);
   if (std::memcmp(found.data(), hashes + page * kPageHashBytes, found.size()) == 0) return Status();
   return DataLoss(
@@ -64,9 +67,9 @@ Status IndexPages::CheckPage(uint64_t page, const uint8_t* bytes) const {
 
 Status IndexPages::Load(uint64_t first, uint64_t end) const {
   const uint64_t begin = PageBegin(first), size = std::min(PageBegin(end), size_) - begin;
-  KB_RETURN_IF_ERROR(read_(begin, bytes_.get() + begin, size));
+  KB_RETURN_IF_ERROR(read_(begin, bytes_.data() + begin, size));
   for (uint64_t page = first; page < end; ++page) {
-    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.get() + PageBegin(page)));
+    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.data() + PageBegin(page)));
     there_[page].store(true, std::memory_order_release);
   }
   return Status();
@@ -91,14 +94,14 @@ Status IndexPages::NeedPages(uint64_t offset, uint64_t size) const {
 }
 
 Status IndexPages::Compare(const Reader& read) const {
-  const auto now = std::make_unique_for_overwrite<uint8_t[]>(size_);
-  KB_RETURN_IF_ERROR(read(0, now.get(), size_));
-  const Sha256Digest found = Sha256Of(now.get(), outline_size_);
+  Buffer now(allocator_, size_, "comparing the index");
+  KB_RETURN_IF_ERROR(read(0, now.data(), size_));
+  const Sha256Digest found = Sha256Of(now.data(), outline_size_);
   if (found != digest_) {
     return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise", ToHex(found)));
   }
   for (uint64_t page = 0; page < PageCount(size_ - outline_size_); ++page) {
-    KB_RETURN_IF_ERROR(CheckPage(page, now.get() + PageBegin(page)));
+    KB_RETURN_IF_ERROR(CheckPage(page, now.data() + PageBegin(page)));
   }
   return Status();
 }

@@ -14,10 +14,10 @@
 #include <mutex>
 #include <string>
 
+#include "kbundle/allocator.h"
 #include "kbundle/format.h"
 #include "kbundle/sha256.h"
 #include "kbundle/status.h"
-#include "loader/support/large_buffer.h"
 
 namespace kbundle {
 
@@ -34,9 +34,9 @@ class IndexPages {
 
   // First of all, once, of a header that has passed VerifyHeader. all: the pages with it, in one
   // read. kDataLoss: not what the header's hashes say. The digest is the outline's.
-  Status Open(const Header& header, Reader read, bool all);
+  Status Open(const Header& header, Reader read, bool all, const Allocator& allocator = {});
 
-  const uint8_t* bytes() const { return bytes_.get(); }
+  const uint8_t* bytes() const { return bytes_.data(); }
   uint64_t size() const { return size_; }
   uint64_t outline_size() const { return outline_size_; }
   bool paged() const { return size_ != outline_size_; }
@@ -51,7 +51,7 @@ class IndexPages {
   }
   Status Need(const void* first, uint64_t size) const {
     return Need(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(first) -
-                                      reinterpret_cast<uintptr_t>(bytes_.get())),
+                                      reinterpret_cast<uintptr_t>(bytes_.data())),
                 size);
   }
   Status NeedAll() const { return Need(uint64_t{0}, size_); }
@@ -68,8 +68,9 @@ class IndexPages {
 
   uint64_t size_ = 0, outline_size_ = 0;
   Sha256Digest digest_{};
-  LargeBuffer bytes_;
+  mutable Buffer bytes_;  // pages come when they are needed
   Reader read_;
+  Allocator allocator_;
   mutable std::mutex mutex_;
   std::unique_ptr<std::atomic<bool>[]> there_;  // by page
 };

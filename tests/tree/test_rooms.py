@@ -67,7 +67,7 @@ LOADER = {
 }
 # Public headers have no folders, so here is which room is behind each.
 PUBLIC = {
-    "support": "json.h utf8.h",
+    "support": "allocator.h json.h utf8.h",
     "problem": "problem.h target.h",
     "open": "bundle.h",
     "resolve": "check_plan.h launch.h",

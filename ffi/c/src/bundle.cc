@@ -1,7 +1,6 @@
-// Bundles, policy, log and statistics of the C ABI: each function checks its pointers, calls one
-// function of the loader and hands out what it returned.
+// Bundles that are open, policy, log and statistics of the C ABI: each function checks its
+// pointers, calls one function of the loader and hands out what it returned.
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -13,29 +12,6 @@
 
 namespace kbundle {
 namespace {
-
-using Opened = Result<std::shared_ptr<const Bundle>>;
-using Opener = Opened (*)(const std::string&, const std::string&);
-
-std::string TextOrNone(const char* text) { return text == nullptr ? "" : text; }
-
-Status Return(Opened opened, const std::string& name, kb_bundle** out) {
-  KB_ASSIGN_OR_RETURN(auto bundle, std::move(opened));
-  const std::string known(name.empty() ? bundle->name() : name);
-  *out = new kb_bundle{known, std::move(bundle)};
-  return Status();
-}
-
-Status OpenBy(Opener opener, const char* path, const char* name, kb_bundle** out) {
-  KB_RETURN_IF_ERROR(RequirePointer(path, "path"));
-  KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-  return Return(opener(path, TextOrNone(name)), TextOrNone(name), out);
-}
-
-Status ShareAs(Opened opened, const std::string& name, kb_bundle** out) {
-  KB_ASSIGN_OR_RETURN(auto bundle, std::move(opened));
-  return Return(Share(std::move(bundle), name), name, out);
-}
 
 // What the C function and its state are, where the loader's function finds them. It is replaced
 // while nobody is in a call (SetLog waits), so one will do.
@@ -66,33 +42,6 @@ using kbundle::RequirePointer;
 using kbundle::Status;
 
 extern "C" {
-
-kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out) {
-  return Guarded([&] { return kbundle::OpenBy(&kbundle::OpenShared, path, name, out); });
-}
-
-kb_error* kb_bundle_open_descriptor(int descriptor, const char* name, kb_bundle** out) {
-  return Guarded([&]() -> Status {
-    KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-    return kbundle::ShareAs(kbundle::Bundle::OpenDescriptor(descriptor, kbundle::Checks::kByOp),
-                            kbundle::TextOrNone(name), out);
-  });
-}
-
-kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, const char* name,
-                                kb_bundle** out) {
-  return Guarded([&]() -> Status {
-    KB_RETURN_IF_ERROR(RequirePointer(bytes, "bytes"));
-    KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-    const std::span given(static_cast<const uint8_t*>(bytes), size);
-    return kbundle::ShareAs(kbundle::Bundle::OpenMemory(given, kbundle::Checks::kByOp),
-                            kbundle::TextOrNone(name), out);
-  });
-}
-
-kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out) {
-  return Guarded([&] { return kbundle::OpenBy(&kbundle::ReloadShared, path, name, out); });
-}
 
 kb_error* kb_bundle_find(const char* name, const char* op, kb_bundle** out) {
   return Guarded([&]() -> Status {

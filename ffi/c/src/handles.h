@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "kbundle/allocator.h"
 #include "kbundle/kbundle_c.h"
 #include "kbundle/runtime.h"
 #include "kbundle/status.h"
@@ -55,6 +56,12 @@ template <typename Body>
 kb_error* Guarded(Body&& body) noexcept {
   try {
     return ToError(std::forward<Body>(body)());
+  } catch (const AllocatorRefused& refused) {
+    try {
+      return ToError(ResourceExhausted(refused.what()));
+    } catch (...) {
+      return OutOfMemoryError();
+    }
   } catch (const std::bad_alloc&) {
     return OutOfMemoryError();
   } catch (const std::exception& exception) {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kbundle/allocator.h"
 #include "kbundle/problem.h"
 #include "kbundle/sha256.h"
 #include "kbundle/status.h"
@@ -34,13 +35,18 @@ enum class Checks {
 
 class Bundle {
  public:
+  // The allocator serves the bundle's life: its functions and state outlive it and what ReadBlob
+  // gave. What it does not give is std::bad_alloc (AllocatorRefused).
   static Result<std::shared_ptr<const Bundle>> Open(const std::string& path,
-                                                    Checks checks = Checks::kAll);
+                                                    Checks checks = Checks::kAll,
+                                                    const Allocator& allocator = {});
   // The same of a file that is open already, whose descriptor stays the caller's, and of bytes,
   // which are copied. path() says "descriptor 5", "1475424 bytes of memory".
-  static Result<std::shared_ptr<const Bundle>> OpenDescriptor(int fd, Checks checks = Checks::kAll);
+  static Result<std::shared_ptr<const Bundle>> OpenDescriptor(int fd, Checks checks = Checks::kAll,
+                                                              const Allocator& allocator = {});
   static Result<std::shared_ptr<const Bundle>> OpenMemory(std::span<const uint8_t> bytes,
-                                                          Checks checks = Checks::kAll);
+                                                          Checks checks = Checks::kAll,
+                                                          const Allocator& allocator = {});
   ~Bundle();
   Bundle(const Bundle&) = delete;
   Bundle& operator=(const Bundle&) = delete;
@@ -71,7 +77,7 @@ class Bundle {
   // The uncompressed, verified bytes of a blob (deltas resolved). kDataLoss on any difference.
   // `bases` caches decompressed bases for a burst of reads; may be null.
   class BaseCache;
-  Result<std::vector<uint8_t>> ReadBlob(uint32_t blob, BaseCache* bases = nullptr) const;
+  Result<Buffer> ReadBlob(uint32_t blob, BaseCache* bases = nullptr) const;
   // SHA-256 of what ReadBlob gives, as the index has it: the name of the code in every cache.
   // Requires a blob number of the index.
   Sha256Digest BlobDigest(uint32_t blob) const;
@@ -87,7 +93,7 @@ class Bundle {
  private:
   explicit Bundle(std::unique_ptr<Rep> rep);
   static Result<std::shared_ptr<const Bundle>> OpenFile(std::string path, Result<FileView> file,
-                                                        Checks checks);
+                                                        Checks checks, const Allocator& allocator);
   static Status ReadHeader(Rep* rep);
   static Status ReadIndex(Rep* rep, Checks checks);
   std::unique_ptr<Rep> rep_;

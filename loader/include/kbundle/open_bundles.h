@@ -19,6 +19,9 @@ Result<std::shared_ptr<const Bundle>> Share(std::shared_ptr<const Bundle> bundle
 // found them keep them. `name` empty: the one inside the file.
 Result<std::shared_ptr<const Bundle>> ReloadShared(const std::string& path,
                                                    const std::string& name);
+// The same with a bundle that is open.
+Result<std::shared_ptr<const Bundle>> Replace(std::shared_ptr<const Bundle> bundle,
+                                              const std::string& name);
 // Takes this bundle out of the name. Its memory and descriptor come back when nobody holds it any
 // more: programs that found it go on. kNotFound: it is not there.
 Status CloseShared(std::string_view name, const std::shared_ptr<const Bundle>& bundle);

@@ -41,8 +41,7 @@ class ProductSteps final : public CudaSteps {
     KB_ASSIGN_OR_RETURN(const CublasLtApi* lt, CublasLtApi::Get());
     std::optional<LtAlgorithm> stored;  // none: the heuristic is asked
     if (step.blob != kNoBlob) {
-      KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> blob,
-                          place.bundle.ReadBlob(step.blob, &place.bases));
+      KB_ASSIGN_OR_RETURN(const Buffer blob, place.bundle.ReadBlob(step.blob, &place.bases));
       KB_ASSIGN_OR_RETURN(stored, ReadAlgorithm(*lt, blob));
     }
     const auto make_handle = [lt]() -> Result<std::shared_ptr<LtHandle>> {

@@ -178,7 +178,7 @@ Result<ProductDescriptors> Describe(const CublasLtApi& lt, const ResolvedProduct
   return result;
 }
 
-Result<LtAlgorithm> ReadAlgorithm(const CublasLtApi& lt, const std::vector<uint8_t>& blob) {
+Result<LtAlgorithm> ReadAlgorithm(const CublasLtApi& lt, std::span<const uint8_t> blob) {
   StoredAlgorithm stored;
   if (blob.size() != sizeof stored) {
     return DataLoss(fmt::format("an algorithm of {} bytes, it has {}: rebuild the bundle",

@@ -27,6 +27,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kbundle/cublaslt_api.h"
@@ -41,7 +42,7 @@ Result<ProductDescriptors> Describe(const CublasLtApi& lt, const ResolvedProduct
 
 // The algorithm in a blob. kDataLoss: it is no algorithm; kFailedPrecondition: it is of another
 // version of cuBLAS than this process runs (names both), so another variant may do.
-Result<LtAlgorithm> ReadAlgorithm(const CublasLtApi& lt, const std::vector<uint8_t>& blob);
+Result<LtAlgorithm> ReadAlgorithm(const CublasLtApi& lt, std::span<const uint8_t> blob);
 
 // One product, ready. A value; `lt` and the handle are borrowed for ever. Immutable, so safe in
 // any number of threads and streams at once.

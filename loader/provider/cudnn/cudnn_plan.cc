@@ -222,8 +222,7 @@ Result<std::shared_ptr<const CudnnPlan>> CudnnPlans::Load(const CudaPlace& place
     };
     auto loaded = std::make_shared<Loaded>();
     KB_ASSIGN_OR_RETURN(loaded->handles, handles_.GetOrMake(place.context, make_handles));
-    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes,
-                        place.bundle.ReadBlob(blob, &place.bases));
+    KB_ASSIGN_OR_RETURN(const Buffer bytes, place.bundle.ReadBlob(blob, &place.bases));
     KB_ASSIGN_OR_RETURN(ExecutionPlanBlob parsed, ParseExecutionPlan(bytes));
     KB_ASSIGN_OR_RETURN(loaded->plan, CudnnPlan::Load(place.driver, *loaded->handles, place.device,
                                                       std::move(parsed)));

@@ -25,7 +25,7 @@ Blobs ReadAll(const Bundle& bundle) {
   for (uint32_t i = 0; i < IndexOf(bundle).blobs()->size(); ++i) {
     auto bytes = bundle.ReadBlob(i);
     KB_CHECK(bytes.ok());
-    blobs.push_back(std::move(*bytes));
+    blobs.emplace_back(bytes->begin(), bytes->end());
   }
   return blobs;
 }

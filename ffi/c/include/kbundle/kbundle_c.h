@@ -12,13 +12,16 @@
  * order; a plan keeps what it needs of its bundle. Arguments are read during the call and not kept.
  * Strings returned through char** are freed with kb_string_free.
  *
+ * Memory. Of a device: none. What is large may come from the host's own allocator (kb_allocator).
+ *
  * Threads. Every function may be called from any thread, several at a time, and one handle may be
  * used by several at once; only its release must come after their calls. A plan may be launched
  * from several threads at once, each with a workspace of its own. A process that is forked while
  * other threads of its parent are in these functions inherits their locks, as it does those of any
  * library: it must not call them before it executes a program.
  *
- * ABI version: kb_abi_version(); functions are only ever added. */
+ * ABI version: kb_abi_version(); functions are only ever added, and structs stay as they are, but
+ * for those that begin with their size, which may grow at the end. */
 #ifndef KBUNDLE_C_H_
 #define KBUNDLE_C_H_
 
@@ -101,6 +104,46 @@ KB_EXPORT kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, cons
 /* As kb_bundle_open, but bundles of that name that share an op with the file lose it: programs that
  * are compiled from now on get the new one, others keep what they have. */
 KB_EXPORT kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out);
+
+/* Memory for a bundle, of a host that accounts for it or bounds it. It serves all that grows with
+ * the file: the index, whole from the beginning to the end of the bundle's life (pages of it that
+ * nobody needs are never touched); the file, if it was opened from memory; and code objects, as
+ * stored and inflated, during the calls that load or verify them. The rest is on the C++ heap:
+ * handles, plans (a few KB each), texts, statistics, locks, and the process's four decoders of
+ * 95 KB. Code for a CPU is then mapped by the system's linker, code for a GPU is the driver's.
+ *
+ * Threads: both are called from any thread that calls this library or runs a program that does, at
+ * once, while locks may be held: they must return, throw nothing, and call no function of this
+ * header. Each block is released once, on any thread. The first block, taken during the open, is
+ * held while the bundle lives, past kb_bundle_release, while plans, programs or its name hold it.
+ * When nothing is held and no open is under way, no call comes any more, and `state` may go. */
+typedef struct {
+  /* `size` > 0 bytes at a multiple of `alignment`, a power of two (64 as of now). NULL, or less
+   * aligned: the call that needed it fails with code 8, which says for what and how much; nothing
+   * is leaked or half open, and the same call may succeed later. */
+  void* (*allocate)(void* state, size_t size, size_t alignment);
+  /* Gets what `allocate` returned, and was given. */
+  void (*release)(void* state, void* memory, size_t size, size_t alignment);
+  void* state;
+} kb_allocator;
+
+typedef enum { KB_SOURCE_PATH = 0, KB_SOURCE_DESCRIPTOR = 1, KB_SOURCE_MEMORY = 2 } kb_source;
+typedef struct {
+  size_t size;    /* sizeof(kb_open_options) */
+  int32_t source; /* kb_source: which of the next four is looked at */
+  int32_t descriptor;
+  const char* path;
+  const void* bytes;
+  uint64_t byte_count;
+  const char* name;              /* NULL: the one inside the file */
+  const kb_allocator* allocator; /* NULL: malloc. Copied, but for its state */
+  int32_t reload;                /* not 0: as kb_bundle_reload */
+  int32_t reserved;              /* 0 */
+} kb_open_options;
+/* Every other way to open is one of these options. Where the same content is open under the name
+ * already, it keeps the memory that it has, and `allocator` is used during the call alone. */
+KB_EXPORT kb_error* kb_bundle_open_with(const kb_open_options* options, kb_bundle** out);
+
 /* A reference to the bundle that is open under the name and has the op, as compiled programs find
  * theirs; op NULL: the only one of that name. Code 5 lists what is open. */
 KB_EXPORT kb_error* kb_bundle_find(const char* name, const char* op, kb_bundle** out);

@@ -52,11 +52,10 @@ class FillSteps final : public CudaSteps {
  public:
   Result<std::unique_ptr<const CudaStep>> Make(const CudaPlace& place,
                                                const ResolvedStep& step) override {
-    KB_ASSIGN_OR_RETURN(const std::vector<uint8_t> blob,
-                        place.bundle.ReadBlob(step.blob, &place.bases));
+    KB_ASSIGN_OR_RETURN(const Buffer blob, place.bundle.ReadBlob(step.blob, &place.bases));
     const int64_t bytes = static_cast<const Fill&>(*step.own).bytes;
     return std::unique_ptr<const CudaStep>(
-        std::make_unique<FillStep>(place.driver, step.args[0].pointer, blob[0], bytes));
+        std::make_unique<FillStep>(place.driver, step.args[0].pointer, blob.data()[0], bytes));
   }
 };
 
