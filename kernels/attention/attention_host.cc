@@ -107,7 +107,11 @@ void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, Inputs 
   float* own = scratch + begin * kTile * BackwardRows(p.depth, p.value_depth);
   EachTile(begin, end, tasks, p.bias_batches * p.bias_heads, p.queries,
            [&](int64_t image, int64_t q0) {
-             BiasGradientTile<E>(dbias, inputs.As<E>(), own, p, image, q0);
+             const Given<E> given = inputs.As<E>();
+             BiasGradientTile<E>(dbias, own, p, image, q0,
+                                 [&](const Tiles& tiles, int64_t b, int64_t h, int64_t k0) {
+                                   AddBiasGradient<E>(tiles, given, p, b, h, q0, k0);
+                                 });
            });
 }
 
@@ -116,8 +120,8 @@ void BiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, Inputs 
 template <typename E>
 void RaggedForward(int64_t begin, int64_t end, typename E::Memory* o, float* stats,
                    const typename E::Memory* q, const typename E::Memory* k,
-                   const typename E::Memory* v, const float* kf, const float* vf, float* scratch,
-                   int64_t tasks, Sequences sequences, Problem p) {
+                   const typename E::Memory* v, const typename E::Memory* bias, const float* kf,
+                   const float* vf, float* scratch, int64_t tasks, Sequences sequences, Problem p) {
   const Ragged all{sequences, p};
   float* own = scratch + begin * kTile * (p.depth + p.value_depth + 2 * kTile);
   EachTile(begin, end, tasks, sequences.count * p.heads, p.queries, [&](int64_t image, int64_t q0) {
@@ -127,7 +131,7 @@ void RaggedForward(int64_t begin, int64_t end, typename E::Memory* o, float* sta
     ForwardTile<E>(o + queries.first * p.heads * p.value_depth, stats + queries.first * p.heads,
                    q + queries.first * p.heads * p.depth,
                    AsFloat<E>(k, kf) + keys.first * p.kv_heads * p.depth,
-                   AsFloat<E>(v, vf) + keys.first * p.kv_heads * p.value_depth, nullptr, own,
+                   AsFloat<E>(v, vf) + keys.first * p.kv_heads * p.value_depth, bias, own,
                    all.Of(sequence, queries, keys), 0, image % p.heads, q0);
   });
 }
@@ -162,6 +166,23 @@ void RaggedBackward(int64_t begin, int64_t end, typename E::Memory* dq, typename
            });
 }
 
+template <typename E>
+void RaggedBiasGradient(int64_t begin, int64_t end, typename E::Memory* dbias, Inputs inputs,
+                        float* scratch, int64_t tasks, Sequences sequences, Problem p) {
+  const Ragged all{sequences, p};
+  const Given<E> given = inputs.As<E>();
+  float* own = scratch + begin * kTile * BackwardRows(p.depth, p.value_depth);
+  EachTile(
+      begin, end, tasks, p.bias_batches * p.bias_heads, p.queries, [&](int64_t image, int64_t q0) {
+        BiasGradientTile<E>(dbias, own, p, image, q0,
+                            [&](const Tiles& tiles, int64_t sequence, int64_t h, int64_t k0) {
+                              const Rows queries = all.Queries(sequence), keys = all.Keys(sequence);
+                              AddBiasGradient<E>(tiles, all.Shifted(given, queries, keys),
+                                                 all.Of(sequence, queries, keys), 0, h, q0, k0);
+                            });
+      });
+}
+
 }  // namespace attention
 
 KB_HOST_KERNEL(widen_f32, attention::Widen<attention::F32>);
@@ -183,7 +204,8 @@ KB_OF_TYPE(bf16, attention::BF16)
   KB_HOST_KERNEL(ragged_forward_rows_##t, attention::RaggedForwardRows<T>);   \
   KB_HOST_KERNEL(ragged_backward_rows_##t, attention::RaggedBackwardRows<T>); \
   KB_HOST_KERNEL(ragged_key_rows_##t, attention::RaggedKeyRows<T>);           \
-  KB_HOST_KERNEL(ragged_backward_##t, attention::RaggedBackward<T>);
+  KB_HOST_KERNEL(ragged_backward_##t, attention::RaggedBackward<T>);          \
+  KB_HOST_KERNEL(ragged_dbias_##t, attention::RaggedBiasGradient<T>);
 KB_RAGGED_OF_TYPE(f32, attention::F32)
 KB_RAGGED_OF_TYPE(f16, attention::F16)
 KB_RAGGED_OF_TYPE(bf16, attention::BF16)

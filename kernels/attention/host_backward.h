@@ -193,39 +193,50 @@ void KeyGradientTile(typename E::Memory* dk, typename E::Memory* dv, const Given
   Unpack<E>(dv + row * value_depth, p.KeyStep() * value_depth, count, dv_sums, value_depth, by);
 }
 
-// 64 queries of one image of dbias, summed over the batches and heads that share it.
+// Adds to tiles.sums what 64 queries of a head give to the gradient of its bias at 64 keys, as far
+// as there are queries and keys.
 template <typename E>
-void BiasGradientTile(typename E::Memory* dbias, const Given<E>& given, float* scratch,
-                      const Problem& p, int64_t image, int64_t q0) {
+void AddBiasGradient(const Tiles& tiles, const Given<E>& given, const Problem& p, int64_t b,
+                     int64_t h, int64_t q0, int64_t k0) {
+  const int count = static_cast<int>(Smaller(kTile, p.queries - q0));
+  const int keys = static_cast<int>(Smaller(kTile, p.keys - k0));
+  if (count <= 0 || keys <= 0) return;
+  const Sight sight(p, b);
+  const Place at{b, h, q0, k0, keys, count};
+  const int64_t row = p.QueryRow(b, h, q0);
+  float* q_columns = tiles.rest;
+  float* dout_columns = q_columns + p.depth * kTile;
+  const QueryData data(given.stats, given.delta, (b * p.heads + h) * p.queries + q0, count);
+  Pack<F32>(q_columns, given.q + row * p.depth, p.QueryStep() * p.depth, count, p.depth, p.scale);
+  Pack<F32>(dout_columns, given.dout + p.OutRow(b, h, q0) * p.value_depth,
+            p.OutStep() * p.value_depth, count, p.value_depth, 1.0f);
+  QueryLaneTiles<E>(tiles, given, p, sight, at, q_columns, dout_columns, data);
+  const int lanes = VectorsOf(count) * kLanes;  // behind them is what another problem left
+  for (int r = 0; r < keys; ++r) {
+    for (int i = r * kTile; i < r * kTile + lanes; i += kLanes)
+      StoreAny(tiles.sums + i, LoadAny<Floats>(tiles.sums + i) + LoadAny<Floats>(tiles.ds + i));
+  }
+}
+
+// 64 queries of one image of dbias, summed over the batches and heads that share it. add(tiles, b,
+// h, k0): AddBiasGradient of a batch.
+template <typename E, typename Add>
+void BiasGradientTile(typename E::Memory* dbias, float* scratch, const Problem& p, int64_t image,
+                      int64_t q0, const Add& add) {
   const int64_t b0 = p.bias_batches == 1 ? 0 : image / p.bias_heads;
   const int64_t b1 = p.bias_batches == 1 ? p.batches : b0 + 1;
   const int64_t h0 = p.bias_heads == 1 ? 0 : image % p.bias_heads;
   const int64_t h1 = p.bias_heads == 1 ? p.heads : h0 + 1;
-  const int count = static_cast<int>(Smaller(kTile, p.queries - q0));
+  const int count = static_cast<int>(Smaller(kTile, p.query_bound - q0));
   const Tiles tiles(scratch);
-  float* q_columns = tiles.rest;
-  float* dout_columns = q_columns + p.depth * kTile;
   alignas(kBytes) float by[kTile];
   for (int i = 0; i < kTile; ++i) by[i] = 1.0f;
-  for (int64_t k0 = 0; k0 < p.keys; k0 += kTile) {
-    const int keys = static_cast<int>(Smaller(kTile, p.keys - k0));
+  for (int64_t k0 = 0; k0 < p.key_bound; k0 += kTile) {
     Clear(tiles.sums, kTile);
-    for (int64_t b = b0; b < b1; ++b) {
-      const Sight sight(p, b);
-      for (int64_t h = h0; h < h1; ++h) {
-        const Place at{b, h, q0, k0, keys, count};
-        const int64_t row = p.QueryRow(b, h, q0);
-        const QueryData data(given.stats, given.delta, (b * p.heads + h) * p.queries + q0, count);
-        Pack<F32>(q_columns, given.q + row * p.depth, p.QueryStep() * p.depth, count, p.depth,
-                  p.scale);
-        Pack<F32>(dout_columns, given.dout + p.OutRow(b, h, q0) * p.value_depth,
-                  p.OutStep() * p.value_depth, count, p.value_depth, 1.0f);
-        QueryLaneTiles<E>(tiles, given, p, sight, at, q_columns, dout_columns, data);
-        for (int i = 0; i < keys * kTile; i += kLanes)
-          StoreAny(tiles.sums + i, LoadAny<Floats>(tiles.sums + i) + LoadAny<Floats>(tiles.ds + i));
-      }
-    }
-    Unpack<E>(dbias + (image * p.queries + q0) * p.keys + k0, p.keys, count, tiles.sums, keys, by);
+    for (int64_t b = b0; b < b1; ++b)
+      for (int64_t h = h0; h < h1; ++h) add(tiles, b, h, k0);
+    Unpack<E>(dbias + (image * p.query_bound + q0) * p.key_bound + k0, p.key_bound, count,
+              tiles.sums, static_cast<int>(Smaller(kTile, p.key_bound - k0)), by);
   }
 }
 

@@ -25,7 +25,9 @@ struct Problem {
   float scale, dropout;
   int32_t score_mod;
   ScoreArgs score_args;
-  int64_t first_batch;  // the number that batch 0 has for modifiers
+  int64_t first_batch;  // the number that batch 0 has for modifiers, bias and dropout
+  // By these a bias lies, and dropout counts: of ragged sequences the most that one has.
+  int64_t query_bound, key_bound;
   bool heads_first;
 
   bool Drops() const { return dropout_state != nullptr && dropout > 0; }
@@ -45,7 +47,11 @@ struct Problem {
   int64_t OutStep() const { return heads_first ? 1 : heads; }
   int64_t KeyStep() const { return heads_first ? 1 : key_width; }
   int64_t BiasImage(int64_t b, int64_t h) const {
-    return (bias_batches == 1 ? 0 : b * bias_heads) + (bias_heads == 1 ? 0 : h);
+    return (bias_batches == 1 ? 0 : (first_batch + b) * bias_heads) + (bias_heads == 1 ? 0 : h);
+  }
+  // The number that dropout has for a query.
+  uint32_t DropoutRow(int64_t b, int64_t h, int64_t q) const {
+    return static_cast<uint32_t>(((first_batch + b) * heads + h) * query_bound + q);
   }
 };
 
@@ -156,10 +162,10 @@ inline void HideSlopes(float* slopes, const float* tile, const Place& at) {
 template <typename E, bool kKeyLanes>
 inline void AddBias(float* tile, const typename E::Memory* bias, const Problem& p,
                     const Place& at) {
-  const typename E::Memory* image = bias + p.BiasImage(at.b, at.h) * p.queries * p.keys;
+  const typename E::Memory* image = bias + p.BiasImage(at.b, at.h) * p.query_bound * p.key_bound;
   const int queries = kKeyLanes ? at.rows : at.lanes, keys = kKeyLanes ? at.lanes : at.rows;
   for (int q = 0; q < queries; ++q) {
-    const typename E::Memory* from = image + (at.q0 + q) * p.keys + at.k0;
+    const typename E::Memory* from = image + (at.q0 + q) * p.key_bound + at.k0;
     for (int k = 0; k < keys; k += kLanes) {
       const Floats v = Load<E>(from + k, keys - k);
       if constexpr (kKeyLanes) {
@@ -200,7 +206,7 @@ __attribute__((noinline)) inline void DropoutFactors(float* tile, const Problem&
   const float kept = all ? 0.0f : 1.0f / (1.0f - p.dropout);
   const int queries = kKeyLanes ? at.rows : at.lanes, keys = kKeyLanes ? at.lanes : at.rows;
   for (int i = 0; i < queries; ++i) {
-    const uint32_t row = static_cast<uint32_t>((at.b * p.heads + at.h) * p.queries + at.q0 + i);
+    const uint32_t row = p.DropoutRow(at.b, at.h, at.q0 + i);
     for (int64_t k = at.k0 & ~int64_t{3}; k < at.k0 + keys; k += 4) {
       const Philox made(static_cast<uint32_t>(k / 4), row, state[2], state[3], state[0], state[1]);
       for (int j = 0; j < 4; ++j) {

@@ -13,7 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from kbundle import Error, _spec, default_bundle
 from kbundle._bundle import CUDA, HOST
-from kbundle_kernels.attention_arguments import (DTYPES, LAYOUTS, both, check_arrays, dropout_state, lengths_of, one_bias, scale_of,
+from kbundle_kernels.attention_arguments import (DTYPES, LAYOUTS, Known, both, check_arrays, dropout_state, lengths_of, one_bias, scale_of,
                                                   score_modifier, sight)
 from kbundle_kernels.attention_sinks import gradient_of_sinks, sinks_of, with_sinks
 from kbundle.jax import _arguments, call
@@ -220,11 +220,6 @@ def _by_kernels(problem, dropout_generator, *how):
 
 # ---- the ops ----
 
-@jax.tree_util.register_static
-class _Known(frozenset):
-    """Names, as a part of what the forward pass saves that is no array."""
-
-
 def _run(problem, return_residual, unbatched):
     arrays, extra = _placed(problem)
     out, stats = _attention(problem.ops, problem.attributes, problem.deterministic, return_residual, arrays, extra)
@@ -280,7 +275,7 @@ def _operands(ops, arrays, extra):
 
 def _attention_forward(ops, attributes, deterministic, with_stats, arrays, extra):
     arrays = tuple(x.value for x in arrays)
-    wanted = _Known(name for name, x in extra._asdict().items() if x is not None and x.perturbed)
+    wanted = Known(name for name, x in extra._asdict().items() if x is not None and x.perturbed)
     extra = _Extra(*(None if x is None else x.value for x in extra))
     tensors = sorted(wanted & {"score_tensor0", "score_tensor1"})
     if tensors:

@@ -20,6 +20,11 @@ _HIDDEN = {"float16": -3e4}  # what a mask adds to a score; of other dtypes -1e3
 _FORWARD = "attention.sdpa_forward"
 
 
+@jax.tree_util.register_static
+class Known(frozenset):
+    """Names, as a part of what a forward pass saves that is no array."""
+
+
 def scale_of(where, scale, depth):
     """The attribute scale; None: 1 / sqrt(depth)."""
     return 1 / math.sqrt(depth) if scale is None else _arguments.number(where, "scale", scale)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from kbundle import Error
-from kbundle_kernels.attention_arguments import DTYPES, both, lengths_of, scale_of, score_modifier, sight
+from kbundle_kernels.attention_arguments import DTYPES, Known, both, dropout_state, lengths_of, one_bias, scale_of, score_modifier, sight
 from kbundle_kernels.attention_sinks import gradient_of_sinks, sinks_of, with_sinks
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import placed, same_axes
@@ -22,18 +22,19 @@ __all__ = ["ragged_dot_product_attention"]
 _FORWARD, _BACKWARD = "attention.sdpa_ragged_forward", "attention.sdpa_ragged_backward"
 
 # Operands after the tensors, by their names in the op, and sinks, which no op takes; None where absent.
-_Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets q_lengths kv_lengths score_tensor0 score_tensor1 sinks", defaults=(None,))
+_Extra = collections.namedtuple("_Extra", "q_offsets kv_offsets q_lengths kv_lengths bias dropout_state score_tensor0 score_tensor1 sinks",
+                                defaults=(None,))
 
 
 def ragged_dot_product_attention(query, key, value, query_offsets, key_value_offsets, *, max_query_length, max_key_value_length,
                                  query_lengths=None, key_value_lengths=None, scale=None, is_causal=False,
                                  local_window_size=None, return_residual=False, score_mod=None, deterministic=False, sinks=None,
-                                 bottom_right_diagonal=False, **score_values):
+                                 bottom_right_diagonal=False, bias=None, dropout_rate=0.0, dropout_seed=None, **score_values):
     """dot_product_attention of B sequences, each on keys of its own, that lie one after another.
 
     query[T, N, H], key[S, K, H], value[S, K, V]; K divides N. Sequence b has the rows offsets[b] .. offsets[b + 1] - 1 of
     query (and of key and value), the offsets being int32[B + 1] arrays that grow. What belongs to no sequence is 0 in the
-    result, and so is its gradient. Gradients flow to query, key and value.
+    result, and so is its gradient. Gradients flow to query, key, value, bias and sinks.
 
     query_lengths, key_value_lengths   int32[B], either or both: sequence b has the rows from offsets[b] to offsets[b] +
                         lengths[b] - 1 alone, and never more than to offsets[b + 1]. Rows between two sequences may hold
@@ -43,6 +44,10 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     is_causal           also "bottom_right": the last query of a sequence sees its last key
     local_window_size   as of dot_product_attention, within each sequence
     bottom_right_diagonal   windows, and is_causal, begin at the last query and the last key of a sequence
+    bias                broadcasts to [B, N, max_query_length, max_key_value_length] and is rounded to query's dtype: query q of
+                        sequence b reads bias[b, :, q], q counting from the beginning of the sequence
+    dropout_rate, dropout_seed   as of dot_product_attention; the generator is its "own". What is dropped is that of arrays
+                        [B, max_query_length, N, H] with the same seed, and does not depend on where sequences lie
     return_residual     also the log-sum-exp of the scores, float32[T, N]; no gradient flows through it
     score_mod           as of dot_product_attention; `q` and `k` count from the beginning of their sequence, `b` sequences
     sinks               floats [N] or one number, as of dot_product_attention, with gradients
@@ -65,8 +70,10 @@ def ragged_dot_product_attention(query, key, value, query_offsets, key_value_off
     lengths = both([lengths_of(where, "query_lengths", query_lengths, sequences),
                     lengths_of(where, "key_value_lengths", key_value_lengths, sequences)],
                    [min(bound, 2**31 - 1) for bound in bounds.values()], sequences)
-    extra = _Extra(*offsets, *lengths, *tensors, sinks_of(where, sinks, arrays[0].shape[1]))
-    attributes = dict(scale=scale_of(where, scale, arrays[0].shape[-1]), **seen, **bounds, **modifier)
+    dropout_rate, heads = _arguments.number(where, "dropout_rate", dropout_rate, 0, 1), arrays[0].shape[1]
+    bias = one_bias(where, bias, None, (sequences, heads, *bounds.values()), arrays[0].dtype)
+    extra = _Extra(*offsets, *lengths, bias, dropout_state(where, dropout_rate, dropout_seed), *tensors, sinks_of(where, sinks, heads))
+    attributes = dict(scale=scale_of(where, scale, arrays[0].shape[-1]), dropout=dropout_rate, **seen, **bounds, **modifier)
     *arrays, extra = _placed(arrays, extra, attributes)
     out, stats = _attention(tuple(sorted(attributes.items())), deterministic, *arrays, extra)
     return (out, jax.lax.stop_gradient(stats)) if return_residual else out
@@ -127,20 +134,20 @@ def _attention_forward(attributes, deterministic, query, key, value, extra):
         raise Error("UNIMPLEMENTED", "differentiating ragged_dot_product_attention: the gradient of a tensor of score_mod=%r is "
                     "not computed; keep it out of what is differentiated (jax.lax.stop_gradient)" % dict(attributes)["score_mod"])
     arrays = [x.value for x in (query, key, value)]
+    wanted = Known(name for name, x in extra._asdict().items() if x is not None and x.perturbed)
     extra = _Extra(*(None if x is None else x.value for x in extra))
     out, stats = _forward(attributes, arrays, extra)
-    return (out, stats), (*arrays, out, stats, extra)
+    return (out, stats), (*arrays, out, stats, extra, wanted)
 
 
 def _attention_backward(attributes, deterministic, saved, cotangents):
-    query, key, value, out, stats, extra = saved
+    query, key, value, out, stats, extra, wanted = saved
     if isinstance(cotangents[0], SymbolicZero):
         return None, None, None, None
-    gradients = _call(_BACKWARD, [query, key, value, out, cotangents[0], stats, *extra[:-1]], attributes, deterministic=deterministic)
-    if extra.sinks is None:
-        return (*gradients, None)
-    of_sinks = gradient_of_sinks(out, cotangents[0], stats, extra.sinks, turned=False)
-    return (*gradients, _Extra(*[None] * (len(extra) - 1), of_sinks))
+    *gradients, dbias = _call(_BACKWARD, [query, key, value, out, cotangents[0], stats, *extra[:-1]], attributes,
+                              deterministic=deterministic, bias_gradient="bias" in wanted)
+    of_sinks = gradient_of_sinks(out, cotangents[0], stats, extra.sinks, turned=False) if "sinks" in wanted else None
+    return (*gradients, _Extra(*[None] * (len(extra) - 1), of_sinks)._replace(bias=dbias))
 
 
 _attention.defvjp(_attention_forward, _attention_backward, symbolic_zeros=True)

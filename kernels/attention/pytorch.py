@@ -27,8 +27,7 @@ def _bias_gradient(needs):
 _MORE = {"operands": {"dout": "do"}, "attributes": {"deterministic": _deterministic, "bias_gradient": _bias_gradient}}
 DERIVATIVES = {"attention.sdpa_forward": Derivative("attention.sdpa_backward", **_MORE),
                "attention.sdpa_packed_forward": Derivative("attention.sdpa_packed_backward", **_MORE),
-               "attention.sdpa_ragged_forward": Derivative("attention.sdpa_ragged_backward", operands={"dout": "do"},
-                                                           attributes={"deterministic": _deterministic})}
+               "attention.sdpa_ragged_forward": Derivative("attention.sdpa_ragged_backward", **_MORE)}
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *,

@@ -329,30 +329,32 @@ def _make_packed_inputs(op, problem, seed):
 
 # ---- ragged, and in pages ----
 
-def sdpa_ragged_forward(q, k, v, q_offsets, kv_offsets, q_lengths=None, kv_lengths=None, *tensors, max_queries, max_keys, with_stats=False,
-                        **attributes):
+def sdpa_ragged_forward(q, k, v, q_offsets, kv_offsets, q_lengths=None, kv_lengths=None, bias=None, dropout_state=None, *tensors,
+                        max_queries, max_keys, with_stats=False, **attributes):
     ragged = Ragged(q, k, v, q_offsets, kv_offsets, q_lengths, kv_lengths, max_queries, max_keys)
-    o, stats = sdpa_forward(*ragged.operands, None, *ragged.lengths, None, *tensors, with_stats=True, **attributes)
+    o, stats = sdpa_forward(*ragged.operands, bias, *ragged.lengths, dropout_state, *tensors, with_stats=True, **attributes)
     stats = in_rows(np.swapaxes(stats, 1, 2), ragged.of_q, ragged.rows, -np.inf)
     return in_rows(o, ragged.of_q, ragged.rows), stats if with_stats else None
 
 
-def sdpa_ragged_backward(q, k, v, o, dout, stats, q_offsets, kv_offsets, q_lengths=None, kv_lengths=None, *tensors, max_queries, max_keys,
-                         **attributes):
+def sdpa_ragged_backward(q, k, v, o, dout, stats, q_offsets, kv_offsets, q_lengths=None, kv_lengths=None, bias=None, dropout_state=None,
+                         *tensors, max_queries, max_keys, **attributes):
     ragged = Ragged(q, k, v, q_offsets, kv_offsets, q_lengths, kv_lengths, max_queries, max_keys)
     given = ragged.like_q(o), ragged.like_q(dout), np.swapaxes(ragged.like_q(stats), 1, 2)
-    dq, dk, dv, _ = sdpa_backward(*ragged.operands, *given, None, *ragged.lengths, None, *tensors, **attributes)
+    dq, dk, dv, dbias = sdpa_backward(*ragged.operands, *given, bias, *ragged.lengths, dropout_state, *tensors, **attributes)
     return (in_rows(dq, ragged.of_q, ragged.rows), in_rows(dk, ragged.of_kv, ragged.keys),
-            in_rows(dv, ragged.of_kv, ragged.keys))
+            in_rows(dv, ragged.of_kv, ragged.keys), dbias)
 
 
 def _make_ragged_inputs(op, problem, seed):
     rng = np.random.default_rng(seed)
-    made = {name: rng.standard_normal(problem[name]) for name in ("q", "k", "v")}
+    made = {name: rng.standard_normal(problem[name]) for name in ("q", "k", "v", "bias") if name in problem}
     made["q"] += 0.25
     made["k"] += 0.25
     if problem.get("scale"):
         made["q"] /= problem["scale"] * np.sqrt(problem["q"][-1])
+    if "dropout_state" in problem:
+        made["dropout_state"] = rng.integers(0, 1 << 32, 4, dtype=np.uint32)
     made["q_offsets"] = random_offsets(rng, problem["q_offsets"][0], problem["q"][0], problem["max_queries"])
     made["kv_offsets"] = random_offsets(rng, problem["q_offsets"][0], problem["k"][0], problem["max_keys"])
     for name, offsets in (("q_lengths", "q_offsets"), ("kv_lengths", "kv_offsets")):
@@ -363,8 +365,8 @@ def _make_ragged_inputs(op, problem, seed):
     if op == "sdpa_ragged_backward":
         made["dout"] = rng.standard_normal(problem["dout"])
         attributes = {name: problem[name] for name in ("max_queries", "max_keys")} | _attributes(problem)
-        given = [made.get(name) for name in ("q", "k", "v", "q_offsets", "kv_offsets", "q_lengths", "kv_lengths", "score_tensor0",
-                                               "score_tensor1")]
+        given = [made.get(name) for name in ("q", "k", "v", "q_offsets", "kv_offsets", "q_lengths", "kv_lengths", "bias", "dropout_state",
+                                               "score_tensor0", "score_tensor1")]
         o, made["stats"] = sdpa_ragged_forward(*given, with_stats=True, **attributes)
         made["o"] = o + made["dout"] / np.linalg.norm(made["dout"], axis=-1, keepdims=True)
     return made

@@ -1,5 +1,5 @@
 """Cases of the ragged attention ops: random batches, and sequences that are empty, alone, at their bound, longer than it, or
-followed by rows that nobody has; such rows between sequences hold NaN and infinities.
+followed by rows that nobody has; such rows between sequences hold NaN and infinities, and so does a bias past the end of all sequences.
 """
 
 import itertools
@@ -50,7 +50,7 @@ def both_ops(reference, name, shapes, attributes, offsets, seed, deterministic=T
         return spoil(made | {"o": o + dout / np.linalg.norm(dout, axis=-1, keepdims=True), "dout": dout, "stats": stats})
 
     yield name, "sdpa_ragged_forward", operands, attributes | {"with_stats": True}
-    yield name, "sdpa_ragged_backward", with_gradient, attributes | {"deterministic": deterministic}
+    yield name, "sdpa_ragged_backward", with_gradient, attributes | {"deterministic": deterministic, "bias_gradient": "bias" in shapes}
 
 
 def cases(reference):
@@ -69,6 +69,7 @@ def cases(reference):
     yield from modified_cases(reference)
     yield from odd_offsets(reference)
     yield from gaps(reference)
+    yield from biased_or_dropped(reference)
 
 
 def whole_columns(reference):
@@ -127,6 +128,44 @@ def gaps(reference):
         yield from spoiled(reference, f"lengths {queries} on {keys}, d {depth}", problem, lengths, number, depth == 16)
 
 
+BIASES = [(False, False), (True, True), None, (True, False), (False, True)]  # whether sequences and heads have their own
+DROPOUTS = [0.3, 0.0, 0.5, None]  # None: there is no state
+
+
+def biased_or_dropped(reference):
+    """A bias of every kind of sharing, dropout, both, in either order; sequences at their rows and with gaps, and modifiers."""
+    every = itertools.product(BATCHES[:5] + BATCHES[7:], BIASES, (True, False))
+    for number, (batch, of_bias, deterministic) in enumerate(every):
+        dropout, mask, heads = DROPOUTS[number % 4] if of_bias else 0.3, MASKS[number % 5], HEADS[number // 2 % 3]
+        depth = ((64, 64), (128, 128), (17, 12), (144, 136))[number % 4] if not deterministic else DEPTHS[number % 7]
+        problem = extended(problem_of(batch, depth, heads, mask), of_bias, dropout)
+        name = f"ragged {batch}, bias {of_bias}, dropout {dropout}, d {depth}, heads {heads}, {mask}"
+        if number % 3 == 1:  # every second row of the offsets is of none
+            lengths = {of + "_lengths": np.diff(problem[2][of + "_offsets"]) // 2 for of in ("q", "kv")}
+            yield from spoiled(reference, name + ", gaps", problem, lengths, number, deterministic)
+        else:
+            yield from both_ops(reference, name, *problem, number, deterministic)
+    modified = {"softcap": [1.5], "alibi": [], "sliding_window": [9.0]}
+    for number, (dropout, (modifier, scalars)) in enumerate(itertools.product((0.001, 0.2, 0.999, 1.0), modified.items())):
+        problem = problem_of(([30, 1, 70], [30, 1, 70], 2, 9), ((17, 12), (64, 64))[number % 2], (4, 2), ("causal", 30))
+        shapes, attributes, offsets = extended(problem, (True, False), dropout)
+        shapes |= {"score_tensor0": (4,)} if modifier == "alibi" else {}
+        attributes |= {"score_mod": modifier, "score_scalars": scalars}
+        yield from both_ops(reference, f"ragged, {modifier}, bias, dropout {dropout}", shapes, attributes, offsets, number)
+
+
+def extended(problem, of_bias, dropout):
+    """The problem with a bias and dropout; of_bias: whether sequences and heads have their own, None: no bias."""
+    shapes, attributes, offsets = problem
+    if of_bias is not None:
+        own = (len(offsets["q_offsets"]) - 1, shapes["q"][1])
+        shared = (most if has else 1 for most, has in zip(own, of_bias))
+        shapes = shapes | {"bias": (*shared, attributes["max_queries"], attributes["max_keys"])}
+    if dropout is not None:
+        shapes, attributes = shapes | {"dropout_state": (4,)}, attributes | {"dropout": dropout}
+    return shapes, attributes, offsets
+
+
 def spoiled(reference, name, problem, lengths, seed, deterministic):
     """NaN and infinities in every row that no sequence has, of all operands."""
     shapes, attributes, offsets = problem
@@ -139,16 +178,26 @@ def spoiled(reference, name, problem, lengths, seed, deterministic):
             if operand in made:
                 here = owned[of].reshape(-1, *[1] * (made[operand].ndim - 1))
                 made[operand] = np.where(here, made[operand], np.resize([np.nan, np.inf, -np.inf], made[operand].shape))
+        if "bias" in made:
+            longest = [max(spans_of(offsets[of + "_offsets"], lengths.get(of + "_lengths"), rows, attributes[bound]))
+                       for of, rows, bound in (("q", len(made["q"]), "max_queries"), ("kv", len(made["k"]), "max_keys"))]
+            made["bias"] = made["bias"].copy()
+            made["bias"][..., longest[0]:, :] = made["bias"][..., longest[1]:] = np.nan
         return made
 
     shapes = shapes | {of: values.shape for of, values in lengths.items()}
     yield from both_ops(reference, name, shapes, attributes, offsets | lengths, seed, deterministic, spoil)
 
 
+def spans_of(offsets, lengths, rows, bound):
+    """How many rows each sequence has."""
+    most = np.minimum(np.maximum(np.diff(np.clip(offsets, 0, rows)), 0), bound)
+    return most if lengths is None else np.clip(lengths, 0, most)
+
+
 def rows_of_sequences(offsets, lengths, rows, bound):
     """Whether some sequence has a row."""
     owned = np.zeros(rows, bool)
-    for b, (first, end) in enumerate(zip(np.clip(offsets, 0, rows)[:-1], np.clip(offsets, 0, rows)[1:])):
-        count = min(end - first, bound) if lengths is None else min(end - first, bound, lengths[b])
-        owned[first:first + max(0, count)] = True
+    for first, count in zip(np.clip(offsets, 0, rows), spans_of(offsets, lengths, rows, bound)):
+        owned[first:first + count] = True
     return owned

@@ -125,14 +125,16 @@ def packed_attention():
 
 
 def ragged_attention():
-    for kv_heads in (2, 1):
+    for kv_heads, bias in ((2, None), (1, (1, 4)), (2, (2, 1))):
         q, k, v = random(12, 4, 8), random(14, kv_heads, 8), random(14, kv_heads, 16)
         lengths = [np.array(of, np.int32) for of in ([4, 7], [6, 5])] if kv_heads == 1 else [None, None]
-        extra = [np.array([0, 5, 12], np.int32), np.array([0, 6, 14], np.int32), *lengths, None, None]
+        more = [None if bias is None else random(*bias, 8, 8), None]  # dropout: over all devices it is one whole
+        extra = [np.array([0, 5, 12], np.int32), np.array([0, 6, 14], np.int32), *lengths, *more, None, None]
         how = dict(scale=0.3, max_queries=8, max_keys=8, mask="causal")
         yield "attention.sdpa_ragged_forward", [q, k, v, *extra], dict(how, with_stats=True)
         o, stats = kbj.call(None, "attention.sdpa_ragged_forward", q, k, v, *extra, **how, with_stats=True)
-        yield "attention.sdpa_ragged_backward", [q, k, v, o, random(*o.shape, seed=1), stats, *extra], how
+        yield ("attention.sdpa_ragged_backward", [q, k, v, o, random(*o.shape, seed=1), stats, *extra],
+               dict(how, bias_gradient=bias is not None))
 
 
 def paged_attention():
