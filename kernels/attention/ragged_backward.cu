@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kThreads)
   if (i < count) to[i % heads * rows + i / heads] = stats[i];
 }
 
-// Kernel is a BackwardKeys<..> without extras.
+// Kernel is a BackwardKeys<..>.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, 1)
     ragged_backward_keys(unsigned short* dk, unsigned short* dv, const __grid_constant__ Params p,
@@ -32,7 +32,9 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
     kernel.stats = of.stats + row(h);
     kernel.delta = of.delta + row(h);
   };
-  const auto turn_scores = [&](int h) { kernel.gradient.AtHead(h, nullptr); };
+  const auto turn_scores = [&](int h) {
+    kernel.gradient.AtHead(h, of.adds_dbias ? of.dbias_sum : nullptr);
+  };
   const auto turn_sums = [&](int h) {
     kernel.dq = of.adds_dq ? of.dq_sum + row(h) * p.head : nullptr;
   };
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
                dv + first * p.v_strides.token + kv * p.v_strides.head, rows.kv.count);
 }
 
-// Kernel is a BackwardQueries<..> without extras.
+// Kernel is a BackwardQueries<..>.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocks)
     ragged_backward_queries(unsigned short* dq, const __grid_constant__ Params p,

@@ -4,7 +4,7 @@
 
 namespace attention {
 
-// Kernel is a Forward<..> without extras.
+// Kernel is a Forward<..>.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocks)
     ragged_forward(unsigned short* o, float* stats, const __grid_constant__ Params p,

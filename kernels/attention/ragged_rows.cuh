@@ -1,6 +1,7 @@
 // What the kernels of ragged attention are told besides Params, and what they make of it: the rows
 // of one sequence. Params has no lengths then, its strides are from token to token and head to
-// head, and its `queries` and `keys` are the most that a sequence may have.
+// head, and its `queries` and `keys` are the most that a sequence may have: by these a bias lies,
+// and dropout counts.
 #pragma once
 
 #include "params.cuh"
