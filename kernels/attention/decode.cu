@@ -9,20 +9,19 @@
 
 namespace attention {
 
-// kBlocks: on one multiprocessor.
-template <typename T, typename C, int kHead, int kRowWarps, int kKeys, int kStages, int kPlain,
-          int kPaged, int kBlocks>
-__global__ void __launch_bounds__(128, kBlocks)
-    decode(const __grid_constant__ DecodeCall<T, C> call) {
+// Kernel is a Decode<..>.
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocks)
+    decode(const __grid_constant__ DecodeCall call) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  using Shape = DecodeShape<T, C, kHead, kRowWarps, kKeys, kStages, kPaged != 0>;
-  Decode<Shape, kPlain ? 0 : kAnyMod>(call, shared).Run();
+  Kernel(call, shared).Run();
 }
 
-template <typename T, typename C, int kHead, int kRowWarps, int kKeys>
-__global__ void __launch_bounds__(256)
-    decode_combine(const __grid_constant__ DecodeCall<T, C> call) {
-  Combine<T, C, kHead, kRowWarps * 16, kKeys>::Run(call);
+// Kernel is a Combine<..>.
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads)
+    decode_combine(const __grid_constant__ DecodeCall call) {
+  Kernel::Run(call);
 }
 
 }  // namespace attention

@@ -6,6 +6,10 @@
 // added up in shared memory, where the last tile was. Some tiles of keys and values are on their
 // way while one is used (decode_load.cuh), over the borders of units: nothing is waited for but
 // what is computed next.
+//
+// A block may begin before the kernels in front have ended. What they may write, lengths, pages and
+// tensors, it reads after them; a place that follows from arguments alone it finds, and asks for
+// the first tiles to come into the L2 cache, while it waits.
 #pragma once
 
 #include "decode_load.cuh"
@@ -13,8 +17,13 @@
 
 namespace attention {
 
-template <typename Shape, int kMod>
+// kBlocksAtOnce: of one multiprocessor.
+template <typename Q, typename Cached, int kHeadColumns, int kRowWarpCount, int kTileKeys,
+          int kStageCount, bool kWithoutMod, bool kPagedKeys, int kBlocksAtOnce>
 struct Decode {
+  using Shape =
+      DecodeShape<Q, Cached, kHeadColumns, kRowWarpCount, kTileKeys, kStageCount, kPagedKeys>;
+  static constexpr int kBlocks = kBlocksAtOnce, kMod = kWithoutMod ? 0 : kAnyMod;
   static constexpr int kHead = Shape::kHead, kKeys = Shape::kKeys, kStages = Shape::kStages;
   static constexpr int kRows = Shape::kRows, kOwn = Shape::kOwn, kRowWarps = Shape::kRowWarps;
   static constexpr int kBytes = Shape::kBytes, kThreads = Shape::kThreads;
@@ -25,16 +34,16 @@ struct Decode {
   using TileQ = typename Shape::TileQ;
   using TileK = typename Shape::TileK;
 
-  const DecodeCall<T, C>& call;
+  const DecodeCall& call;
   DecodeLoader<Shape> loader;
   typename Shape::Small& small;
   const int thread, warp, lane, row_warp, key_warp;
-  const float scale;
+  float scale;
   Cursor now;
   float sum[2], largest[2];
   float out[1][kHead / 8][4];
 
-  __device__ __forceinline__ Decode(const DecodeCall<T, C>& given, unsigned char* shared)
+  __device__ __forceinline__ Decode(const DecodeCall& given, unsigned char* shared)
       : call(given),
         loader(given, shared),
         small(loader.small),
@@ -43,7 +52,7 @@ struct Decode {
         lane(threadIdx.x % 32),
         row_warp(warp % kRowWarps),
         key_warp(warp / kRowWarps),
-        scale(given.k_scale == nullptr ? given.scale : given.scale * *given.k_scale) {}
+        scale(given.scale) {}
 
   // Row r of a key head is query r / group of query head r % group.
   __device__ __forceinline__ int RowOf(int half) const {
@@ -70,13 +79,13 @@ struct Decode {
 #pragma unroll
           for (int i = 0; i < 4; ++i) s[0][n][i] = -s[0][n][i];
     } else {
-      const int group = call.Group(), first = loader.HeadOf(now) * group;
+      const int group = loader.group, first = now.head * group;
       WithMod<kMod>(call.mod, [&](auto modifier) {
 #pragma unroll
         for (int n = 0; n < kOwn / 8; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const int row = min(RowOf(i / 2), call.AllRows() - 1);
+            const int row = min(RowOf(i / 2), loader.all_rows - 1);
             s[0][n][i] = modifier.Apply(s[0][n][i] * scale, now.b, first + row % group, row / group,
                                         KeyOf(n, i), call.score);
           }
@@ -84,11 +93,21 @@ struct Decode {
     }
   }
 
+  // Whether all of this warp's keys lie in pages of the pool, which is so for all lanes alike.
+  __device__ __forceinline__ bool AllKnown(int slot) const {
+    unsigned all = 0x01010101;
+    if constexpr (Shape::kPaged) {
+#pragma unroll
+      for (int i = 0; i < kOwn; i += 4)
+        all &= *reinterpret_cast<const unsigned*>(small.known[slot] + key_warp * kOwn + i);
+    }
+    return all == 0x01010101;
+  }
+
   __device__ __forceinline__ void Hide(float (&s)[1][kOwn / 8][4], int slot) const {
-    const int group = call.Group();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Range seen = now.mask.KeysOf(RowOf(half) / group);
+      const Range seen = now.mask.KeysOf(RowOf(half) / loader.group);
 #pragma unroll
       for (int n = 0; n < kOwn / 8; ++n)
 #pragma unroll
@@ -148,7 +167,7 @@ struct Decode {
       MultiplyRows<T, TileQ, TileK, kHead / 16>(s, queries, keys);
     }
     Modify(s);
-    if (Shape::kPaged || !now.mask.Whole(0, call.queries, now.tile * kKeys, kKeys)) Hide(s, slot);
+    if (!AllKnown(slot) || !now.mask.Whole(0, call.queries, now.tile * kKeys, kKeys)) Hide(s, slot);
     Normalize(s, factor);
     const unsigned values = TileK::RowsFirst(stage + kBytes, key_warp * kOwn, lane);
 #pragma unroll
@@ -182,11 +201,12 @@ struct Decode {
     return ((of_warp * 16 + row) * kHead + (pair ^ (row & 3) << 2) * 2) * 4;
   }
 
-  // Every warp's rows to where tile `slot` was.
-  __device__ __forceinline__ void Gather(int slot, float factor) {
+  // Every warp's rows, as far as there are some, to where tile `slot` was.
+  __device__ __forceinline__ void Gather(int slot, float factor, int rows) {
     __syncthreads();  // all warps are done with the tile
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      if (row_warp * 16 + half * 8 >= rows) break;  // all lanes alike
       float total = sum[half];
       total += __shfl_xor_sync(kAllLanes, total, 1);
       total += __shfl_xor_sync(kAllLanes, total, 2);
@@ -207,8 +227,8 @@ struct Decode {
 
   // Writes a segment: results where it is a whole unit, else partial result `slot` of this part.
   __device__ __forceinline__ void Finish(int stage, float factor, bool whole, int slot) {
-    Gather(stage, factor);
-    const int rows = min(kRows, call.AllRows() - loader.FirstRow(now));
+    const int rows = min(kRows, loader.all_rows - loader.FirstRow(now));
+    Gather(stage, factor, rows);
     for (int i = thread; i < rows * (kHead / 4); i += kThreads) {
       const int local = i / (kHead / 4), column = i % (kHead / 4) * 4;
       const int first = local / 16, row = local % 16;
@@ -230,8 +250,7 @@ struct Decode {
         o[3] += weight * __uint_as_float(word.w);
       }
       if (whole) {
-        WriteRow<4>(call, now.b, loader.HeadOf(now), loader.FirstRow(now) + local, column, o, top,
-                    total);
+        WriteRow<T, 4>(call, now.b, now.head, loader.FirstRow(now) + local, column, o, top, total);
       } else {
         const int64 at = (static_cast<int64>(blockIdx.x) * 2 + slot) * call.rows + local;
         *reinterpret_cast<float4*>(call.partial + at * kHead + column) = {o[0], o[1], o[2], o[3]};
@@ -242,13 +261,20 @@ struct Decode {
 
   __device__ __forceinline__ void Run() {
     const int part = blockIdx.x;
+    const bool told = !Shape::kPaged && !call.Varies();  // all places, by arguments
+    if (!told) WaitForEarlierKernels();
     const Place place = FindPlace<kThreads, kKeys>(call, part, loader.units);
     const Tiles begin = PartBegin(place.total, call.parts, part);
     const Tiles count = PartBegin(place.total, call.parts, part + 1) - begin;
-    LetNextKernelStart();
+    if (count > 0) now = loader.Start(place.spot);
+    if (told) {
+      loader.Prefetch(count);
+      WaitForEarlierKernels();
+    }
+    LetNextKernelStart();  // behind the wait: it reads lengths at once
     if (count == 0) return;
-    now = loader.Start(place.spot);
-#pragma unroll
+    if (call.k_scale != nullptr) scale *= *call.k_scale;
+#pragma unroll 1
     for (int i = 0; i < kStages - 1; ++i) {
       if (i < count) loader.Load(i, i + 1 < count);
       CommitCopies();

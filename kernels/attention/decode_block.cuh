@@ -4,6 +4,7 @@
 
 #include "decode_split.h"
 #include "kbundle/device_order.h"
+#include "kbundle/device_prefetch.h"
 #include "params.cuh"
 
 struct __nv_fp8_e4m3;
@@ -11,19 +12,19 @@ struct __nv_fp8_e4m3;
 namespace attention {
 
 using kbundle::device::LetNextKernelStart;
+using kbundle::device::PrefetchSector;
 using kbundle::device::WaitForEarlierKernels;
 
-// What a call computes, as manifests fill it by name. C is the type of k and v, whose strides from
-// batch to batch are 0 where a page table says which rows of them a sequence has.
-template <typename T, typename C>
+// What a call computes, as manifests fill it by name. Elements are bits, of types that a kernel's
+// template argument knows; strides of k and v from batch to batch are 0 where a page table says
+// which rows of them a sequence has.
 struct DecodeCall {
-  T* o;
+  unsigned short* o;
   float* stats;    // or null
   float* partial;  // [parts, 2, rows, kHead], of a unit's rows
   float* sums;     // [parts, 2, rows, 2]: the largest score, in powers of two, and the sum over it
-  const T* q;
-  const C* k;
-  const C* v;
+  const unsigned short* q;
+  const void *k, *v;
   const int* q_lengths;
   const int* kv_lengths;
   const int* pages;      // [batches, table] or null
@@ -38,6 +39,10 @@ struct DecodeCall {
   float scale;
   ScoreArgs score;
 
+  // Whether the device knows of lengths, which may differ from sequence to sequence.
+  __device__ __forceinline__ bool Varies() const {
+    return q_lengths != nullptr || kv_lengths != nullptr;
+  }
   __device__ __forceinline__ int Group() const { return heads / kv_heads; }
   __device__ __forceinline__ int AllRows() const { return Group() * queries; }
   __device__ __forceinline__ Mask MaskAt(int b) const {
@@ -73,43 +78,55 @@ struct Place {
   Spot spot;  // undefined where the part is empty
 };
 
-// By all threads of a block, once.
-template <int kThreads, int kKeys, typename T, typename C>
-__device__ __forceinline__ Place FindPlace(const DecodeCall<T, C>& call, int part, int units) {
+// By all threads of a block, once. Where all sequences have as many tiles it reads no memory.
+template <int kThreads, int kKeys>
+__device__ __forceinline__ Place FindPlace(const DecodeCall& call, int part, int units) {
   __shared__ Tiles ends[kThreads / 32];
   __shared__ Spot found;
   const auto tiles = [&](int b) { return TilesOf<kKeys>(SeenBy(call.MaskAt(b), call.queries)); };
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-  const int each = (call.batches + kThreads - 1) / kThreads;
-  const int first = min(thread * each, call.batches), last = min(first + each, call.batches);
-  Tiles own = 0;
-  for (int b = first; b < last; ++b) own += tiles(b);
-  own *= units;
-  Tiles end = own;  // of this thread's sequences among those of the warp, then of all
+  const bool equal = !call.Varies();
+  int first = 0;
+  Tiles own = 0, end = 0, total = 0;  // of this thread's sequences, which begin with `first`
+  if (equal) {
+    own = static_cast<Tiles>(tiles(0)) * units;
+    total = own * call.batches;
+  } else {
+    const int each = (call.batches + kThreads - 1) / kThreads;
+    first = min(thread * each, call.batches);
+    const int last = min(first + each, call.batches);
+    for (int b = first; b < last; ++b) own += tiles(b);
+    own *= units;
+    end = own;  // among those of the warp, then of all
 #pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const Tiles before = __shfl_up_sync(kAllLanes, end, step);
-    if (lane >= step) end += before;
-  }
-  if (lane == 31) ends[warp] = end;
-  __syncthreads();
-  Tiles total = 0;
+    for (int step = 1; step < 32; step *= 2) {
+      const Tiles before = __shfl_up_sync(kAllLanes, end, step);
+      if (lane >= step) end += before;
+    }
+    if (lane == 31) ends[warp] = end;
+    __syncthreads();
 #pragma unroll
-  for (int w = 0; w < kThreads / 32; ++w) {
-    if (w < warp) end += ends[w];
-    total += ends[w];
+    for (int w = 0; w < kThreads / 32; ++w) {
+      if (w < warp) end += ends[w];
+      total += ends[w];
+    }
   }
   const Tiles at = PartBegin(total, call.parts, part);
-  if (at >= end - own && at < end) found = SpotOf(at, first, end - own, units, tiles);
+  if (equal) {
+    first = static_cast<int>(at / own);
+    end = (first + Tiles{1}) * own;
+  }
+  const bool finds = at < total && at >= end - own && at < end && (!equal || thread == 0);
+  if (finds) found = SpotOf(at, first, end - own, units, tiles);
   __syncthreads();
   return {total, found};
 }
 
 // Some columns of a row of a key head, whose scores have the sum `total` over 2^top. A row that
 // sees nothing is 0, its statistic -inf.
-template <int kColumns, typename T, typename C>
-__device__ __forceinline__ void WriteRow(const DecodeCall<T, C>& call, int b, int kv, int row,
-                                         int column, const float* o, float top, float total) {
+template <typename T, int kColumns>
+__device__ __forceinline__ void WriteRow(const DecodeCall& call, int b, int kv, int row, int column,
+                                         const float* o, float top, float total) {
   const int group = call.Group(), q = row / group, h = kv * group + row % group;
   const bool empty = total == 0.0f;
   if (column == 0 && call.stats != nullptr)

@@ -1,7 +1,9 @@
 // Adds up the partial results of units that the borders of parts cut (decode_split.h).
 //
 // A block takes up to eight rows where a part begins, if that is the first border inside a unit;
-// the warps of a row divide its partial results, which may be as many as there are parts.
+// the warps of a row divide its partial results, which may be as many as there are parts. Blocks
+// with nothing to add up make room at once for the kernel behind, but for one: this kernel must not
+// end before the one in front.
 #pragma once
 
 #include "decode_block.cuh"
@@ -25,8 +27,10 @@ struct Partial {
   }
 };
 
-template <typename T, typename C, int kHead, int kRows, int kKeys>
+// C, of keys and values, it does not see.
+template <typename T, typename C, int kHead, int kRowWarps, int kKeys>
 struct Combine {
+  static constexpr int kRows = kRowWarps * 16;  // of a block of the first kernel
   static constexpr int kWarps = 8, kThreads = kWarps * 32;
   static constexpr int kColumns = kHead / 32;  // of a lane: 4 in a row, the next ones 128 further
   static constexpr int kVector = kColumns < 4 ? kColumns : 4;
@@ -35,20 +39,27 @@ struct Combine {
     return i / kVector * 128 + lane * kVector + i % kVector;
   }
 
-  __device__ static __forceinline__ void Run(const DecodeCall<T, C>& call) {
+  // What this block adds up, at `place`; nothing, first > last, of most blocks.
+  __device__ static __forceinline__ Cut CutOf(const DecodeCall& call, const Place& place, int part,
+                                              int rows) {
+    if (rows <= 0 || PartBegin(place.total, call.parts, part) >= place.total) return {1, 0};
+    return CutAt(place.total, call.parts, part, place.spot);
+  }
+
+  __device__ static __forceinline__ void Run(const DecodeCall& call) {
     __shared__ float tops[kWarps], totals[kWarps], outs[kWarps][kHead];
     const int blocks = (call.AllRows() + kRows - 1) / kRows;
     const int part = blockIdx.x + 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const Place place = FindPlace<kThreads, kKeys>(call, part, call.kv_heads * blocks);
-    WaitForEarlierKernels();
-    if (PartBegin(place.total, call.parts, part) >= place.total) return;
-    const Cut cut = CutAt(place.total, call.parts, part, place.spot);
-    if (cut.first > cut.last) return;
-
+    LetNextKernelStart();
     const int first = place.spot.unit % blocks * kRows + blockIdx.y * kWarps;  // row
     const int in_unit = min(kRows, call.AllRows() - place.spot.unit % blocks * kRows);
     const int rows = min(kWarps, in_unit - static_cast<int>(blockIdx.y) * kWarps);
-    if (rows <= 0) return;
+    const Cut cut = CutOf(call, place, part, rows);
+    const bool works = cut.first <= cut.last;
+    if (works || blockIdx.x + blockIdx.y == 0) WaitForEarlierKernels();
+    if (!works) return;
+
     const int team = rows > 4 ? 1 : rows > 2 ? 2 : rows > 1 ? 4 : 8;  // warps of a row
     const int local = warp / team;
     Partial<kColumns> mine = {-Infinity(), 0.0f, {}};
@@ -78,8 +89,8 @@ struct Combine {
     }
 #pragma unroll
     for (int i = 0; i < kColumns; i += kVector)
-      WriteRow<kVector>(call, place.spot.sequence, place.spot.unit / blocks, first + local,
-                        ColumnOf(lane, i), mine.o + i, mine.top, mine.total);
+      WriteRow<T, kVector>(call, place.spot.sequence, place.spot.unit / blocks, first + local,
+                           ColumnOf(lane, i), mine.o + i, mine.top, mine.total);
   }
 };
 

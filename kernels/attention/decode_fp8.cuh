@@ -19,7 +19,8 @@ namespace attention {
 // makes the largest of the row 1 to 2: what 16 bits of bf16 hold may be too large for f16. Returns
 // that power. By all lanes that share the row; from: null of zeros.
 template <typename T, int kHead>
-__device__ __forceinline__ float StoreHalves(unsigned tile, int row, int chunk, const T* from) {
+__device__ __forceinline__ float StoreHalves(unsigned tile, int row, int chunk,
+                                             const unsigned short* from) {
   const uint4 words = from == nullptr ? uint4{0, 0, 0, 0} : *reinterpret_cast<const uint4*>(from);
   const unsigned pairs[4] = {words.x, words.y, words.z, words.w};
   float x[8], largest = 0.0f;

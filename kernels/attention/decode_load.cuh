@@ -37,16 +37,16 @@ struct DecodeShape {
     float2 row[kWarps][16];  // the largest score, in powers of two, and the sum over it
     float factor[kEight ? kStages : 1][kEight ? kRows : 2];  // by which rows of q were divided
     // Whether the page of a key is one of the pool.
-    unsigned char known[kPaged ? kStages : 1][kPaged ? kKeys : 8];
+    alignas(4) unsigned char known[kPaged ? kStages : 1][kPaged ? kKeys : 8];
   };
   static constexpr int kShared = kStages * (2 * kBytes + kBytesQ) + sizeof(Small);
 };
 
 // A tile of a unit, on the way through a part.
 struct Cursor {
-  int b, unit, tile, end;  // tiles count from key 0
-  unsigned number;         // of units since the part began
-  bool fresh;              // the first of its unit in this part
+  int b, head, rows, tile, end;  // key head, block of rows; tiles count from key 0
+  unsigned number;               // of units since the part began
+  bool fresh;                    // the first of its unit in this part
   Mask mask;
   Range seen;
 };
@@ -59,8 +59,8 @@ struct DecodeLoader {
   static constexpr int kSegment = TileK::kSegment, kStep = Shape::kThreads / kSegment;
   static constexpr int kPasses = Shape::kKeys / kStep;
 
-  const DecodeCall<T, C>& call;
-  const int thread, row_blocks, units;
+  const DecodeCall& call;
+  const int thread, group, all_rows, row_blocks, units;
   const unsigned shared;
   typename Shape::Small& small;
   Cursor ahead;
@@ -68,10 +68,12 @@ struct DecodeLoader {
   // table has them; -1 of none. What a page says is looked at a tile later, when it has come.
   int found[kPasses];
 
-  __device__ __forceinline__ DecodeLoader(const DecodeCall<T, C>& given, unsigned char* memory)
+  __device__ __forceinline__ DecodeLoader(const DecodeCall& given, unsigned char* memory)
       : call(given),
         thread(threadIdx.x),
-        row_blocks((given.AllRows() + Shape::kRows - 1) / Shape::kRows),
+        group(given.Group()),
+        all_rows(group * given.queries),
+        row_blocks((all_rows + Shape::kRows - 1) / Shape::kRows),
         units(given.kv_heads * row_blocks),
         shared(SharedAddress(memory)),
         small(*reinterpret_cast<typename Shape::Small*>(
@@ -86,10 +88,7 @@ struct DecodeLoader {
   __device__ __forceinline__ unsigned QueriesOf(const Cursor& at) const {
     return StageOf(Shape::kStages) + RingOf(at) * Shape::kBytesQ;
   }
-  __device__ __forceinline__ int HeadOf(const Cursor& at) const { return at.unit / row_blocks; }
-  __device__ __forceinline__ int FirstRow(const Cursor& at) const {
-    return at.unit % row_blocks * Shape::kRows;
-  }
+  __device__ __forceinline__ int FirstRow(const Cursor& at) const { return at.rows * Shape::kRows; }
 
   __device__ __forceinline__ void Enter(Cursor& at) const {
     at.mask = call.MaskAt(at.b);
@@ -103,8 +102,10 @@ struct DecodeLoader {
     if (!at.fresh) return;
     ++at.number;
     at.tile = at.seen.begin / Shape::kKeys;
-    if (++at.unit < units) return;
-    at.unit = 0;
+    if (++at.rows < row_blocks) return;
+    at.rows = 0;
+    if (++at.head < call.kv_heads) return;
+    at.head = 0;
     if (++at.b < call.batches) Enter(at);
   }
 
@@ -137,17 +138,16 @@ struct DecodeLoader {
   }
 
   // Where a chunk of 16 bytes of a row of `ahead` is; null past its rows and columns.
-  __device__ __forceinline__ const T* QueryAt(int row, int chunk) const {
-    if (row >= call.AllRows() || chunk * 8 >= call.head) return nullptr;
-    const int group = call.Group();
+  __device__ __forceinline__ const unsigned short* QueryAt(int row, int chunk) const {
+    if (row >= all_rows || chunk * 8 >= call.head) return nullptr;
     return call.q + ahead.b * call.q_strides.batch + row / group * call.q_strides.token +
-           (HeadOf(ahead) * group + row % group) * call.q_strides.head + chunk * 8;
+           (ahead.head * group + row % group) * call.q_strides.head + chunk * 8;
   }
 
   __device__ __forceinline__ void LoadQueries() {
     for (int i = thread; i < Shape::kRows * Shape::kHead / 8; i += Shape::kThreads) {
       const int local = i / (Shape::kHead / 8), chunk = i % (Shape::kHead / 8);
-      const T* from = QueryAt(FirstRow(ahead) + local, chunk);
+      const unsigned short* from = QueryAt(FirstRow(ahead) + local, chunk);
       if constexpr (Shape::kEight) {
         const float factor = StoreHalves<T, Shape::kHead>(QueriesOf(ahead), local, chunk, from);
         if (chunk == 0) small.factor[RingOf(ahead)][local] = factor;
@@ -156,6 +156,12 @@ struct DecodeLoader {
                     from == nullptr ? call.q : from, from != nullptr);
       }
     }
+  }
+
+  // The first row of keys or values of a cursor's key head.
+  __device__ __forceinline__ const C* HeadAt(const void* tensor, const Strides& strides,
+                                             const Cursor& at) const {
+    return static_cast<const C*>(tensor) + at.b * strides.batch + at.head * strides.head;
   }
 
   __device__ __forceinline__ void LoadRows(unsigned tile, const C* from, int64 token,
@@ -176,10 +182,32 @@ struct DecodeLoader {
     }
   }
 
+  // Has the first tiles of a part, of `count`, brought into the L2 cache, as a hint: what others
+  // write there meanwhile is not missed.
+  __device__ __forceinline__ void Prefetch(Tiles count) const {
+    Cursor at = ahead;
+#pragma unroll 1
+    for (int i = 0; i < Shape::kStages - 1 && i < count; ++i) {
+      const C* k = HeadAt(call.k, call.k_strides, at);
+      const C* v = HeadAt(call.v, call.v_strides, at);
+      constexpr int kElements = 32 / sizeof(C), kSectors = Shape::kHead / kElements;  // of a row
+#pragma unroll 1
+      for (int n = thread; n < Shape::kKeys * kSectors; n += Shape::kThreads) {
+        const int64 key = at.tile * Shape::kKeys + n / kSectors;
+        const int column = n % kSectors * kElements;
+        if (key < at.seen.begin || key >= at.seen.end) continue;
+        if (column < call.head) PrefetchSector(k + key * call.k_strides.token + column);
+        if (column < call.head_v) PrefetchSector(v + key * call.v_strides.token + column);
+      }
+      if (i + 1 < count) Advance(at);
+    }
+  }
+
   // The first tile of a part is ahead, and returned.
   __device__ __forceinline__ Cursor Start(const Spot& spot) {
     ahead.b = spot.sequence;
-    ahead.unit = spot.unit;
+    ahead.head = spot.unit / row_blocks;
+    ahead.rows = spot.unit % row_blocks;
     ahead.number = 0;
     ahead.fresh = true;
     Enter(ahead);
@@ -192,13 +220,9 @@ struct DecodeLoader {
   __device__ __forceinline__ void Load(int slot, bool more) {
     if (ahead.fresh) LoadQueries();
     if constexpr (Shape::kPaged) EnterPages();
-    const int64 b = ahead.b;
-    const int kv = HeadOf(ahead);
-    LoadRows(StageOf(slot), call.k + b * call.k_strides.batch + kv * call.k_strides.head,
-             call.k_strides.token, call.head);
-    LoadRows(StageOf(slot) + Shape::kBytes,
-             call.v + b * call.v_strides.batch + kv * call.v_strides.head, call.v_strides.token,
-             call.head_v);
+    LoadRows(StageOf(slot), HeadAt(call.k, call.k_strides, ahead), call.k_strides.token, call.head);
+    LoadRows(StageOf(slot) + Shape::kBytes, HeadAt(call.v, call.v_strides, ahead),
+             call.v_strides.token, call.head_v);
     if constexpr (Shape::kPaged) {
       if (thread % kSegment == 0)
 #pragma unroll

@@ -73,8 +73,9 @@ def launches():
 
 def decode_launches():
     """(element of the cache, whether there are pages, block, shared, values of each tunable) of each variant of decode that is written out."""
-    found = re.findall(r'^tunables  = \{ (PLAIN = .*?) \}$.*?kernel = "attention::decode<\{POINT\}, \{STAGES\}, \{PLAIN\}, (\S+), \{BLOCKS\}>",'
-                       r'[^]]*\], block = \[(\d+)\],\s*shared = "(.*?)"', manifests(), re.M | re.S)
+    found = re.findall(r'^tunables  = \{ (PLAIN = .*?) \}$.*?'
+                       r'kernel = "attention::decode<attention::Decode<\{POINT\}, \{STAGES\}, \{PLAIN\}, (\S+), \{BLOCKS\}>>",'
+                       r'[^]]*\], block = \[(\d+)\],\s*programmatic = true, shared = "(.*?)"', manifests(), re.M | re.S)
     for tunables, paged, threads, shared in found:
         grid = {name: [int(value) for value in values.split(",")] for name, values in re.findall(r"(\w+) = \[(.*?)\]", tunables)}
         # What is called `{PAGED}` is 0 where the variant stands and 1 where the op of pages extends it.

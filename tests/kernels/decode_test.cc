@@ -66,7 +66,7 @@ struct Problem {
   std::vector<int> pages;
   int table = 0, page_count = 0;
   float k_scale = 0.5f, v_scale = 3.0f;  // of FP8
-  DecodeCall<T, C> call{};
+  DecodeCall call{};
 
   Problem(const Shape& given, int head_columns, int rows, int parts) : shape(given) {
     std::mt19937 random(7);
@@ -124,9 +124,9 @@ struct Problem {
 
   void FillCall(int own, int parts) {
     const Shape& s = shape;
-    DecodeCall<T, C>& c = call;
-    c.o = o.data(), c.stats = stats.data(), c.partial = partial.data(), c.sums = sums.data();
-    c.q = q.data(), c.k = k.data(), c.v = v.data();
+    DecodeCall& c = call;
+    c.o = &o.data()->bits, c.stats = stats.data(), c.partial = partial.data(), c.sums = sums.data();
+    c.q = &q.data()->bits, c.k = k.data(), c.v = v.data();
     c.q_lengths = s.q_lengths.empty() ? nullptr : s.q_lengths.data();
     c.kv_lengths = s.lengths.empty() ? nullptr : s.lengths.data();
     c.pages = pages.data();
@@ -207,9 +207,9 @@ struct Instance {
   static constexpr int kKeys = sizeof(Cache) == 1 ? 128 : 64;
   using T = Q;
   using C = Cache;
-  using Sizes = DecodeShape<T, C, kHead, kRowWarps, kKeys, kDepth, kPaged>;
-  using Main = Decode<Sizes, kWithoutMod ? 0 : kAnyMod>;
-  using Sum = Combine<T, C, kHead, kRows, kKeys>;
+  using Main = Decode<T, C, kHead, kRowWarps, kKeys, kDepth, kWithoutMod, kPaged, 2>;
+  using Sizes = typename Main::Shape;
+  using Sum = Combine<T, C, kHead, kRowWarps, kKeys>;
 };
 
 // All blocks of both kernels, one after another.
