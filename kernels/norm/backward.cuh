@@ -10,7 +10,7 @@
 // forward.cuh.
 #pragma once
 
-#include "team.cuh"
+#include "loose.cuh"
 
 namespace norms {
 
@@ -60,16 +60,69 @@ struct HeldRow {
   __device__ __forceinline__ float Normal(float value) const { return (value - mu) * rsigma; }
 };
 
+// The same on its way, where rows begin anywhere.
+template <int VEC, int N, typename T>
+struct LooseHeldRow {
+  Neighbours dy[N], x[N];
+  float mu, rsigma;
+
+  template <bool kLayer, typename Team>
+  __device__ __forceinline__ void Load(const BackwardCall<T>& call, int64 row, int count,
+                                       const Team& team) {
+    mu = rsigma = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) dy[i] = x[i] = {};
+    if (row >= call.rows) return;
+    rsigma = call.rsigma[row];
+    if (kLayer && call.mu != nullptr) mu = call.mu[row];
+    const LooseRow<T, VEC> dys(call.dy, row, call.rows, call.H), xs(call.x, row, call.rows, call.H);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i >= count) continue;
+      dys.Load(dy[i], (team.rank() + i * team.size()) * VEC);
+      xs.Load(x[i], (team.rank() + i * team.size()) * VEC);
+    }
+  }
+
+  // What has come of row `row`.
+  template <typename Team>
+  __device__ __forceinline__ HeldRow<VEC, N, T> Come(const BackwardCall<T>& call, int64 row,
+                                                     int count, const Team& team) const {
+    const LooseRow<T, VEC> dys(call.dy, row, call.rows, call.H), xs(call.x, row, call.rows, call.H);
+    HeldRow<VEC, N, T> held;
+    held.mu = mu, held.rsigma = rsigma;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      held.dy[i].Clear();
+      held.x[i].Clear();
+      if (i >= count) continue;
+      const int kept = call.H - (team.rank() + i * team.size()) * VEC;
+      held.dy[i] = dys.Whole(dy[i], kept);
+      held.x[i] = xs.Whole(x[i], kept);
+    }
+    return held;
+  }
+};
+
+template <bool kLoose, int VEC, int N, typename T>
+struct Coming {
+  using Row = HeldRow<VEC, N, T>;
+};
+template <int VEC, int N, typename T>
+struct Coming<true, VEC, N, T> {
+  using Row = LooseHeldRow<VEC, N, T>;
+};
+
 // The means of g and of g * n, as {g * n, g}; adds the row to the sums over rows.
 template <bool kLayer, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void RowSums(float (&means)[kLayer ? 2 : 1], HeldRow<VEC, N, T>& held,
-                                        const Weights<T>& gamma, int count, Team& team,
+                                        const Weights<T>& gamma, int H, int count, Team& team,
                                         float (&dgamma)[N][VEC], float (&dbeta)[N][VEC]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     if (i >= count) continue;
     float weight[VEC], dy[VEC], x[VEC];
-    gamma.template Load<false>(weight, i * team.size());
+    LoadWeights<false>(weight, gamma, i, H, team);
     held.dy[i].ToFloats(dy);
     held.x[i].ToFloats(x);
 #pragma unroll
@@ -96,9 +149,10 @@ __device__ __forceinline__ void WriteGradient(const BackwardCall<T>& call, int64
   const int64 first = row * call.H + team.rank() * VEC;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    if (i >= count) continue;
+    // Lanes of a warp go on together where they exchange what they store.
+    if (!Team::kLoose && i >= count) continue;
     float weight[VEC], dy[VEC], x[VEC];
-    gamma.template Load<false>(weight, i * team.size());
+    LoadWeights<false>(weight, gamma, i, call.H, team);
     held.dy[i].ToFloats(dy);
     held.x[i].ToFloats(x);
 #pragma unroll
@@ -110,13 +164,24 @@ __device__ __forceinline__ void WriteGradient(const BackwardCall<T>& call, int64
     Vector<T, VEC> out;
     if (call.dsum != nullptr) {
       float more[VEC];
-      out.template Load<false>(Advance(call.dsum, first), i * team.size());
+      if constexpr (Team::kLoose) {
+        const LooseRow<T, VEC> dsum(call.dsum, row, call.rows, call.H);
+        out.Clear();
+        if (i < count) out = dsum.Now((team.rank() + i * team.size()) * VEC);
+      } else {
+        out.template Load<false>(Advance(call.dsum, first), i * team.size());
+      }
       out.ToFloats(more);
 #pragma unroll
       for (int j = 0; j < VEC; ++j) dy[j] += more[j];
     }
     out.FromFloats(dy);
-    out.Store(Advance(call.dx, first), i * team.size());
+    if constexpr (Team::kLoose) {
+      StoreLoose(Advance(call.dx, row * call.H), (team.rank() + i * team.size()) * VEC, call.H,
+                 out);
+    } else {
+      out.Store(Advance(call.dx, first), i * team.size());
+    }
   }
 }
 
@@ -129,8 +194,10 @@ __device__ __forceinline__ void WritePart(float* to, int H, const float (&sums)[
     for (int i = 0; i < N; ++i) {
       const int column = (team.rank() + i * team.size()) * VEC;
       if (column >= H) continue;
-      if constexpr (VEC == 1) {
-        to[column] = sums[i][0];
+      if constexpr (VEC == 1 || Team::kLoose) {
+#pragma unroll
+        for (int j = 0; j < VEC; ++j)
+          if (VEC == 1 || column + j < H) to[column + j] = sums[i][j];
       } else {
 #pragma unroll
         for (int j = 0; j < VEC; j += 4) {
@@ -166,25 +233,31 @@ __device__ __forceinline__ void BackwardRows(const BackwardCall<T>& call, Team t
   LetNextKernelStart();
   const int part = block / team.blocks(), parts = blocks / team.blocks();
   const Weights<T> gamma(call.gamma, team.rank() * VEC, call.wide, call.center);
-  const int left = call.H / VEC - team.rank();
+  const int left = VectorsOf<VEC, Team>(call.H) - team.rank();
   const int count = left <= 0 ? 0 : (left + team.size() - 1) / team.size();
   float dgamma[N][VEC] = {}, dbeta[N][VEC] = {};
   const float inverse_h = 1.0f / static_cast<float>(call.H);
   const int64 step = int64{parts} * Team::kRows;
   int64 base = int64{part} * Team::kRows;
-  HeldRow<VEC, N, T> held, next;
-  held.template Load<kLayer>(call, base + team.row(), count, team);
+  HeldRow<VEC, N, T> held;
+  typename Coming<Team::kLoose, VEC, N, T>::Row next;
+  if constexpr (Team::kLoose) {
+    next.template Load<kLayer>(call, base + team.row(), count, team);
+  } else {
+    held.template Load<kLayer>(call, base + team.row(), count, team);
+  }
   for (; base < call.rows; base += step) {
     const int64 row = base + team.row();
+    if constexpr (Team::kLoose) held = next.Come(call, row, count, team);
     next.template Load<kLayer>(call, row + step, count, team);
     const int live = row < call.rows ? count : 0;
     float means[kLayer ? 2 : 1] = {};
-    RowSums<kLayer>(means, held, gamma, live, team, dgamma, dbeta);
+    RowSums<kLayer>(means, held, gamma, call.H, live, team, dgamma, dbeta);
 #pragma unroll
     for (int i = 0; i < (kLayer ? 2 : 1); ++i)
       means[i] = i == 0 || call.mu != nullptr ? means[i] * inverse_h : 0.0f;
     WriteGradient<kLayer>(call, row, held, gamma, live, team, means);
-    held = next;
+    if constexpr (!Team::kLoose) held = next;
   }
   WritePart(call.partial + int64{part} * call.H, call.H, dgamma, team);
   if (kLayer && call.mu != nullptr)

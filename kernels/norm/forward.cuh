@@ -11,7 +11,7 @@
 // and counts as 0. Rows that are common have kernels of their own for it.
 #pragma once
 
-#include "team.cuh"
+#include "loose.cuh"
 
 namespace norms {
 
@@ -138,42 +138,64 @@ __device__ __forceinline__ float GuessOf(const float (&v)[N][VEC], int left, int
   }
 }
 
+// LoadRow where rows begin anywhere.
+template <bool kAgain, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void LoadLooseRow(float (&v)[N][VEC], const ForwardCall<T>& call,
+                                             int64 row, int left, const Team& team) {
+  LoadLoose<false>(v, call.x, row, call.rows, call.H, left, team);
+  if (call.residual == nullptr) return;
+  LoadLoose<true>(v, call.residual, row, call.rows, call.H, left, team);
+  if constexpr (!kAgain) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      Vector<T, VEC> out;
+      out.FromFloats(v[i]);
+      StoreLoose(Advance(call.sum, row * call.H), (team.rank() + i * team.size()) * VEC, call.H,
+                 out);
+    }
+  }
+}
+
 // Row `row` of x, plus that of the residual, as floats; the sum is written as it is read, but not
 // when it is read again.
 template <bool kAgain, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void LoadRow(float (&v)[N][VEC], const ForwardCall<T>& call, int64 row,
                                         int left, const Team& team) {
-  unsigned rank = team.rank();
-  int size = team.size();
-  Forget(rank);  // addresses are not kept from one row to the next
-  Forget(size);
-  Vector<T, VEC> raw[N], more[N];
-  const int64 first = row * call.H + rank * VEC;
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    raw[i].Clear();  // set what stays unused too: registers are assigned better
-    if (i * size < left) raw[i].template Load<true>(Advance(call.x, first), i * size);
-  }
-  if (call.residual != nullptr) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      more[i].Clear();
-      if (i * size < left) more[i].template Load<true>(Advance(call.residual, first), i * size);
-    }
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      float r[VEC];
-      raw[i].ToFloats(v[i]);
-      more[i].ToFloats(r);
-#pragma unroll
-      for (int j = 0; j < VEC; ++j) v[i][j] += r[j];
-      if (kAgain || i * size >= left) continue;
-      raw[i].FromFloats(v[i]);
-      raw[i].Store(Advance(call.sum, first), i * size);
-    }
+  if constexpr (Team::kLoose) {
+    return LoadLooseRow<kAgain>(v, call, row, left, team);
   } else {
+    unsigned rank = team.rank();
+    int size = team.size();
+    Forget(rank);  // addresses are not kept from one row to the next
+    Forget(size);
+    Vector<T, VEC> raw[N], more[N];
+    const int64 first = row * call.H + rank * VEC;
 #pragma unroll
-    for (int i = 0; i < N; ++i) raw[i].ToFloats(v[i]);
+    for (int i = 0; i < N; ++i) {
+      raw[i].Clear();  // set what stays unused too: registers are assigned better
+      if (i * size < left) raw[i].template Load<true>(Advance(call.x, first), i * size);
+    }
+    if (call.residual != nullptr) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        more[i].Clear();
+        if (i * size < left) more[i].template Load<true>(Advance(call.residual, first), i * size);
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        float r[VEC];
+        raw[i].ToFloats(v[i]);
+        more[i].ToFloats(r);
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) v[i][j] += r[j];
+        if (kAgain || i * size >= left) continue;
+        raw[i].FromFloats(v[i]);
+        raw[i].Store(Advance(call.sum, first), i * size);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) raw[i].ToFloats(v[i]);
+    }
   }
 }
 
@@ -191,6 +213,7 @@ __device__ __forceinline__ float MomentsAgain(Moments& m, float (&v)[N][VEC],
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (attempt != 0) LoadRow<true, VEC, N>(v, call, row, left, team);
     Move(v, left, team.size(), m.factor, m.first * m.factor);
+    if constexpr (Team::kLoose) ClearBehind(v, call.H, left, team);
     float sums[kLayer ? 2 : 1] = {};
     SumOwn<kLayer>(v, left, team.size(), sums);
     team.Sum(sums);
@@ -225,10 +248,16 @@ __device__ __forceinline__ Moments MomentsOf(float (&v)[N][VEC], const ForwardCa
   float sums[kLayer ? 2 : 1] = {};
   if constexpr (kLayer) {
     if (has_mean) {
-      const float guess = team.Guess(GuessOf(v, left, team.size()));
+      const float near = GuessOf(v, left, team.size());
+      const float guess = team.Guess(Team::kLoose && call.H < VEC ? v[0][0] : near);
       Move(v, left, team.size(), 1.0f, guess);
+      if constexpr (Team::kLoose) ClearBehind(v, call.H, left, team);
       SumOwn<true>(v, left, team.size(), sums);
-      m.first = team.SumAbout(sums, guess, WarpElements<VEC, N>{call.H / VEC, team.size()});
+      if constexpr (Team::kLoose) {
+        m.first = team.SumAbout(sums, guess, LooseElements<VEC, N>{call.H, team.size()});
+      } else {
+        m.first = team.SumAbout(sums, guess, WarpElements<VEC, N>{call.H / VEC, team.size()});
+      }
       m.mine = guess - m.first;
     }
   }
@@ -260,11 +289,13 @@ __device__ __forceinline__ void WriteRow(const ForwardCall<T>& call, int64 row,
   const float less = kLayer ? (m.offset - m.mine) * m.inverse : 0.0f;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    if (i * size >= left) continue;
+    // Lanes of a warp go on together where they exchange what they store.
+    if (i * size >= left + (Team::kLoose ? static_cast<int>(rank % 32) : 0)) continue;
     float g[VEC], b[VEC];
-    gamma.template Load<kPlain>(g, i * size);
+    const int kept = Team::kLoose ? call.H - (static_cast<int>(rank) + i * size) * VEC : VEC;
+    gamma.template LoadSome<kPlain>(g, i * size, kept);
     if (kLayer && call.beta != nullptr) {
-      beta.template Load<kPlain>(b, i * size);
+      beta.template LoadSome<kPlain>(b, i * size, kept);
     } else {
 #pragma unroll
       for (int j = 0; j < VEC; ++j) b[j] = 0.0f;
@@ -279,7 +310,11 @@ __device__ __forceinline__ void WriteRow(const ForwardCall<T>& call, int64 row,
     }
     Vector<T, VEC> out;
     out.FromFloats(g);
-    out.Store(Advance(call.y, row * call.H + rank * VEC), i * size);
+    if constexpr (Team::kLoose) {
+      StoreLoose(Advance(call.y, row * call.H), (rank + i * size) * VEC, call.H, out);
+    } else {
+      out.Store(Advance(call.y, row * call.H + rank * VEC), i * size);
+    }
   }
 }
 
@@ -288,7 +323,7 @@ template <bool kLayer, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void ForwardRows(const ForwardCall<T>& call, Team team, int block,
                                             int blocks) {
   const int64 first = block / team.blocks(), step = blocks / team.blocks();
-  const int vectors = call.H / VEC;
+  const int vectors = VectorsOf<VEC, Team>(call.H);
   for (int64 base = first * Team::kRows; base < call.rows; base += step * Team::kRows) {
     const int64 row = base + team.row();
     // Of the row's vectors from this thread's first on: it has those i for which i * size < left.
@@ -305,88 +340,6 @@ __device__ __forceinline__ void ForwardRows(const ForwardCall<T>& call, Team tea
     if (team.rank() != 0 || row >= call.rows) continue;
     call.rsigma[row] = m.Rsigma();
     if (has_mean) call.mu[row] = m.Mu();
-  }
-}
-
-// The same of a row of any length that lies in memory: a thread goes over its columns one by one,
-// once for each sum and once for y. The row comes from L2 but for the first time.
-template <typename T>
-struct LongRow {
-  const ForwardCall<T>& call;
-  int64 start;
-
-  __device__ __forceinline__ float At(int column) const {
-    const float x = kbundle::device::LoadOne<T>(call.x, start + column);
-    if (call.residual == nullptr) return x;
-    return x + kbundle::device::LoadOne<T>(call.residual, start + column);
-  }
-};
-
-template <typename Team, typename T>
-__device__ __forceinline__ float LongMeanSquare(const LongRow<T>& row, Team& team, Moments& m) {
-  const float inverse_h = 1.0f / static_cast<float>(row.call.H);
-  float sums[2] = {0, 0};
-  for (int column = team.rank(); column < row.call.H;) {
-    float some[2] = {0, 0};  // sums of few: their rounding stays small
-    for (int i = 0; i < 16 && column < row.call.H; ++i, column += team.size()) {
-      const float d = m.Centered(row.At(column));
-      some[0] = __fmaf_rn(d, d, some[0]);
-      some[1] += d;
-    }
-    sums[0] += some[0];
-    sums[1] += some[1];
-  }
-  team.Sum(sums);
-  const float square = sums[0] * inverse_h;
-  if (row.call.mu == nullptr) return square;
-  m.offset = sums[1] * inverse_h;
-  const float variance = square - m.offset * m.offset;
-  return variance < 0.0f ? 0.0f : variance;
-}
-
-template <typename Team, typename T>
-__device__ __forceinline__ Moments LongMomentsOf(const LongRow<T>& row, Team& team) {
-  Moments m;
-  if (row.call.mu != nullptr) {
-    const float inverse_h = 1.0f / static_cast<float>(row.call.H);
-    float first[1] = {0};
-    for (int column = team.rank(); column < row.call.H; column += team.size())
-      first[0] = __fmaf_rn(row.At(column), inverse_h, first[0]);
-    team.Sum(first);
-    m.first = first[0];
-  }
-  const float epsilon = row.call.epsilon;
-  float mean;
-  for (bool again = false;; again = true) {
-    mean = LongMeanSquare(row, team, m) + epsilon * m.factor * m.factor;
-    if (again || !NeedsFactor(mean)) break;  // the same in every thread of a block
-    m.factor = FactorFor(mean);
-  }
-  m.inverse = InverseRoot(mean);
-  return m;
-}
-
-template <typename Team, typename T>
-__device__ __forceinline__ void ForwardLongRows(const ForwardCall<T>& call, Team team, int64 first,
-                                                int64 step) {
-  const Weights<T> gamma(call.gamma, 0, call.wide, call.center);
-  const Weights<T> beta(call.beta, 0, call.wide, 0.0f);
-  for (int64 at = first; at < call.rows; at += step) {
-    const LongRow<T> row{call, at * call.H};
-    const Moments m = LongMomentsOf(row, team);
-    for (int column = team.rank(); column < call.H; column += team.size()) {
-      const float x = row.At(column);
-      float g[1], b[1] = {0.0f};
-      gamma.template Load<false>(g, column);
-      if (call.beta != nullptr) beta.template Load<false>(b, column);
-      const float centered = m.Centered(x) - m.offset;
-      kbundle::device::StoreOne<T>(call.y, row.start + column, centered * m.inverse * g[0] + b[0]);
-      if (call.residual != nullptr) kbundle::device::StoreOne<T>(call.sum, row.start + column, x);
-    }
-    if (team.rank() == 0) {
-      call.rsigma[at] = m.Rsigma();
-      if (call.mu != nullptr) call.mu[at] = m.Mu();
-    }
   }
 }
 

@@ -5,7 +5,7 @@
 // number in the *_long kernels. Rows are int64; every grid is clamped by the manifest and walked by
 // a loop.
 #include "backward_ring.cuh"
-#include "forward.cuh"
+#include "forward_long.cuh"
 
 namespace norms {
 
@@ -13,9 +13,10 @@ namespace norms {
 // so 1024 threads are to fit a multiprocessor, fewer of them where they would spill. A backward
 // pass fetches ahead, and takes the registers that it needs for that.
 template <int VEC, int N, typename Team>
-inline constexpr int kResident = VEC == 8 && N == 4 && Team::kThreads == 256 ? 768
-                                 : VEC == 1 || N <= 4                        ? 1024
-                                                                             : 512;
+inline constexpr int kResident = Team::kLoose&& N > 2                          ? 512
+                                 : VEC == 8 && N == 4 && Team::kThreads == 256 ? 768
+                                 : VEC == 1 || N <= 4                          ? 1024
+                                                                               : 512;
 
 #define FORWARD_KERNEL \
   __global__ void __launch_bounds__(Team::kThreads, kResident<VEC, N, Team> / Team::kThreads)

@@ -26,6 +26,12 @@ using kbundle::device::StoreStream16;
 using kbundle::device::WaitForEarlierKernels;
 using kbundle::device::Words4;
 
+// 16 bytes that a neighbour wants, too.
+__device__ __forceinline__ uint4 LoadBoth16(const void* p) {
+  const Words4 v = Load16(p);
+  return {v.word[0], v.word[1], v.word[2], v.word[3]};
+}
+
 __device__ __forceinline__ void Forget(int& word) { asm volatile("" : "+r"(word)); }
 
 // 1 / sqrt(t), within 2 ulps.

@@ -5,7 +5,7 @@
 // vector of a thread is a multiple of 32 vectors from its first.
 #pragma once
 
-#include "forward.cuh"
+#include "forward_long.cuh"
 #include "kbundle/device_fp8.h"
 
 namespace norms {

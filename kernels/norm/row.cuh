@@ -6,12 +6,15 @@
 #pragma once
 
 #include "kbundle/device_element.h"
+#include "kbundle/device_loose.h"
 #include "ptx.cuh"
 
 namespace norms {
 
+using kbundle::device::BytesFrom;
 using kbundle::device::Element;
 using kbundle::device::Infinity;
+using kbundle::device::InFrontOf;
 using kbundle::device::int64;
 using kbundle::device::kAllLanes;
 
@@ -54,6 +57,17 @@ struct Vector {
     } else {
       word[0] = kBytes == 4 ? Load4(p) : Load2(p);
     }
+  }
+
+  // The first `count` elements from p on, one by one; the others are 0.
+  __device__ __forceinline__ void LoadSome(const T* p, int count) {
+    uint4 all{};
+#pragma unroll 1
+    for (int i = min(count, VEC) - 1; i >= 0; --i) {
+      const T* one = Advance(p, i);
+      all = InFrontOf<Element<T>::kBytes>(Element<T>::kBytes == 4 ? Load4(one) : Load2(one), all);
+    }
+    word[0] = all.x, word[1] = all.y, word[2] = all.z, word[3] = all.w;
   }
 
   // The same of a row in shared memory.
@@ -123,6 +137,30 @@ struct Weights {
         const Words4 v = Load16(p + i * 4);
 #pragma unroll
         for (int j = 0; j < 4; ++j) f[i + j] = __uint_as_float(v.word[j]);
+      }
+    }
+    if constexpr (!kPlain) {
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) f[i] += more;
+    }
+  }
+
+  // The same where just `count` of them exist: the others are 0, and what is added.
+  template <bool kPlain, int VEC>
+  __device__ __forceinline__ void LoadSome(float (&f)[VEC], int index, int count) const {
+    if (count >= VEC) return Load<kPlain>(f, index);
+    if (kPlain || !wide) {
+      Vector<T, VEC> raw;
+      raw.LoadSome(Advance(static_cast<const T*>(values), int64{index} * VEC), count);
+      raw.ToFloats(f);
+    } else {
+      const float* p = static_cast<const float*>(values) + int64{index} * VEC;
+#pragma unroll
+      for (int i = 0; i < VEC; i += 4) {
+        Vector<float, 4> raw;
+        raw.LoadSome(p + i, count - i);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) f[i + j] = __uint_as_float(raw.word[j]);
       }
     }
     if constexpr (!kPlain) {

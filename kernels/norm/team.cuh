@@ -25,6 +25,7 @@ __device__ __forceinline__ float LaneSum(float v) {
 template <int LANES>
 class Warp {
  public:
+  static constexpr bool kLoose = false;
   static constexpr int kThreads = 128;
   static constexpr int kRows = kThreads / LANES;  // of a block
 
@@ -58,6 +59,7 @@ class Warp {
 template <int MOST>
 class Block {
  public:
+  static constexpr bool kLoose = false;  // see loose.cuh
   static constexpr int kThreads = MOST;
   static constexpr int kRows = 1;
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include "kbundle/device_fp8.h"
+#include "kbundle/device_loose.h"
 #include "memory.cuh"
 
 namespace quantize {
 
 using kbundle::device::BlockScale;
+using kbundle::device::BytesFrom;
 using kbundle::device::Element;
 using kbundle::device::Fp8;
 using kbundle::device::int64;
@@ -19,19 +21,6 @@ using kbundle::device::OfType;
 inline constexpr int kThreads = 256;  // of every block
 inline constexpr unsigned kInfinity = 0x7f800000u;
 inline constexpr float kHighestScale = 0x1p126f;
-
-// 16 bytes of two neighbours, from byte `from` on, which is below 16.
-__device__ __forceinline__ uint4 BytesFrom(const uint4& low, const uint4& high, unsigned from) {
-  unsigned word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-  const bool two = (from & 8) != 0, one = (from & 4) != 0;
-#pragma unroll
-  for (int i = 0; i < 6; ++i) word[i] = two ? word[i + 2] : word[i];
-#pragma unroll
-  for (int i = 0; i < 5; ++i) word[i] = one ? word[i + 1] : word[i];
-  const unsigned bits = from % 4 * 8;
-  return {__funnelshift_r(word[0], word[1], bits), __funnelshift_r(word[1], word[2], bits),
-          __funnelshift_r(word[2], word[3], bits), __funnelshift_r(word[3], word[4], bits)};
-}
 
 // VEC elements of T: 16 bytes, or one element where pointers or rows are not aligned.
 template <typename T, int VEC>
@@ -192,10 +181,7 @@ struct Elements<T, VEC, true> {
 #pragma unroll 1
     for (int i = min(left, VEC) - 1; i >= 0; --i) {
       const unsigned one = LoadBoth<typename Word<kBytes>::Type>(p + i * kBytes);
-      made = kBytes == 4
-                 ? uint4{one, made.x, made.y, made.z}
-                 : uint4{made.x << 16 | one, __funnelshift_l(made.x, made.y, 16),
-                         __funnelshift_l(made.y, made.z, 16), __funnelshift_l(made.z, made.w, 16)};
+      made = kbundle::device::InFrontOf<kBytes>(one, made);
     }
     return made;
   }

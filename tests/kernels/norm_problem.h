@@ -10,7 +10,7 @@
 #include "kernels/simt/machine.h"
 //
 #include "norm/backward_ring.cuh"
-#include "norm/forward.cuh"
+#include "norm/forward_long.cuh"
 
 struct __half {
   unsigned short bits;
@@ -75,7 +75,8 @@ struct Problem {
   std::vector<float> gamma_wide, beta_wide, mu, rsigma;
   std::vector<float> partial;
 
-  Problem(const Shape& s, bool aligned)
+  Problem(const Shape& s, bool aligned) : Problem(s, aligned, aligned) {}
+  Problem(const Shape& s, bool aligned, bool weights)  // whether they begin at 16 bytes
       : shape(s),
         x(Size(), aligned),
         residual(Size(), aligned),
@@ -83,8 +84,8 @@ struct Problem {
         sum(Size(), aligned),
         dy(Size(), aligned),
         dx(Size(), aligned),
-        gamma(s.H, aligned),
-        beta(s.H, aligned),
+        gamma(s.H, weights),
+        beta(s.H, weights),
         gamma_wide(s.H + 4),
         beta_wide(s.H + 4),
         mu(s.rows, NAN),

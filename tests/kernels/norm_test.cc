@@ -8,7 +8,7 @@
 #include "kernels/norm_problem.h"
 //
 #include "norm/backward_ring.cuh"
-#include "norm/forward.cuh"
+#include "norm/forward_long.cuh"
 
 namespace norms {
 namespace {
@@ -37,6 +37,26 @@ void CheckForward(const Shape& shape, int blocks) {
   problem.CheckForward();
 }
 
+// The same of rows that begin anywhere, and no byte beside the tensors is read.
+template <int VEC, int N, typename Team, typename T, bool kLayer>
+void RunLoose(Problem<kLayer, T>& problem, int blocks) {
+  const ForwardCall<T> call = problem.Forward();
+  const int threads = ThreadsFor<Team>(problem.shape.H, VEC * N);
+  simt::Block block(threads, 0, blocks, simt::Copies::kLate);
+  for (const T* tensor : {call.x, call.residual})
+    if (tensor != nullptr) block.Allow(tensor, problem.Size() * Element<T>::kBytes);
+  for (int b = 0; b < blocks; ++b)
+    block.Run({static_cast<unsigned>(b), 0, 0},
+              [&] { ForwardRows<true, VEC, N>(call, Loose<Team>(threads), b, blocks); });
+}
+
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+void CheckLoose(const Shape& shape, int blocks) {
+  Problem<kLayer, T> problem(shape, false, true);
+  RunLoose<VEC, N, Team>(problem, blocks);
+  problem.CheckForward();
+}
+
 // The sums of the parts, as sum_parts makes them.
 std::vector<float> Summed(const float* partial, int parts, int H) {
   std::vector<float> sums(H, NAN);
@@ -55,6 +75,24 @@ void CheckBackward(const Shape& shape, int parts) {
   RunGrid(threads, parts, [&](int block, int count) {
     BackwardRows<kEither, VEC, N>(call, Team(threads), block, count);
   });
+  const float* partial = problem.partial.data();
+  problem.CheckBackward(
+      Summed(partial, parts, shape.H),
+      kLayer ? Summed(partial + parts * shape.H, parts, shape.H) : std::vector<float>());
+}
+
+template <bool kLayer, int VEC, int N, typename T>
+void CheckLooseBackward(const Shape& shape, int parts) {
+  Problem<kLayer, T> problem(shape, false, true);
+  problem.FillMoments();
+  const BackwardCall<T> call = problem.Backward(parts);
+  const int threads = ThreadsFor<Block<512>>(shape.H, VEC * N);
+  simt::Block block(threads, 0, parts, simt::Copies::kLate);
+  for (const T* tensor : {call.dy, call.x, call.dsum})
+    if (tensor != nullptr) block.Allow(tensor, problem.Size() * Element<T>::kBytes);
+  for (int part = 0; part < parts; ++part)
+    block.Run({static_cast<unsigned>(part), 0, 0},
+              [&] { BackwardRows<true, VEC, N>(call, Loose<Block<512>>(threads), part, parts); });
   const float* partial = problem.partial.data();
   problem.CheckBackward(
       Summed(partial, parts, shape.H),
@@ -85,6 +123,47 @@ TEST(NormKernels, ForwardOfSingleElements) {
   CheckForward<false, 1, 16, Block<256>, float, true>({5, 1}, 2);
   CheckForward<true, 1, 16, Block<256>, F16>({3, 1001}, 2);
   CheckForward<false, 1, 16, Block<256>, Bf16, true>({2, 4095}, 1);
+}
+
+// Promise: rows that begin anywhere, and end anywhere, moved 16 bytes at a time: single elements, a
+// vector that is not whole, a warp with one vector, one more than a warp, rows of whole vectors.
+TEST(NormKernels, ForwardOfRowsThatBeginAnywhere) {
+  for (const int H : {1, 7, 9, 257, 1001}) {
+    CheckLoose<true, 8, 2, Block<256>, Bf16>({3, H}, 2);
+    CheckLoose<false, 8, 4, Block<256>, F16>({3, H, false, true}, 2);
+    CheckLoose<true, 4, 2, Block<256>, float>({3, H, false, true}, 1);
+  }
+  CheckLoose<true, 8, 4, Block<512>, Bf16>({2, 5121, true, true, true, 1.0f}, 1);
+  CheckLoose<true, 8, 2, Block<256>, F16>({3, 2047, true, false, true, 1.0f}, 2);
+  CheckLoose<true, 4, 4, Block<512>, float>({3, 1023, false, true, false, 1.0f}, 2);
+}
+
+// Promise: nor do they lose anything far from zero, or where squares overflow or vanish.
+TEST(NormKernels, RowsThatBeginAnywhereFarFromOne) {
+  CheckLoose<true, 4, 2, Block<256>, float>({4, 1023, false, false, true, 0, 1e-5f, 3000}, 2);
+  for (const double size : {1e20, 1e36, 1e-25}) {
+    CheckLoose<true, 4, 2, Block<256>, float>({5, 253, false, false, true, 0, 0, 3, size}, 1);
+    CheckLoose<false, 8, 2, Block<256>, Bf16>({3, 1021, false, true, true, 0, 0, 3, size}, 1);
+  }
+}
+
+// Promise: a row's bits do not depend on where it begins: those of rows of whole vectors are those
+// of the kernel for aligned ones.
+TEST(NormKernels, BitsDoNotDependOnWhereARowBegins) {
+  const Shape shape{5, 1304, false, true};
+  Problem<true, Bf16> aligned(shape, true), loose(shape, false, true);
+  const ForwardCall<Bf16> call = aligned.Forward();
+  const int threads = ThreadsFor<Block<256>>(shape.H, 16);
+  RunGrid(threads, 2, [&](int block, int count) {
+    ForwardRows<true, 8, 2>(call, Block<256>(threads), block, count);
+  });
+  RunLoose<8, 2, Block<256>>(loose, 3);
+  EXPECT_EQ(aligned.mu, loose.mu);
+  EXPECT_EQ(aligned.rsigma, loose.rsigma);
+  for (size_t i = 0; i < aligned.Size(); ++i) {
+    ASSERT_EQ(aligned.y[i], loose.y[i]) << i;
+    ASSERT_EQ(aligned.sum[i], loose.sum[i]) << i;
+  }
 }
 
 // Promise: a residual is added and the sum written; gamma may be wide and centered at zero, beta may
@@ -141,6 +220,15 @@ TEST(NormKernels, BackwardInEveryTeam) {
   CheckBackward<true, 8, 2, Warp<32>, Bf16>({17, 512, true, true, true, 1.0f}, 4);
   CheckBackward<false, 4, 2, Block<512>, float>({9, 512, false, true, true, 1.0f}, 40);
   CheckBackward<true, 1, 8, Block<512>, F16>({3, 513, true, true}, 2);
+}
+
+// Promise: the same of rows that begin and end anywhere, and no byte beside the tensors is read.
+TEST(NormKernels, BackwardOfRowsThatBeginAnywhere) {
+  for (const int H : {1, 9, 257}) {
+    CheckLooseBackward<true, 8, 2, Bf16>({5, H, false, true}, 2);
+    CheckLooseBackward<false, 8, 2, F16>({5, H}, 2);
+  }
+  CheckLooseBackward<true, 8, 2, Bf16>({4, 1543, true, true, true, 1.0f}, 3);
 }
 
 template <bool kLayer, int VEC, int N, typename T>

@@ -8,15 +8,6 @@
 
 #include "kbundle/device_word.h"
 
-inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
-  const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
-  return static_cast<unsigned>(both << (shift & 31) >> 32);
-}
-inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
-  const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
-  return static_cast<unsigned>(both >> (shift & 31));
-}
-
 namespace quantize {
 
 using kbundle::device::Word;

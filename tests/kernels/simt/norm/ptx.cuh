@@ -18,6 +18,12 @@ inline Words4 Load16(const void* p) {
 }
 inline Words4 LoadStream16(const void* p) { return Load16(p); }
 
+inline uint4 LoadBoth16(const void* p) {
+  EXPECT_TRUE(simt::Block::Now().MayRead(p, 16)) << "a vector from outside the tensors";
+  const Words4 v = Load16(p);
+  return {v.word[0], v.word[1], v.word[2], v.word[3]};
+}
+
 inline unsigned Load4(const void* p) {
   unsigned word;
   std::memcpy(&word, p, sizeof(word));
