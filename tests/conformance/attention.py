@@ -82,6 +82,7 @@ def cases(reference):
         name = f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {rest}"
         yield from both_ops(reference, name, problem, attributes, int(number))
     yield from whole_columns(reference)
+    yield from long_sequences(reference)
     yield from modified_cases(reference)
     yield from corner_cases(reference)
     yield from packed_cases(reference)
@@ -102,6 +103,14 @@ def whole_columns(reference):
         problem, attributes = problem_of(size, depth, heads, ["bshd", "bhsd"][number % 2], mask, (), None, 0.0)
         yield from both_ops(reference, f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {mask}, in any order", problem, attributes, number,
                             deterministic=False)
+
+
+def long_sequences(reference):
+    """Rows that see thousands of keys: what variants of large blocks take. Forward alone, for a matrix of scores is held in float64."""
+    every = [((70, 2110), ("none", -1)), ((70, 2140), ("causal_bottom_right", -1)), ((33, 2250), ("causal_bottom_right", 2100))]
+    for number, ((size, mask), depth) in enumerate(itertools.product(every, [(64, 64), (96, 96)])):
+        problem, attributes = problem_of(size, depth, (2, 1 + number % 2), ["bshd", "bhsd"][number % 2], mask, (), None, 0.0)
+        yield next(both_ops(reference, f"{size[0]} on {size[1]}, d {depth}, {mask}", problem, attributes, number))
 
 
 def few_queries(reference):
@@ -148,6 +157,9 @@ def packed_cases(reference):
             attributes |= {"score_mod": "softcap", "score_scalars": [1.5]}
         name = f"packed {tokens} x {d}, heads {h, hkv}, {mask}, {bias}"
         yield from both_packed_ops(reference, name, problem, attributes, number)
+    for tokens, mask, window in [(4110, "causal", -1), (2200, "causal", 2050), (2100, "none", -1)]:  # large blocks
+        attributes = {"scale": 0.125, "kv_heads": 1, "mask": mask, "window": window}
+        yield next(both_packed_ops(reference, f"packed {tokens}, {mask}, {window}", {"qkv": (1, tokens, 3, 64)}, attributes, tokens))
 
 
 def fp8_cases(reference):
