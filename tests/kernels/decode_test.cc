@@ -201,10 +201,9 @@ struct Problem {
 
 // An instance of the kernels.
 template <typename Q, typename Cache, int kHeadColumns, int kRowWarps, int kDepth,
-          bool kWithoutMod = true, bool kPaged = false>
+          bool kWithoutMod = true, bool kPaged = false, int kTile = sizeof(Cache) == 1 ? 128 : 64>
 struct Instance {
-  static constexpr int kHead = kHeadColumns, kRows = kRowWarps * 16;
-  static constexpr int kKeys = sizeof(Cache) == 1 ? 128 : 64;
+  static constexpr int kHead = kHeadColumns, kRows = kRowWarps * 16, kKeys = kTile;
   using T = Q;
   using C = Cache;
   using Main = Decode<T, C, kHead, kRowWarps, kKeys, kDepth, kWithoutMod, kPaged, 2>;
@@ -255,6 +254,10 @@ TEST(DecodeKernel, AnyNumberOfPartsGivesAttention) {
   Check<Instance<Bf16, Bf16, 128, 1, 3>>({2, 1, 8, 2, 128, 128, 200, {}, {}}, {4});
   Check<Instance<F16, F16, 128, 1, 4>>({2, 1, 8, 2, 128, 128, 200, {}, {}}, {5});
   Check<Instance<Bf16, Bf16, 256, 1, 3>>({1, 1, 4, 2, 256, 256, 150, {}, {}}, {2});
+  Check<Instance<Bf16, Bf16, 64, 1, 6, true, false, 128>>({2, 1, 4, 2, 64, 64, 900, {}, {}},
+                                                          {3, 9});
+  Check<Instance<F16, F16, 128, 1, 3, true, false, 128>>({2, 1, 8, 2, 128, 120, 300, {}, {}},
+                                                         {1, 4});
 }
 
 // Promise: lengths are the device's: empty sequences are 0, those out of bounds count as the
