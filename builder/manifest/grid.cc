@@ -173,6 +173,16 @@ bool Keeps(std::vector<Program>& keep, const Template::Point& point, Diagnostics
   return true;
 }
 
+std::vector<Program> ReadKeep(VariantTable& table) {
+  const Context context{table.diagnostics, table.op, table.names, &table.variant};
+  std::vector<Program> keep;
+  for (const Node* node : table.fields.TakeTexts("keep")) {
+    if (auto program = ReadCondition(context, *node, KeepPlace()))
+      keep.push_back(std::move(*program));
+  }
+  return keep;
+}
+
 }  // namespace
 
 void ReadGrid(VariantTable& whole) {
@@ -185,12 +195,7 @@ void ReadGrid(VariantTable& whole) {
   std::vector<Axis> types = TypeAxes(fields, op, diagnostics);
   const Node* table = fields.Take("tunables", Kind::kTable);
   std::vector<Axis> tunables = TunableAxes(table, op, names, variant, diagnostics);
-  std::vector<Program> keep;
-  Context context{diagnostics, op, names, &variant};
-  for (const Node* node : fields.TakeTexts("keep")) {
-    if (auto program = ReadCondition(context, *node, KeepPlace()))
-      keep.push_back(std::move(*program));
-  }
+  std::vector<Program> keep = ReadKeep(whole);
   if (diagnostics.count() != before || names.incomplete) return;
   if (CountPoints(types, tunables) > kMaxGridPoints) {
     diagnostics.Error(table ? table->where : variant.where,
@@ -222,11 +227,13 @@ void ReadGrid(VariantTable& whole) {
 }
 
 void ReadTypePoints(VariantTable& table) {
-  Enumerate(TypeAxes(table.fields, table.op, table.diagnostics),
-            [&](const std::vector<int64_t>& dtypes) {
-              Template::Point& point = table.variant.points.emplace_back();
-              for (int64_t dtype : dtypes) point.types.push_back(static_cast<DType>(dtype));
-            });
+  const std::vector<Axis> types = TypeAxes(table.fields, table.op, table.diagnostics);
+  std::vector<Program> keep = ReadKeep(table);
+  Enumerate(types, [&](const std::vector<int64_t>& dtypes) {
+    Template::Point point;
+    for (int64_t dtype : dtypes) point.types.push_back(static_cast<DType>(dtype));
+    if (Keeps(keep, point, table.diagnostics)) table.variant.points.push_back(std::move(point));
+  });
 }
 
 void DeclareTunable(VariantTable& table, const std::string& name, const std::string& whose) {

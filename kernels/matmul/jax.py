@@ -48,10 +48,12 @@ def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, pre
         raise ValueError("matmul: op(a) has %d columns and op(b) %d rows, of shapes %s and %s; they must be equally many"
                          % (*depth, a.shape, b.shape))
     out_dtype = _out_dtype(out_dtype, a.dtype)
-    how = _How(trans_a, trans_b, out_dtype, alpha, _precision("matmul", a, precision), fast)
+    # cuBLASLt rounds its sums to the operands' dtype or not at all.
+    rounded = out_dtype in _DTYPES and a.dtype not in _FP8 and out_dtype != a.dtype
+    how = _How(trans_a, trans_b, jnp.dtype(jnp.float32) if rounded else out_dtype, alpha, _precision("matmul", a, precision), fast)
     d = _batched(a, b, _scale(a, a_scale), _scale(b, b_scale), how)
     dims = d.shape[:-2] + (() if vectors[0] else d.shape[-2:-1]) + (() if vectors[1] else d.shape[-1:])
-    return d.reshape(dims)
+    return d.reshape(dims).astype(out_dtype)
 
 
 def dense(x, w, bias=None, activation=None, *, precision=None, recipe=None, state=None, codes=None):

@@ -35,6 +35,16 @@ def problems(bundle, op):
     return sorted(every, key=lambda p: sum(math.prod(o[1]) for o in p[1] if o))
 
 
+def retyped(bundle, op, types):
+    """The same in the dtypes of a variant that no listed problem has: a library that is asked for an algorithm when it runs is asked in
+    those as well."""
+    letters = [operand["shape"].split("[")[0] for operand in op["operands"]]
+    for _, operands, attributes in problems(bundle, op["name"]):
+        named = [o and (types.get(letter, o[0]), o[1]) for letter, o in zip(letters, operands)]
+        out = {"out_dtype": types["O"]} if "O" in types else {}
+        yield capi.Problem(op["name"], named, attributes | out), named, attributes | out
+
+
 def launch(device, plan, given, results, captured):
     """One launch; raises AssertionError when something was written outside results and workspace."""
     workspace = devices.Buffer(device, "u8", [plan.workspace_bytes]).poison()
@@ -84,17 +94,17 @@ class Variants:
     def __init__(self, conformance, op, variants, make_case, until):
         self.conformance, self.op, self.make_case, self.until = conformance, op, make_case, until
         self.bundle, self.device = conformance.bundle, conformance.device
-        self.outcomes = {v["id"]: conformance.outcome(v) for v in variants}
+        self.outcomes, self.types = {v["id"]: conformance.outcome(v) for v in variants}, {v["id"]: v["types"] for v in variants}
         self.refused, self.foreign = {}, {}
 
     def run(self):
-        for problem, operands, attributes in problems(self.bundle, self.op["name"]):
-            self.bundle.clear_policy()
-            candidates = self.bundle.explain(problem, self.device.kind)["candidates"]
-            self.foreign |= {c["id"]: c["reason"] for c in candidates if "cannot run on" in c["reason"] and c["id"] in self.outcomes}
-            waiting = [c["id"] for c in candidates if c["legal"] and c["id"] in self.outcomes and not self.outcomes[c["id"]].launches]
-            if waiting and time.monotonic() < self.until:
-                self.run_problem(problem, operands, attributes, waiting)
+        for given in problems(self.bundle, self.op["name"]):
+            self.run_waiting(*given)
+        for variant, outcome in self.outcomes.items():
+            for given in [] if outcome.failures or variant in self.foreign else retyped(self.bundle, self.op, self.types[variant]):
+                if outcome.launches:
+                    break
+                self.run_waiting(*given)
         self.bundle.clear_policy()
         for variant, outcome in self.outcomes.items():
             if not outcome.launches and not outcome.failures:
@@ -102,6 +112,20 @@ class Variants:
                 outcome.failures.append("there was no time for it" if late else self.refused.get(variant, "no listed problem is for it"))
         skipped = {v: reason for v, reason in self.foreign.items() if not self.outcomes[v].launches}
         return [outcome for v, outcome in self.outcomes.items() if v not in skipped], list(skipped.items())
+
+    def run_waiting(self, problem, operands, attributes):
+        """Those that have not been launched and take this problem."""
+        if time.monotonic() > self.until:
+            return
+        self.bundle.clear_policy()
+        try:
+            candidates = self.bundle.explain(problem, self.device.kind)["candidates"]
+        except capi.KbError:  # the op does not take it in these dtypes
+            return
+        self.foreign |= {c["id"]: c["reason"] for c in candidates if "cannot run on" in c["reason"] and c["id"] in self.outcomes}
+        waiting = [c["id"] for c in candidates if c["legal"] and c["id"] in self.outcomes and not self.outcomes[c["id"]].launches]
+        if waiting:
+            self.run_problem(problem, operands, attributes, waiting)
 
     def run_problem(self, problem, operands, attributes, waiting):
         case = None

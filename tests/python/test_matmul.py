@@ -86,6 +86,11 @@ def test_alpha_promotion_and_out_dtype():
     assert found.dtype == jnp.float32
     near(found, narrow[0].astype(jnp.float32) @ narrow[1].astype(jnp.float32), jnp.float32)
     assert kbj.matmul(narrow[0], b).dtype == jnp.float32
+    # Libraries write float32 sums of these: what is asked for is rounded once.
+    for one, out in [(a, jnp.bfloat16), (a, jnp.float16), (narrow[0], jnp.float16)]:
+        found, other = kbj.matmul(one, b.astype(one.dtype), out_dtype=out), kbj.matmul(one, b.astype(one.dtype), out_dtype=jnp.float32)
+        assert found.dtype == out and (found == other.astype(out)).all()
+        assert jax.grad(lambda one: kbj.matmul(one, b.astype(one.dtype), out_dtype=out).astype(jnp.float32).sum())(one).dtype == one.dtype
     gradient = jax.grad(lambda a: kbj.matmul(a, narrow[1], out_dtype=jnp.float32).sum())(narrow[0])
     near(gradient, jnp.broadcast_to(narrow[1].astype(jnp.float32).sum(1), (8, 16)), jnp.bfloat16)
 

@@ -65,7 +65,7 @@ class CublasLt : public Provider {
   void ReadVariantKeys(VariantTable& table) const override {
     ReadSource(table, /*required=*/false);
     RefuseKeys(table, {"compiler", "flags", "portable", "max_spill"}, "its code is cuBLASLt's own");
-    RefuseKeys(table, {"tunables", "keep"}, "its points are the algorithms listed in its folder");
+    RefuseKeys(table, {"tunables"}, "its points are the algorithms listed in its folder");
     auto keys = std::make_shared<AlgorithmKeys>();
     if (const Node* folder = table.fields.Require("algorithms", Kind::kString)) {
       keys->folder = folder->text;
@@ -78,8 +78,8 @@ class CublasLt : public Provider {
     ReadTargets(table);
   }
   void ReadPoints(VariantTable& table) const override {
+    ReadTypePoints(table);  // first: `keep` is of types alone
     for (const std::string& name : AlgorithmTunables()) DeclareTunable(table, name, "algorithms");
-    ReadTypePoints(table);
   }
   void ReadKernelStep(StepTable& table) const override { ReadGpuLaunch(table); }
   bool TakesStructs() const override { return true; }

@@ -69,6 +69,20 @@ Status InitLayout(const CublasLtApi& lt, const char* what, const Matrix& matrix,
       doing);
 }
 
+// What cuBLASLt documents for sums in float32 or float64. Of others its heuristic and its check say
+// yes all the same: a float32 product into bfloat16 writes float32, past the end of d.
+Status CheckDtypes(const ResolvedProduct& product) {
+  const DType a = product.a.dtype, b = product.b.dtype, d = product.d.dtype;
+  const bool wide = a == DType::kF32 || a == DType::kF64, fp8 = IsFp8(a) && IsFp8(b);
+  const bool factors = fp8 ? a != DType::kE5M2 || b != DType::kE5M2 : a == b;
+  const bool result = fp8 ? d != DType::kF64 : wide ? d == a : d == a || d == DType::kF32;
+  if (factors && result) return Status();
+  return InvalidArgument(fmt::format(
+      "a product of {} and {} into {}: cuBLASLt multiplies two of one type into that type, or of "
+      "16 bits into f32, and FP8 but e5m2 by e5m2: restrict the variant's types, by `keep`",
+      Name(a), Name(b), Name(d)));
+}
+
 Status CheckExtents(const ResolvedProduct& product) {
   for (const int64_t extent : {product.m, product.n, product.k, product.batch}) {
     if (extent >= 1 && extent <= std::numeric_limits<int32_t>::max()) continue;
@@ -158,6 +172,7 @@ Status DescribeOperation(const CublasLtApi& lt, const ResolvedProduct& product,
 
 Result<ProductDescriptors> Describe(const CublasLtApi& lt, const ResolvedProduct& product) {
   KB_RETURN_IF_ERROR(CheckExtents(product));
+  KB_RETURN_IF_ERROR(CheckDtypes(product));
   ProductDescriptors result;
   result.workspace_bytes = product.workspace_bytes;
   result.alignment = product.alignment;

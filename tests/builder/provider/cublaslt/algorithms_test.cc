@@ -239,12 +239,31 @@ TEST_F(AlgorithmsTest, FreshAnswersReplaceThoseOfTheirProblemOnly) {
 TEST_F(AlgorithmsTest, WhatACompilerWouldBeAskedIsRefused) {
   std::string text = kProducts;
   text.replace(text.find("algorithms = \"algorithms\""), 0,
-               "flags = [\"-G\"]\nkeep = [\"1 == 1\"]\n");
+               "flags = [\"-G\"]\ntunables = { ID = [1] }\n");
   testing::WriteFile(dir_ / "demo.toml", text);
   const auto family = ReadManifest(dir_ / "demo.toml");
   ASSERT_FALSE(family.ok());
   EXPECT_NE(family.status().message().find("has no `flags`"), std::string::npos);
-  EXPECT_NE(family.status().message().find("has no `keep`"), std::string::npos);
+  EXPECT_NE(family.status().message().find("has no `tunables`"), std::string::npos);
+}
+
+// Promise: `keep` prunes the dtypes, of algorithms and of points that ask; it knows no tunables.
+TEST_F(AlgorithmsTest, KeepIsOfDtypesAlone) {
+  std::string text = kProducts;
+  text.replace(text.find("algorithms = \"algorithms\""), 0,
+               "heuristic = true\nkeep = [\"T != f32\"]\n");
+  text.replace(text.rfind("[\"bf16\"]"), 8, "[\"bf16\", \"f32\"]");
+  testing::WriteFile(dir_ / "demo.toml", text);
+  const auto pruned = ReadManifest(dir_ / "demo.toml");
+  ASSERT_TRUE(pruned.ok()) << pruned.status().message();
+  const auto& points = pruned->ops[0].templates[0].points;
+  ASSERT_EQ(points.size(), 1u);
+  EXPECT_EQ(points[0].types[0], DType::kBF16);
+  text.replace(text.find("T != f32"), 8, "ID == 0");
+  testing::WriteFile(dir_ / "demo.toml", text);
+  const auto wrong = ReadManifest(dir_ / "demo.toml");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.status().message().find("ID"), std::string::npos) << wrong.status().message();
 }
 
 constexpr char kSide[] =
