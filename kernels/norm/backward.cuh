@@ -30,6 +30,17 @@ struct BackwardCall {
   int64 rows;
 };
 
+// What is saved of a row; false, and 0, past the end.
+template <bool kLayer, typename T>
+__device__ __forceinline__ bool LoadMoments(float& mu, float& rsigma, const BackwardCall<T>& call,
+                                            int64 row) {
+  mu = rsigma = 0;
+  if (row >= call.rows) return false;
+  rsigma = call.rsigma[row];
+  if (kLayer && call.mu != nullptr) mu = call.mu[row];
+  return true;
+}
+
 // What is read of a row.
 template <int VEC, int N, typename T>
 struct HeldRow {
@@ -39,15 +50,12 @@ struct HeldRow {
   template <bool kLayer, typename Team>
   __device__ __forceinline__ void Load(const BackwardCall<T>& call, int64 row, int count,
                                        const Team& team) {
-    mu = rsigma = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       dy[i].Clear();
       x[i].Clear();
     }
-    if (row >= call.rows) return;
-    rsigma = call.rsigma[row];
-    if (kLayer && call.mu != nullptr) mu = call.mu[row];
+    if (!LoadMoments<kLayer>(mu, rsigma, call, row)) return;
     const int64 first = row * call.H + team.rank() * VEC;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -69,12 +77,9 @@ struct LooseHeldRow {
   template <bool kLayer, typename Team>
   __device__ __forceinline__ void Load(const BackwardCall<T>& call, int64 row, int count,
                                        const Team& team) {
-    mu = rsigma = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) dy[i] = x[i] = {};
-    if (row >= call.rows) return;
-    rsigma = call.rsigma[row];
-    if (kLayer && call.mu != nullptr) mu = call.mu[row];
+    if (!LoadMoments<kLayer>(mu, rsigma, call, row)) return;
     const LooseRow<T, VEC> dys(call.dy, row, call.rows, call.H), xs(call.x, row, call.rows, call.H);
 #pragma unroll
     for (int i = 0; i < N; ++i) {

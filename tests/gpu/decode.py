@@ -67,17 +67,16 @@ class Data:
 
 
 class Side:
-    """One variant on the sets of one op, by a part of its id: the first point that is legal, or another."""
+    """One variant on the sets of one op, by a part of its id: the first point that is legal."""
 
-    def __init__(self, cuda, bundle, op, sets, scale, variant, number=0):
+    def __init__(self, cuda, bundle, op, sets, scale, variant):
         jax.block_until_ready(sets)  # launches are on a stream of their own
         name_of = {t: n for n, t in devices.NUMPY.items()}
         described = [None if x is None else (name_of[x.dtype.type], x.shape) for x in sets[0]]
         problem = capi.Problem(op, described, {"scale": scale})
         bundle.clear_policy()
         legal = [c["id"] for c in bundle.explain(problem, capi.CUDA)["candidates"] if c["legal"]]
-        self.points = [v for v in legal if variant is None or f"/{variant}" in v]
-        self.chosen = self.points[number] if self.points else None
+        self.chosen = next((v for v in legal if variant is None or f"/{variant}" in v), None)
         if self.chosen is None:
             raise LookupError(f"{op} has no {variant or 'variant'} for {described[:2]}")
         bundle.force(self.chosen)
@@ -117,19 +116,10 @@ def measured(report, cuda, bundle, shape, refused):
     made = {"chosen": Side(cuda, bundle, DENSE, data.dense(), data.scale, None),
             "decode": Side(cuda, bundle, DENSE, data.dense(), data.scale, "decode")}
     report.bar(f"{label}: error of decode", made["decode"].error(data), WITHIN)
-    rivals = made["decode"].points[1:]
-    for i, point in enumerate(rivals):
-        made[point] = Side(cuda, bundle, DENSE, data.dense(), data.scale, "decode", i + 1)
-        report.bar(f"{label}: error of {point}", made[point].error(data), WITHIN)
     for slots in PAGES if shape[5] % 128 == 0 and shape[4] == 128 and shape[1] == 1 else []:
         sets = data.paged(slots)
         made[slots] = Side(cuda, bundle, PAGED, sets, data.scale, "decode")
         report.bar(f"{label}: error of pages of {slots}", made[slots].error(data, np.asarray(sets[0][4])), WITHIN)
-    others = made[64].points[1:] if 64 in made else []
-    sets = data.paged(64) if others else None
-    for i, point in enumerate(others):
-        made[point] = Side(cuda, bundle, PAGED, sets, data.scale, "decode", i + 1)
-        report.bar(f"{label}: error of {point}", made[point].error(data, np.asarray(sets[0][4])), WITHIN)
     sides = [peers.GraphSide(cuda, side.launch, SETS, CALLS) for side in made.values()]
     sides.append(peers.attempt(f"{label}: jax.nn", lambda: peers.JaxSide(by_jax, data.dense(), CALLS), refused))
     us = dict(zip([*made, "jax"], peers.by_turns(sides)))
@@ -143,8 +133,7 @@ def measured(report, cuda, bundle, shape, refused):
     for side in made.values():
         side.free()
     return [label, f"{floor:.0f}", peers.number(us["jax"]), f"{us['chosen']:.1f} {chosen}", f"{us['decode']:.1f}",
-            " ".join(f"{us[point]:.1f}" for point in rivals), *(peers.number(us.get(s)) for s in PAGES),
-            " ".join(f"{us[point]:.1f}" for point in others)]
+            *(peers.number(us.get(s)) for s in PAGES)]
 
 
 def right_behind(report):
@@ -156,19 +145,16 @@ def right_behind(report):
     cache = [(random(2 * i + 2, 32, 1000, 8, 128), random(2 * i + 3, 32, 1000, 8, 128)) for i in range(6)]
     lengths = jnp.asarray(np.random.default_rng(0).integers(1, 980, 32), jnp.int32)
 
-    def layer(x, k, v, lengths):
+    def layer(x, k, v, lengths, done):
         q, k, v = (done(kbj.rms_norm(a, gamma)) for a in (x, k, v))
         return done(done(kbj.dot_product_attention(q, k, v)) + done(kbj.dot_product_attention(q, k, v, key_value_seq_lengths=lengths)))
 
-    def model(x):
+    def model(x, done=lambda made: made):
         for i, (k, v) in enumerate(cache):
-            x = layer(x, k, v, done(lengths + i))
+            x = layer(x, k, v, done(lengths + i), done)
         return x
 
-    done = jax.block_until_ready
-    apart = model(x)
-    done = lambda made: made
-    together = jax.jit(model)
+    apart, together = model(x, jax.block_until_ready), jax.jit(model)
     report.hold("operands written just in front", all(bool((together(x) == apart).all()) for _ in range(20)), "other bits than each call alone")
 
 
@@ -185,8 +171,7 @@ def main():
             rows.append(measured(report, cuda, bundle, shape, refused))
             print(*rows[-1], flush=True)
 
-    head = ["batch x queries, heads, columns", "floor", "jax.nn", "chosen", "decode", "its other points", *(f"pages of {s}" for s in PAGES),
-            "other points of 64"]
+    head = ["batch x queries, heads, columns", "floor", "jax.nn", "chosen", "decode", *(f"pages of {s}" for s in PAGES)]
     peers.finish(report, run, refused, lambda: report.table("Microseconds, bf16", head, rows))
 
 

@@ -71,6 +71,13 @@ Status OpenWith(const kb_open_options* options, kb_bundle** out) {
   return Status();
 }
 
+kb_open_options Named(const char* name) {
+  kb_open_options options{};
+  options.size = sizeof options;
+  options.name = name;
+  return options;
+}
+
 }  // namespace
 }  // namespace kbundle
 
@@ -81,38 +88,30 @@ kb_error* kb_bundle_open_with(const kb_open_options* options, kb_bundle** out) {
 }
 
 kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out) {
-  kb_open_options options{};
-  options.size = sizeof options;
+  kb_open_options options = kbundle::Named(name);
   options.path = path;
-  options.name = name;
   return kb_bundle_open_with(&options, out);
 }
 
 kb_error* kb_bundle_open_descriptor(int descriptor, const char* name, kb_bundle** out) {
-  kb_open_options options{};
-  options.size = sizeof options;
+  kb_open_options options = kbundle::Named(name);
   options.source = KB_SOURCE_DESCRIPTOR;
   options.descriptor = descriptor;
-  options.name = name;
   return kb_bundle_open_with(&options, out);
 }
 
 kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, const char* name,
                                 kb_bundle** out) {
-  kb_open_options options{};
-  options.size = sizeof options;
+  kb_open_options options = kbundle::Named(name);
   options.source = KB_SOURCE_MEMORY;
   options.bytes = bytes;
   options.byte_count = size;
-  options.name = name;
   return kb_bundle_open_with(&options, out);
 }
 
 kb_error* kb_bundle_reload(const char* path, const char* name, kb_bundle** out) {
-  kb_open_options options{};
-  options.size = sizeof options;
+  kb_open_options options = kbundle::Named(name);
   options.path = path;
-  options.name = name;
   options.reload = 1;
   return kb_bundle_open_with(&options, out);
 }
