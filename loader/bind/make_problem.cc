@@ -120,7 +120,7 @@ Status Bind(const Bundle& bundle, const fb::Op& op, const ProblemSpec& spec, Pro
 }  // namespace
 
 Result<Problem> Bundle::MakeProblem(std::string_view op_name, const ProblemSpec& spec) const {
-  KB_ASSIGN_OR_RETURN(const uint32_t number, FindOp(op_name));
+  KB_ASSIGN_OR_RETURN(const uint32_t number, FindInterface(op_name));
   Problem problem;
   problem.op = number;
   problem.op_name = op_name;

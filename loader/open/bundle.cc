@@ -13,6 +13,7 @@
 #include "kbundle/sha256.h"
 #include "loader/open/bundle_rep.h"
 #include "loader/open/index.h"
+#include "loader/open/variant_rows.h"
 #include "loader/support/rows_of_op.h"
 #include "loader/verify/verify.h"
 
@@ -40,7 +41,11 @@ Status Bundle::ReadIndex(Rep* rep, Checks checks) {
       all ? VerifyIndex(rep->pages, rep->header) : VerifyOutline(rep->pages, rep->header);
   if (!sound.ok()) return std::move(sound).Annotate("index");
   rep->index = fb::GetIndex(rep->pages.bytes());
-  if (!all) rep->checked = std::make_unique<std::atomic<bool>[]>(Count(rep->index->ops()));
+  if (all) return Status();
+  rep->checked = std::make_unique<std::atomic<bool>[]>(Count(rep->index->ops()));
+  rep->interfaces = std::make_unique<std::atomic<bool>[]>(Count(rep->index->ops()));
+  rep->entries = std::make_unique<std::atomic<bool>[]>(Count(rep->index->entries()));
+  rep->templates = std::make_unique<std::atomic<bool>[]>(Count(rep->index->templates()));
   return Status();
 }
 
@@ -51,6 +56,33 @@ Status Bundle::Rep::CheckOp(uint32_t op) const {
   KB_RETURN_IF_ERROR(VerifyOneOp(pages, header, op).Annotate("index"));
   checked[op].store(true, std::memory_order_release);
   return Status();
+}
+
+Status Bundle::Rep::CheckInterface(uint32_t op) const {
+  if (checked == nullptr || checked[op].load(std::memory_order_acquire)) return Status();
+  if (interfaces[op].load(std::memory_order_acquire)) return Status();
+  KB_RETURN_IF_ERROR(VerifyInterface(pages, header, op).Annotate("index"));
+  interfaces[op].store(true, std::memory_order_release);
+  return Status();
+}
+
+Status Bundle::Rep::CheckVariants(uint32_t op, uint16_t target, uint64_t types) const {
+  if (checked == nullptr || checked[op].load(std::memory_order_acquire)) return Status();
+  KB_RETURN_IF_ERROR(CheckInterface(op));
+  const std::optional<uint32_t> entry = EntryOf(*index, {op, target, types});
+  if (!entry || entries[*entry].load(std::memory_order_acquire)) return Status();
+  KB_VERIFY(VerifyOneEntry(pages, header, op, *entry, templates.get()).Annotate("index"),
+            "using bundle '{}'", path);
+  entries[*entry].store(true, std::memory_order_release);
+  return Status();
+}
+
+Status Bundle::Rep::CheckVariant(uint32_t variant) const {
+  if (checked == nullptr) return Status();
+  const uint32_t op = OpOfVariant(variant);
+  KB_RETURN_IF_ERROR(CheckInterface(op));  // which has looked at the row's key
+  const fb::Variant& row = *index->variants()->Get(variant);
+  return CheckVariants(op, row.target(), row.types());
 }
 
 IndexPages::Reader Bundle::Rep::IndexReader() const {
@@ -134,8 +166,14 @@ std::optional<uint32_t> Bundle::Rep::NumberOf(std::string_view op) const {
 bool Bundle::HasOp(std::string_view op_name) const { return rep_->NumberOf(op_name).has_value(); }
 
 Result<uint32_t> Bundle::FindOp(std::string_view op_name) const {
+  KB_ASSIGN_OR_RETURN(const uint32_t op, FindInterface(op_name));
+  KB_VERIFY(rep_->CheckOp(op), "using bundle '{}'", rep_->path);
+  return op;
+}
+
+Result<uint32_t> Bundle::FindInterface(std::string_view op_name) const {
   if (const std::optional<uint32_t> op = rep_->NumberOf(op_name)) {
-    KB_VERIFY(rep_->CheckOp(*op), "using bundle '{}'", rep_->path);
+    KB_VERIFY(rep_->CheckInterface(*op), "using bundle '{}'", rep_->path);
     return *op;
   }
   const auto* ops = rep_->index->ops();

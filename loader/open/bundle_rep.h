@@ -32,13 +32,22 @@ struct Bundle::Rep {
   Header header{};
   IndexPages pages;  // own memory: nothing done to the file afterwards reaches what was read
   const fb::Index* index = nullptr;
-  // Which ops were found sound; null where everything was checked by Open.
-  std::unique_ptr<std::atomic<bool>[]> checked;
+  // Which ops were found sound, by kind of check; null where everything was checked by Open.
+  using Marks = std::unique_ptr<std::atomic<bool>[]>;
+  Marks checked;                         // all of the op
+  Marks interfaces, entries, templates;  // what VerifyInterface and VerifyOneEntry passed
 
   IndexPages::Reader IndexReader() const;  // borrows the file
   Status CheckOp(uint32_t op) const;       // once; of a number below the count of ops
-  Status CheckBlob(uint32_t blob) const;   // its row; of a number below the count of blobs
+  // Of that, what needs none of its variants; those of one dtype on one target, where there are
+  // any; one variant, of a number below their count.
+  Status CheckInterface(uint32_t op) const;
+  Status CheckVariants(uint32_t op, uint16_t target, uint64_t types) const;
+  Status CheckVariant(uint32_t variant) const;
+  Status CheckBlob(uint32_t blob) const;  // its row; of a number below the count of blobs
   std::optional<uint32_t> NumberOf(std::string_view op) const;
+  // Of a variant whose op's rows may not have been looked at.
+  uint32_t OpOfVariant(uint32_t variant) const;
   std::string BlobName(uint32_t blob) const;  // "blob 3 of bundle 'x.kb'"
   // One frame, not compared with its hashes; `base` is empty for a frame that stands alone.
   Result<Buffer> InflateBlob(uint32_t number, std::span<const uint8_t> base) const;

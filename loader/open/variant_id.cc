@@ -31,11 +31,17 @@ std::string LocalId(const fb::Index& index, const fb::Variant& variant, bool wit
   return fmt::format("{}/{}{}", op.name()->string_view(), row.name()->string_view(), point);
 }
 
+std::string_view TargetName(const fb::Index& index, const fb::Variant& variant) {
+  return index.targets()->Get(variant.target())->name()->string_view();
+}
+
+}  // namespace
+
 // Of the entry that has the variant. Entries cover all variants in order; the row itself may lie
 // while its op has not been checked.
-uint32_t OpOfVariant(const fb::Index& index, uint32_t variant) {
-  if (Count(index.parts()) != 0) {  // the last whose variants begin by here
-    const auto* parts = index.parts();
+uint32_t Bundle::Rep::OpOfVariant(uint32_t variant) const {
+  if (Count(index->parts()) != 0) {  // the last whose variants begin by here
+    const auto* parts = index->parts();
     uint32_t low = 0, high = parts->size() - 1;
     while (low < high) {
       const uint32_t middle = high - (high - low) / 2;
@@ -46,23 +52,17 @@ uint32_t OpOfVariant(const fb::Index& index, uint32_t variant) {
     }
     return low;
   }
-  uint32_t low = 0, high = Count(index.entries()) - 1;
+  uint32_t low = 0, high = Count(index->entries()) - 1;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    const fb::Entry& entry = *index.entries()->Get(middle);
+    const fb::Entry& entry = *index->entries()->Get(middle);
     if (entry.first() + entry.count() <= variant)
       low = middle + 1;
     else
       high = middle;
   }
-  return index.entries()->Get(low)->op();
+  return index->entries()->Get(low)->op();
 }
-
-std::string_view TargetName(const fb::Index& index, const fb::Variant& variant) {
-  return index.targets()->Get(variant.target())->name()->string_view();
-}
-
-}  // namespace
 
 int64_t StepWorkspace(const fb::Kernel& row) {
   constexpr int64_t kStep = kWorkspaceAlignment;
@@ -77,6 +77,24 @@ bool Asks(const fb::Index& index, uint32_t variant) {
     if (index.kernels()->Get(row.kernels() + i)->blob() == kNoBlob) return true;
   }
   return false;
+}
+
+std::optional<uint32_t> EntryOf(const fb::Index& index, const EntryKey& key) {
+  const auto key_of = [&index](uint32_t number) {
+    const fb::Entry& entry = *index.entries()->Get(number);
+    return EntryKey{entry.op(), entry.target(), entry.types()};
+  };
+  auto [low, end] = EntriesOfOp(index, key.op);
+  uint32_t high = end;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (key_of(middle) < key)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == end || key_of(low) != key) return std::nullopt;
+  return low;
 }
 
 VariantRange VariantsOf(const fb::Index& index, uint32_t op) { return VariantRowsOfOp(index, op); }
@@ -95,7 +113,7 @@ std::string TunablesText(const fb::Index& index, uint32_t variant) {
 std::string Bundle::VariantId(uint32_t variant) const {
   const std::string none = fmt::format("no variant {}", variant);
   if (variant >= Count(rep_->index->variants())) return none;
-  if (!rep_->CheckOp(OpOfVariant(*rep_->index, variant)).ok()) return none;
+  if (!rep_->CheckVariant(variant).ok()) return none;
   const fb::Variant& row = *rep_->index->variants()->Get(variant);
   return fmt::format("{}@{}", LocalId(*rep_->index, row, true), TargetName(*rep_->index, row));
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kbundle/key.h"
+#include "loader/open/bundle_rep.h"
 #include "loader/open/index.h"
 #include "loader/open/variant_rows.h"
 #include "loader/provider/provider.h"
@@ -203,6 +204,7 @@ bool ResolvedStep::operator==(const ResolvedStep& other) const {
 
 Result<Resolution> Resolve(const Bundle& bundle, const Problem& problem, const Device& device,
                            uint32_t variant, int64_t alignment) {
+  KB_RETURN_IF_ERROR(bundle.rep().CheckVariant(variant));
   return Resolver(bundle, problem, device, variant, alignment).Run();
 }
 

@@ -9,6 +9,7 @@
 
 #include "kbundle/format.h"
 #include "loader/bind/cuts.h"
+#include "loader/open/bundle_rep.h"
 #include "loader/open/index.h"
 #include "loader/provider/provider.h"
 #include "loader/support/absent.h"
@@ -34,22 +35,18 @@ std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& devi
   return ranked;
 }
 
-VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
-  const EntryKey wanted{op, target, types};
-  const auto* entries = index.entries();
-  auto [low, end] = EntriesOfOp(index, op);
-  uint32_t high = end;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    const fb::Entry& entry = *entries->Get(middle);
-    if (EntryKey{entry.op(), entry.target(), entry.types()} < wanted)
-      low = middle + 1;
-    else
-      high = middle;
+Status CheckVariantsOn(const std::vector<RankedTarget>& targets, const Bundle& bundle,
+                       const Problem& problem) {
+  for (const RankedTarget& target : targets) {
+    KB_RETURN_IF_ERROR(bundle.rep().CheckVariants(problem.op, target.target, problem.types));
   }
-  if (low == end) return {};
-  const fb::Entry& entry = *entries->Get(low);
-  if (EntryKey{entry.op(), entry.target(), entry.types()} != wanted) return {};
+  return Status();
+}
+
+VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types) {
+  const std::optional<uint32_t> number = EntryOf(index, {op, target, types});
+  if (!number) return {};
+  const fb::Entry& entry = *index.entries()->Get(*number);
   return {entry.first(), entry.first() + entry.count()};
 }
 

@@ -23,6 +23,10 @@ struct RankedTarget {
 // Those that run on the device, best first.
 std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& device);
 
+// Afterwards the problem's variants on these may be used.
+Status CheckVariantsOn(const std::vector<RankedTarget>& targets, const Bundle& bundle,
+                       const Problem& problem);
+
 // Of an op for one target and these dtypes, in manifest order; none where the bundle has no code.
 VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, uint64_t types);
 

@@ -149,6 +149,9 @@ class Order {
         targets_(RankTargets(index_, device)),
         check_(bundle, problem, device, options) {}
 
+  // First.
+  Status CheckRows() const { return CheckVariantsOn(targets_, bundle_, problem_); }
+
   // The forced variants that this problem and device can mean.
   Status AddForced() {
     for (const std::string& id : options_.policy.forced) {
@@ -304,6 +307,7 @@ Result<std::vector<Selected>> Run(const Bundle& bundle, const Problem& problem,
                                   const Device& device, const SelectOptions& options,
                                   Wanted wanted) {
   Order order(bundle, problem, device, options, wanted);
+  KB_RETURN_IF_ERROR(order.CheckRows());
   KB_RETURN_IF_ERROR(order.AddForced());
   std::vector<Selected> selected = order.Finish();
   if (selected.empty()) return order.WhyEmpty();
@@ -348,6 +352,7 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
   const Result<Launchable> selected = SelectLaunchable(bundle, problem, device, options);
   const std::vector<RankedTarget> targets = RankTargets(index, device);
   CandidateCheck check(bundle, problem, device, options);
+  const Status sound = bundle.FindOp(problem.op_name).status();
   std::vector<Verdict> verdicts;
   const VariantRange range = VariantsOf(index, problem.op);
   std::vector<bool> said(range.end - range.first);
@@ -377,6 +382,8 @@ std::vector<Verdict> Explain(const Bundle& bundle, const Problem& problem, const
       reason =
           fmt::format("it is for {}, this is {}", TypesText(OpOf(bundle, problem.op), row.types()),
                       TypesText(OpOf(bundle, problem.op), problem.types));
+    } else if (!sound.ok()) {
+      reason = sound.message();
     } else if (target == targets.end()) {
       reason = fmt::format("{} cannot run on {}", name.name()->string_view(), device.ToString());
     } else {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kbundle/select.h"
+#include "loader/open/bundle_rep.h"
 #include "loader/open/index.h"
 #include "loader/open/variant_rows.h"
 #include "loader/select/candidates.h"
@@ -20,6 +21,7 @@ constexpr int64_t kAlignments[] = {16, 8, 4, 2, 1};
 
 Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uint32_t variant,
                                int64_t alignment) {
+  KB_RETURN_IF_ERROR(bundle.rep().CheckVariant(variant));
   const fb::Index& index = IndexOf(bundle);
   const fb::Variant& row = *index.variants()->Get(variant);
   const fb::Template& shape = *index.templates()->Get(row.template_index());
@@ -69,6 +71,7 @@ Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem, 
   for (uint16_t target = 0; target < Count(index.targets()); ++target) {
     const auto of = static_cast<TargetKind>(index.targets()->Get(target)->kind());
     if ((of == TargetKind::kHost) != (kind == Device::Kind::kHost)) continue;
+    KB_RETURN_IF_ERROR(bundle.rep().CheckVariants(problem.op, target, problem.types));
     const VariantRange range = VariantsOf(index, problem.op, target, problem.types);
     for (const int64_t alignment : kAlignments) {
       const SelectOptions options{.alignment = alignment, .policy = {}};

@@ -59,6 +59,19 @@ bool ArePartsOfOne(const fb::Template& before, const fb::Template& row) {
 
 }  // namespace
 
+Status VerifyTemplateOf(const OpRows& rows, uint32_t number, SoundParts* sound) {
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, rows.index.templates(), number, 1));
+  const fb::Template& row = *rows.index.templates()->Get(number);
+  KB_VERIFY(rows.structure.CheckTemplate(row), "template {}", number);
+  KB_VERIFY(CheckName(row.name(), "name"), "template {}", number);
+  if (row.op() != rows.number) {
+    return DataLoss(fmt::format("template {} says op {}", number, row.op()));
+  }
+  KB_VERIFY(VerifyTemplate(rows.pages, rows.op, row, sound), "variant '{}'", View(row.name()));
+  KB_VERIFY(CheckFeatures(row, rows.header), "variant '{}'", View(row.name()));
+  return Status();
+}
+
 Status VerifyTemplatesOf(const OpRows& rows) {
   const fb::Op& op = rows.op;
   const uint32_t end = op.first_template() + op.template_count();
@@ -67,37 +80,54 @@ Status VerifyTemplatesOf(const OpRows& rows) {
   const auto* templates = rows.index.templates();
   KB_RETURN_IF_ERROR(NeedRows(rows.pages, templates, op.first_template(), op.template_count()));
   for (uint32_t i = op.first_template(); i < end; ++i) {
-    const fb::Template& row = *rows.index.templates()->Get(i);
-    KB_VERIFY(rows.structure.CheckTemplate(row), "template {}", i);
-    KB_VERIFY(CheckName(row.name(), "name"), "template {}", i);
-    if (row.op() != rows.number) {
-      return DataLoss(fmt::format("template {} says op {}", i, row.op()));
-    }
+    KB_RETURN_IF_ERROR(VerifyTemplateOf(rows, i, &sound));
+    const fb::Template& row = *templates->Get(i);
     const std::string_view name = row.name()->string_view();
     if (!names.insert(name).second &&
-        !(i > op.first_template() && ArePartsOfOne(*rows.index.templates()->Get(i - 1), row))) {
+        !(i > op.first_template() && ArePartsOfOne(*templates->Get(i - 1), row))) {
       return DataLoss(fmt::format("template '{}' appears twice", name));
     }
-    KB_VERIFY(VerifyTemplate(rows.pages, op, row, &sound), "variant '{}'", name);
-    KB_VERIFY(CheckFeatures(row, rows.header), "variant '{}'", name);
   }
   return Status();
 }
 
-Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op) {
+Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op, bool variants) {
   OpRows rows{.header = header, .structure = structure, .number = op};
-  const auto check = [&rows] {
+  const auto check = [&rows, variants] {
     if (rows.part != nullptr) {
       KB_RETURN_IF_ERROR(rows.pages.Need(rows.part->tables(), rows.part->tables_size()));
     }
     KB_RETURN_IF_ERROR(rows.structure.CheckOp(rows.op));
     KB_RETURN_IF_ERROR(CheckPartOf(rows));
     KB_RETURN_IF_ERROR(VerifyOp({.pages = rows.pages, .op = rows.op}));
-    KB_RETURN_IF_ERROR(VerifyTemplatesOf(rows));
-    KB_RETURN_IF_ERROR(VerifyVariantsOf(rows));
+    KB_RETURN_IF_ERROR(VerifyEntriesOf(rows));
+    if (variants) KB_RETURN_IF_ERROR(VerifyTemplatesOf(rows));
+    if (variants) KB_RETURN_IF_ERROR(VerifyVariantsOf(rows));
     return VerifyTunedOf(rows);
   };
   KB_VERIFY(check(), "op '{}'", OpName(rows.index, op));
+  return Status();
+}
+
+Status VerifyEntryRows(Structure& structure, const Header& header, uint32_t op, uint32_t entry,
+                       std::atomic<bool>* known) {
+  OpRows rows{.header = header, .structure = structure, .number = op};
+  SoundParts sound(rows.index);
+  rows.symbols.resize(std::min(Count(rows.index.symbols()), kMostRemembered));
+  const auto check = [&](const fb::Variant& row) {
+    KB_RETURN_IF_ERROR(CheckTemplateNumber(rows, row));
+    const uint32_t number = row.template_index();
+    if (!known[number].load(std::memory_order_acquire)) {
+      KB_RETURN_IF_ERROR(VerifyTemplateOf(rows, number, &sound));
+      known[number].store(true, std::memory_order_release);
+    }
+    return VerifyVariantOf(rows, row);
+  };
+  const fb::Entry& of = *rows.index.entries()->Get(entry);
+  for (uint32_t i = of.first(); i < of.first() + of.count(); ++i) {
+    KB_VERIFY(check(*rows.index.variants()->Get(i)), "op '{}': variant {}", OpName(rows.index, op),
+              i);
+  }
   return Status();
 }
 

@@ -8,10 +8,13 @@
 #include "kbundle/bundle_generated.h"
 #include "kbundle/format.h"
 #include "kbundle/status.h"
+#include "loader/provider/provider.h"
 #include "loader/support/rows_of_op.h"
 #include "loader/verify/structure.h"
 
 namespace kbundle {
+
+struct SoundParts;
 
 // Borrows everything. The outline has been checked.
 struct OpRows {
@@ -23,12 +26,21 @@ struct OpRows {
   const IndexPages& pages = structure.pages();
   const fb::Part* part = PartOf(index, number);  // null: what is here is all of an index
   std::vector<bool> symbols = {};                // those of Index.symbols that were found good
+  std::vector<const Provider*> providers = {};   // by their numbers in the index
 };
 
 // In this order: each uses what the one before has checked.
+Status VerifyEntriesOf(
+    const OpRows& rows);  // that they cover the op's variants, whose keys they have
 Status VerifyTemplatesOf(const OpRows& rows);
-Status VerifyVariantsOf(OpRows& rows);  // entries, kernels and symbols with them
+Status VerifyVariantsOf(OpRows& rows);  // kernels and symbols with them
 Status VerifyTunedOf(const OpRows& rows);
+
+// One of these rows, all that there is to say of it alone.
+Status VerifyTemplateOf(const OpRows& rows, uint32_t number, SoundParts* sound);
+Status CheckTemplateNumber(const OpRows& rows, const fb::Variant& variant);
+// Its template has been checked.
+Status VerifyVariantOf(OpRows& rows, const fb::Variant& variant);
 
 // Of all ops: sorted, and each row of an op that exists, so that an op's are a range.
 Status VerifyOps(const fb::Index& index);

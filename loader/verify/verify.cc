@@ -1,4 +1,4 @@
-// The header, the three ways to check an index, and what all checks are made of. What may be shared
+// The header, the ways to check an index, and what all checks are made of. What may be shared
 // by many rows costs steps, so that a small file cannot ask for a long check.
 #include "loader/verify/verify.h"
 
@@ -191,7 +191,7 @@ Status VerifyIndex(const IndexPages& pages, const Header& header) {
   KB_RETURN_IF_ERROR(VerifyShared(index));
   for (uint32_t op = 0; op < Count(index.ops()); ++op) {
     Structure part(pages, PartOf(index, op));
-    KB_RETURN_IF_ERROR(VerifyOpRows(pages.paged() ? part : structure, header, op));
+    KB_RETURN_IF_ERROR(VerifyOpRows(pages.paged() ? part : structure, header, op, true));
   }
   return Status();
 }
@@ -206,7 +206,20 @@ Status VerifyOutline(const IndexPages& pages, const Header& header) {
 Status VerifyOneOp(const IndexPages& pages, const Header& header, uint32_t op) {
   Structure structure(pages, PartOf(*fb::GetIndex(pages.bytes()), op));
   const StepLimit limit(header.index_size);
-  return VerifyOpRows(structure, header, op);
+  return VerifyOpRows(structure, header, op, true);
+}
+
+Status VerifyInterface(const IndexPages& pages, const Header& header, uint32_t op) {
+  Structure structure(pages, PartOf(*fb::GetIndex(pages.bytes()), op));
+  const StepLimit limit(header.index_size);
+  return VerifyOpRows(structure, header, op, false);
+}
+
+Status VerifyOneEntry(const IndexPages& pages, const Header& header, uint32_t op, uint32_t entry,
+                      std::atomic<bool>* known) {
+  Structure structure(pages, PartOf(*fb::GetIndex(pages.bytes()), op));
+  const StepLimit limit(header.index_size);
+  return VerifyEntryRows(structure, header, op, entry, known);
 }
 
 }  // namespace kbundle

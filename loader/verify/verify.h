@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -27,7 +28,7 @@ namespace kbundle {
 // Header fields that need nothing but the header and the file's length; order as in FORMAT.md.
 Status VerifyHeader(const Header& header, uint64_t file_size);
 
-// The index behind a header that has passed VerifyHeader. Each of the three takes time that is
+// The index behind a header that has passed VerifyHeader. Each of these takes time that is
 // bounded by the size (kMaxCheckStepsPerByte), and reads the pages that it looks at.
 //
 // Everything.
@@ -37,13 +38,24 @@ Status VerifyOutline(const IndexPages& pages, const Header& header);
 // What the outline leaves out of one op: afterwards it may be used, and the blobs that it names be
 // read. Requires VerifyOutline, and a number of Index.ops. Names the op.
 Status VerifyOneOp(const IndexPages& pages, const Header& header, uint32_t op);
+// Of that, what needs none of its variants: afterwards the op's own table, its entries, tuned rows
+// and the keys of its variants may be used.
+Status VerifyInterface(const IndexPages& pages, const Header& header, uint32_t op);
+// Of that, the variants of one of the op's entries and their templates that are not `known`
+// (by number), which are then: afterwards they may be used. Requires VerifyInterface. Two templates
+// of one name are not seen here. From any thread: of two that check the same, each finds the same.
+Status VerifyOneEntry(const IndexPages& pages, const Header& header, uint32_t op, uint32_t entry,
+                      std::atomic<bool>* known);
 // One row of blobs and its base's, of an index with pages, where they may not have been looked at.
 Status VerifyOneBlob(const IndexPages& pages, const Header& header, uint32_t blob);
 
 class Structure;
 // whole: every page is there.
 Status VerifyOutlineRows(const IndexPages& pages, const Header& header, bool whole);
-Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op);
+// variants: those, their templates and kernels with it.
+Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op, bool variants);
+Status VerifyEntryRows(Structure& structure, const Header& header, uint32_t op, uint32_t entry,
+                       std::atomic<bool>* known);
 Status VerifyBlobs(const fb::Index& index, const Header& header);
 
 // Of how many rows an op's check remembers which it has seen; at others it looks again. An index
@@ -68,8 +80,18 @@ struct SoundParts {
 
   std::vector<uint8_t> of_op;        // know neither tunables, lets nor sm_count
   std::vector<uint8_t> of_template;  // do not know sm_count
+  // Whether lets were found good in a template with so many tunables: what a let may refer to is
+  // these, its op and the lets before it.
+  bool HasLets(uint32_t tunables, const std::vector<uint64_t>& programs) const {
+    return !lets.empty() && tunables == tunables_of_lets && programs == lets;
+  }
+
   std::unordered_set<const fb::Struct*> structs;
   std::array<uint32_t, 4> known = {};
+  // Of the last template: its lets' places in Index.code with their counts, and which of the lets
+  // use sm_count.
+  std::vector<uint64_t> lets;
+  uint32_t tunables_of_lets = 0, lets_with_sm_count = 0;
 };
 
 // Where a program stands, which decides what it may refer to.

@@ -111,43 +111,6 @@ Status CheckKernelRow(OpRows& rows, const fb::Kernel& row, const fb::Step& step,
                                     static_cast<uint32_t>(format)));
 }
 
-// A row of the op, as its entry has it. providers: by their numbers in the index.
-Status CheckVariant(OpRows& rows, const std::vector<const Provider*>& providers,
-                    const fb::Variant& variant) {
-  const fb::Index& index = rows.index;
-  KB_RETURN_IF_ERROR(CheckIndex(variant.template_index(), Count(index.templates()), "template"));
-  if (variant.flags() != 0) return DataLoss(fmt::format("flags {}, must be 0", variant.flags()));
-  // Another op's templates have perhaps not been looked at.
-  if (variant.template_index() - rows.op.first_template() >= rows.op.template_count()) {
-    return DataLoss(fmt::format("its template {} belongs to another op", variant.template_index()));
-  }
-  const fb::Template& row = *index.templates()->Get(variant.template_index());
-  const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
-  const Provider& provider = *providers[row.provider()];
-  if (!provider.MakesCodeFor(kind)) {
-    return DataLoss(fmt::format("provider {} cannot make code for target '{}'", provider.name(),
-                                index.targets()->Get(variant.target())->name()->string_view()));
-  }
-  if (uint64_t{variant.tunables()} + Count(row.tunables()) > Count(index.constants())) {
-    return DataLoss(
-        fmt::format("tunables at constant {} of {}", variant.tunables(), Count(index.constants())));
-  }
-  const uint32_t steps = Count(row.steps());
-  if (uint64_t{variant.kernels()} + steps > Count(index.kernels())) {
-    return DataLoss(
-        fmt::format("kernels at row {} of {}", variant.kernels(), Count(index.kernels())));
-  }
-  KB_RETURN_IF_ERROR(
-      NeedRows(rows.pages, index.constants(), variant.tunables(), Count(row.tunables())));
-  KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.kernels(), variant.kernels(), steps));
-  for (uint32_t i = 0; i < steps; ++i) {
-    KB_VERIFY(CheckKernelRow(rows, *index.kernels()->Get(variant.kernels() + i),
-                             *row.steps()->Get(i), kind, provider),
-              "step {}", i);
-  }
-  return Status();
-}
-
 // Each type parameter has one of its dtypes; the bytes above are zero.
 Status CheckEntryTypes(const fb::Op& op, const fb::Entry& entry) {
   const auto* params = op.types();
@@ -262,15 +225,52 @@ Status VerifyEntries(const fb::Index& index) {
   return CheckCover(index, {0, Count(index.entries())}, {0, Count(index.variants())});
 }
 
-Status VerifyVariantsOf(OpRows& rows) {
+Status CheckTemplateNumber(const OpRows& rows, const fb::Variant& variant) {
+  KB_RETURN_IF_ERROR(
+      CheckIndex(variant.template_index(), Count(rows.index.templates()), "template"));
+  if (variant.flags() != 0) return DataLoss(fmt::format("flags {}, must be 0", variant.flags()));
+  // Another op's templates have perhaps not been looked at.
+  if (variant.template_index() - rows.op.first_template() < rows.op.template_count()) {
+    return Status();
+  }
+  return DataLoss(fmt::format("its template {} belongs to another op", variant.template_index()));
+}
+
+Status VerifyVariantOf(OpRows& rows, const fb::Variant& variant) {
   const fb::Index& index = rows.index;
-  if (!rows.structure.whole()) {
-    rows.symbols.resize(std::min(Count(index.symbols()), kMostRemembered));
+  const fb::Template& row = *index.templates()->Get(variant.template_index());
+  const auto kind = static_cast<TargetKind>(index.targets()->Get(variant.target())->kind());
+  while (rows.providers.size() < Count(index.providers())) {  // once, for variants are many
+    const auto next = static_cast<uint32_t>(rows.providers.size());
+    rows.providers.push_back(FindProvider(View(index.providers()->Get(next))));
   }
-  std::vector<const Provider*> providers;  // looked up once, for variants are many
-  for (uint32_t i = 0; i < Count(index.providers()); ++i) {
-    providers.push_back(FindProvider(index.providers()->Get(i)->string_view()));
+  const Provider& provider = *rows.providers[row.provider()];
+  if (!provider.MakesCodeFor(kind)) {
+    return DataLoss(fmt::format("provider {} cannot make code for target '{}'", provider.name(),
+                                index.targets()->Get(variant.target())->name()->string_view()));
   }
+  if (uint64_t{variant.tunables()} + Count(row.tunables()) > Count(index.constants())) {
+    return DataLoss(
+        fmt::format("tunables at constant {} of {}", variant.tunables(), Count(index.constants())));
+  }
+  const uint32_t steps = Count(row.steps());
+  if (uint64_t{variant.kernels()} + steps > Count(index.kernels())) {
+    return DataLoss(
+        fmt::format("kernels at row {} of {}", variant.kernels(), Count(index.kernels())));
+  }
+  KB_RETURN_IF_ERROR(
+      NeedRows(rows.pages, index.constants(), variant.tunables(), Count(row.tunables())));
+  KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.kernels(), variant.kernels(), steps));
+  for (uint32_t i = 0; i < steps; ++i) {
+    KB_VERIFY(CheckKernelRow(rows, *index.kernels()->Get(variant.kernels() + i),
+                             *row.steps()->Get(i), kind, provider),
+              "step {}", i);
+  }
+  return Status();
+}
+
+Status VerifyEntriesOf(const OpRows& rows) {
+  const fb::Index& index = rows.index;
   const RowRange range = EntriesOfOp(index, rows.number);
   KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.entries(), range.first, range.end - range.first));
   if (rows.part != nullptr) {
@@ -279,11 +279,20 @@ Status VerifyVariantsOf(OpRows& rows) {
     KB_RETURN_IF_ERROR(NeedRows(rows.pages, index.variants(), own.first, own.end - own.first));
   }
   for (uint32_t e = range.first; e < range.end; ++e) {
-    const fb::Entry& entry = *index.entries()->Get(e);
-    KB_VERIFY(CheckEntry(rows, entry), "entry {}", e);
-    for (uint32_t i = entry.first(); i < entry.first() + entry.count(); ++i) {
-      KB_VERIFY(CheckVariant(rows, providers, *index.variants()->Get(i)), "variant {}", i);
-    }
+    KB_VERIFY(CheckEntry(rows, *index.entries()->Get(e)), "entry {}", e);
+  }
+  return Status();
+}
+
+Status VerifyVariantsOf(OpRows& rows) {
+  if (!rows.structure.whole()) {
+    rows.symbols.resize(std::min(Count(rows.index.symbols()), kMostRemembered));
+  }
+  const RowRange own = VariantRowsOfOp(rows.index, rows.number);
+  for (uint32_t i = own.first; i < own.end; ++i) {
+    const fb::Variant& row = *rows.index.variants()->Get(i);
+    KB_VERIFY(CheckTemplateNumber(rows, row), "variant {}", i);
+    KB_VERIFY(VerifyVariantOf(rows, row), "variant {}", i);
   }
   return Status();
 }

@@ -1,6 +1,8 @@
 // Templates: lets, rules, workspace, steps. Who makes a template's code is known by name; what that
 // provider allows, only the provider says.
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "loader/provider/provider.h"
 #include "loader/verify/steps.h"
@@ -9,12 +11,27 @@
 namespace kbundle {
 namespace {
 
-Status CheckLets(ProgramScope* scope) {
+std::vector<uint64_t> ProgramsOf(const flatbuffers::Vector<flatbuffers::Offset<fb::Rule>>* lets) {
+  std::vector<uint64_t> programs;
+  programs.reserve(Count(lets));
+  for (uint32_t i = 0; i < Count(lets); ++i) {
+    const fb::Span* program = lets->Get(i)->program();
+    programs.push_back(program ? uint64_t{program->first()} << 32 | program->count() : 0);
+  }
+  return programs;
+}
+
+// The points of a variant, when launched differently, are templates with the same lets.
+Status CheckLets(ProgramScope* scope, SoundParts* sound) {
   const auto* lets = scope->row->lets();
   KB_RETURN_IF_ERROR(CheckCount(Count(lets), kMaxLets, "lets"));
+  std::vector<uint64_t> programs = ProgramsOf(lets);
+  const uint32_t tunables = Count(scope->row->tunables());
+  const bool known = sound->HasLets(tunables, programs);
   scope->sm_count = true;
   for (uint32_t i = 0; i < Count(lets); ++i) {
     KB_RETURN_IF_ERROR(CheckName(lets->Get(i)->text(), "let"));
+    if (known) continue;
     bool uses_sm_count = false;
     KB_VERIFY(VerifyProgram(*scope, lets->Get(i)->program(), true, &uses_sm_count), "let '{}'",
               lets->Get(i)->text()->string_view());
@@ -22,6 +39,14 @@ Status CheckLets(ProgramScope* scope) {
     scope->lets = i + 1;
   }
   scope->sm_count = false;
+  if (known) {
+    scope->lets = Count(lets);
+    scope->lets_with_sm_count = sound->lets_with_sm_count;
+    return Status();
+  }
+  sound->lets = std::move(programs);
+  sound->tunables_of_lets = tunables;
+  sound->lets_with_sm_count = scope->lets_with_sm_count;
   return Status();
 }
 
@@ -79,7 +104,7 @@ Status VerifyTemplate(const IndexPages& pages, const fb::Op& op, const fb::Templ
   KB_RETURN_IF_ERROR(CheckText(row.source(), "source"));
   KB_RETURN_IF_ERROR(CheckText(row.compiler(), "compiler"));
   KB_RETURN_IF_ERROR(CheckTunables(row));
-  KB_RETURN_IF_ERROR(CheckLets(&scope));
+  KB_RETURN_IF_ERROR(CheckLets(&scope, sound));
   sound->Enter(Count(row.tunables()), scope.lets, scope.lets_with_sm_count, Count(row.regions()));
   scope.sound = sound;
   KB_RETURN_IF_ERROR(CheckRules(scope, row.when(), "when"));

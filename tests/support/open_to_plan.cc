@@ -157,6 +157,8 @@ void OpenToPlan::RunByOp(const std::string& path, bool sound) {
   const auto* ops = IndexOf(**bundle).ops();
   for (uint32_t i = 0; ops != nullptr && i < std::min(ops->size(), 8u); ++i) {
     const std::string name(OpName(IndexOf(**bundle), i));
+    // Of what was not checked as a whole, each part by those who need it.
+    if ((*bundle)->FindInterface(name).ok()) UseOp(*bundle, *ops->Get(i), runtime_);
     const bool works = (*bundle)->FindOp(name).ok();
     KB_CHECK(works || !sound);
     if (!works) continue;

@@ -80,7 +80,7 @@ Result<std::unique_ptr<TvmFunction>> TvmFunction::Make(const TvmFunctions* tvm,
                                                        const std::string& op, ProblemSpec given) {
   std::unique_ptr<TvmFunction> made(new TvmFunction);
   made->tvm_ = tvm;
-  KB_ASSIGN_OR_RETURN(made->op_, bundle->FindOp(op));
+  KB_ASSIGN_OR_RETURN(made->op_, bundle->FindInterface(op));
   made->op_name_ = op;
   const fb::Op& row = OpOf(*bundle, made->op_);
   const size_t operand_count = row.operands() == nullptr ? 0 : row.operands()->size();

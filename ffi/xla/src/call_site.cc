@@ -126,7 +126,7 @@ Status CallSite::Resolve() {
     return std::move(bundle).status().Annotate("resolving op '" + op_name_ + "' of a program");
   }
   bundle_ = *std::move(bundle);
-  auto op = bundle_->FindOp(op_name_);
+  auto op = bundle_->FindInterface(op_name_);
   if (!op.ok()) return std::move(op).status().Annotate("resolving a program's call");
   op_ = *op;
   const std::string expected = Hex(OpOf(*bundle_, op_).interface_hash());

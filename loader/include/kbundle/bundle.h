@@ -29,8 +29,9 @@ class FileView;
 // When what belongs to one op alone is checked: its declaration, variants and measurements.
 enum class Checks {
   kAll,   // by Open
-  kByOp,  // by the first FindOp or MakeProblem of the op, which is kDataLoss where it is damaged;
-          // other ops work
+  kByOp,  // by the first FindOp of the op, which is kDataLoss where it is damaged; other ops work.
+          // MakeProblem checks its declaration and measurements, Select the variants that it looks
+          // at: those of the problem's dtypes on the device's targets
 };
 
 class Bundle {
@@ -63,6 +64,8 @@ class Bundle {
   bool HasOp(std::string_view op_name) const;
   // kNotFound names the nearest op names. kDataLoss: its part of the index makes no sense.
   Result<uint32_t> FindOp(std::string_view op_name) const;
+  // The same, but says nothing of its variants.
+  Result<uint32_t> FindInterface(std::string_view op_name) const;
 
   // Checks the request against the op's interface: operand count, dtypes, ranks, shape relations,
   // attributes, `require`; infers result shapes. kInvalidArgument says which and why.
