@@ -26,7 +26,7 @@ SECTIONS = {
     "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 300, 1),
     "conformance_cudnn_forward": (["variants.py", "--libraries", "attention", "forward/"], 150, 1),
     "conformance_cudnn_backward": (["variants.py", "--libraries", "attention", "backward/"], 150, 1),
-    "conformance_matmul": (["variants.py", "matmul"], 150, 1),
+    "conformance_matmul": (["variants.py", "matmul"], 300, 1),
     "conformance_quantize": (["variants.py", "quantize"], 150, 1),
     "conformance_norm": (["variants.py", "norm"], 150, 1),
     "conformance_grouped": (["variants.py", "grouped"], 150, 1),
