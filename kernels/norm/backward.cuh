@@ -146,47 +146,56 @@ __device__ __forceinline__ void RowSums(float (&means)[kLayer ? 2 : 1], HeldRow<
   team.Sum(means);
 }
 
+// dx of a thread's vector `i`, which the row has where i < count.
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void WriteVector(const BackwardCall<T>& call, int64 row,
+                                            const HeldRow<VEC, N, T>& held, int i,
+                                            const float (&weight)[VEC], int count, const Team& team,
+                                            const float (&means)[kLayer ? 2 : 1]) {
+  const int64 first = row * call.H + team.rank() * VEC;
+  float dy[VEC], x[VEC];
+  held.dy[i].ToFloats(dy);
+  held.x[i].ToFloats(x);
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) {
+    float g = __fmul_rn(dy[j], weight[j]);  // the number that was summed
+    if constexpr (kLayer) g -= means[1];
+    dy[j] = held.rsigma * __fmaf_rn(-held.Normal(x[j]), means[0], g);
+  }
+  Vector<T, VEC> out;
+  if (call.dsum != nullptr) {
+    float more[VEC];
+    if constexpr (Team::kLoose) {
+      const LooseRow<T, VEC> dsum(call.dsum, row, call.rows, call.H);
+      out.Clear();
+      if (i < count) out = dsum.Now((team.rank() + i * team.size()) * VEC);
+    } else {
+      out.template Load<false>(Advance(call.dsum, first), i * team.size());
+    }
+    out.ToFloats(more);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) dy[j] += more[j];
+  }
+  out.FromFloats(dy);
+  if constexpr (Team::kLoose) {
+    StoreLoose(Advance(call.dx, row * call.H), (team.rank() + i * team.size()) * VEC, call.H, out);
+  } else {
+    out.Store(Advance(call.dx, first), i * team.size());
+  }
+}
+
 template <bool kLayer, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void WriteGradient(const BackwardCall<T>& call, int64 row,
                                               const HeldRow<VEC, N, T>& held,
                                               const Weights<T>& gamma, int count, const Team& team,
                                               const float (&means)[kLayer ? 2 : 1]) {
-  const int64 first = row * call.H + team.rank() * VEC;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     // Lanes of a warp go on together where they exchange what they store.
     if (!Team::kLoose && i >= count) continue;
-    float weight[VEC], dy[VEC], x[VEC];
+    float weight[VEC];
     LoadWeights<false>(weight, gamma, i, call.H, team);
-    held.dy[i].ToFloats(dy);
-    held.x[i].ToFloats(x);
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      float g = __fmul_rn(dy[j], weight[j]);  // the number that was summed
-      if constexpr (kLayer) g -= means[1];
-      dy[j] = held.rsigma * __fmaf_rn(-held.Normal(x[j]), means[0], g);
-    }
-    Vector<T, VEC> out;
-    if (call.dsum != nullptr) {
-      float more[VEC];
-      if constexpr (Team::kLoose) {
-        const LooseRow<T, VEC> dsum(call.dsum, row, call.rows, call.H);
-        out.Clear();
-        if (i < count) out = dsum.Now((team.rank() + i * team.size()) * VEC);
-      } else {
-        out.template Load<false>(Advance(call.dsum, first), i * team.size());
-      }
-      out.ToFloats(more);
-#pragma unroll
-      for (int j = 0; j < VEC; ++j) dy[j] += more[j];
-    }
-    out.FromFloats(dy);
-    if constexpr (Team::kLoose) {
-      StoreLoose(Advance(call.dx, row * call.H), (team.rank() + i * team.size()) * VEC, call.H,
-                 out);
-    } else {
-      out.Store(Advance(call.dx, first), i * team.size());
-    }
+    WriteVector<kLayer>(call, row, held, i, weight, count, team, means);
   }
 }
 
@@ -318,26 +327,28 @@ __device__ __forceinline__ void SumRows(const BackwardCall<T>& call, int column,
   if (call.mu != nullptr) call.partial[(int64{parts} + part) * call.H + column] = dbeta;
 }
 
-inline constexpr int kSumColumns = 32, kSumSlices = 32;
+inline constexpr int kSumThreads = 1024;
 
-// to[H] = the sum of partial[parts, H]: a block sums kSumColumns of them, in kSumSlices slices.
+// to[H] = the sum of partial[parts, H]: a block sums `columns` of them, 8, 16 or 32, in as many
+// slices as it has threads for.
 template <typename T>
-__device__ __forceinline__ void SumParts(void* to, bool wide, const float* partial, int first,
-                                         int parts, int H) {
+__device__ __forceinline__ void SumParts(void* to, bool wide, const float* partial, int block,
+                                         int columns, int parts, int H) {
   WaitForEarlierKernels();
-  __shared__ float slices[kSumSlices][kSumColumns + 1];
-  const int lane = threadIdx.x % kSumColumns, slice = threadIdx.x / kSumColumns;
-  const int column = first + lane;
+  __shared__ float slices[kSumThreads / 32][32];
+  const int thread = threadIdx.x, at = thread % columns, column = block * columns + at;
   float sum = 0;
   if (column < H) {
 #pragma unroll 8
-    for (int part = slice; part < parts; part += kSumSlices)
+    for (int part = thread / columns; part < parts; part += kSumThreads / columns)
       sum += partial[int64{part} * H + column];
   }
-  slices[slice][lane] = sum;
+  for (int lanes = 16; lanes >= columns; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+  if (thread % 32 < columns) slices[thread / 32][at] = sum;
   __syncthreads();
-  if (slice != 0 || column >= H) return;
-  for (int i = 1; i < kSumSlices; ++i) sum += slices[i][lane];
+  if (thread >= columns || column >= H) return;
+#pragma unroll
+  for (int i = 1; i < kSumThreads / 32; ++i) sum += slices[i][at];
   if (wide) {
     static_cast<float*>(to)[column] = sum;
   } else {

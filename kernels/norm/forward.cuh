@@ -292,10 +292,10 @@ __device__ __forceinline__ void WriteRow(const ForwardCall<T>& call, int64 row,
     // Lanes of a warp go on together where they exchange what they store.
     if (i * size >= left + (Team::kLoose ? static_cast<int>(rank % 32) : 0)) continue;
     float g[VEC], b[VEC];
-    const int kept = Team::kLoose ? call.H - (static_cast<int>(rank) + i * size) * VEC : VEC;
-    gamma.template LoadSome<kPlain>(g, i * size, kept);
+    const int kept = call.H - (static_cast<int>(rank) + i * size) * VEC;
+    LoadSomeWeights<kPlain, Team::kLoose>(g, gamma, i * size, kept);
     if (kLayer && call.beta != nullptr) {
-      beta.template LoadSome<kPlain>(b, i * size, kept);
+      LoadSomeWeights<kPlain, Team::kLoose>(b, beta, i * size, kept);
     } else {
 #pragma unroll
       for (int j = 0; j < VEC; ++j) b[j] = 0.0f;

@@ -48,15 +48,18 @@ class LooseRow {
   __device__ __forceinline__ LooseRow(const T* rows, int64 row, int64 count, int H)
       : x_(Advance(rows, row * H)),
         from_(static_cast<unsigned>(reinterpret_cast<int64>(x_)) & 15u),
-        H_(H),
-        before_(static_cast<int>(min(row * H, int64{VEC}))),
-        behind_(static_cast<int>(min((count - row) * H, int64{H} + 2 * VEC))) {}
+        H_(H) {
+    const int past = static_cast<int>(from_) / kBytes;
+    first_ = past - static_cast<int>(min(row * H, int64{VEC}));
+    last_ = static_cast<int>(min((count - row) * H, int64{H} + 2 * VEC)) -
+            (past == 0 ? VEC : 2 * VEC - past);
+  }
 
-  // The vector from `column` on, which is below H. The first and last ones of a tensor are read
-  // element by element, so that nothing beside it is.
+  // The vector from `column` on, which is below H. One whose neighbours are not all in the tensor,
+  // its first or its last, is read element by element, so that nothing beside it is.
   __device__ __forceinline__ void Load(Neighbours& to, int column) const {
     const char* p = reinterpret_cast<const char*>(Advance(x_, column));
-    if (before_ + column < VEC || behind_ - column < 2 * VEC) {
+    if (column < first_ || column > last_) {
       Vector<T, VEC> v;
       v.LoadSome(Advance(x_, column), H_ - column);
       const uint4 all{v.word[0], v.word[1], v.word[2], v.word[3]};
@@ -92,8 +95,7 @@ class LooseRow {
 
   const T* x_;
   unsigned from_;
-  int H_, before_,
-      behind_;  // elements of the tensor in front of the row, and from it on; or enough
+  int H_, first_, last_;  // columns whose vectors' neighbours are in the tensor
 };
 
 // Each lane's vector from `column` of the row on. All lanes of a warp call it with columns that
@@ -127,16 +129,23 @@ __device__ __forceinline__ void StoreLoose(T* row, int column, int H, const Vect
   }
 }
 
-// Weights of vector i of a thread: of what the row has of it.
+// Weights of a vector of which the row has `kept` elements or, unless kLoose, all.
+template <bool kPlain, bool kLoose, int VEC, typename T>
+__device__ __forceinline__ void LoadSomeWeights(float (&f)[VEC], const Weights<T>& weights,
+                                                int index, int kept) {
+  if constexpr (kLoose) {
+    weights.template LoadSome<kPlain>(f, index, kept);
+  } else {
+    weights.template Load<kPlain>(f, index);
+  }
+}
+
+// Those of vector i of a thread.
 template <bool kPlain, int VEC, typename Team, typename T>
 __device__ __forceinline__ void LoadWeights(float (&f)[VEC], const Weights<T>& weights, int i,
                                             int H, const Team& team) {
   const int index = i * team.size();
-  if constexpr (Team::kLoose) {
-    weights.template LoadSome<kPlain>(f, index, H - (team.rank() + index) * VEC);
-  } else {
-    weights.template Load<kPlain>(f, index);
-  }
+  LoadSomeWeights<kPlain, Team::kLoose>(f, weights, index, H - (team.rank() + index) * VEC);
 }
 
 // Sets to zero what lies behind the end of a row.

@@ -4,7 +4,9 @@
 // rows are not aligned. A row has at most VEC * N elements for each thread of its team, or any
 // number in the *_long kernels. Rows are int64; every grid is clamped by the manifest and walked by
 // a loop.
+#include "backward_few.cuh"
 #include "backward_ring.cuh"
+#include "forward_few.cuh"
 #include "forward_long.cuh"
 
 namespace norms {
@@ -29,6 +31,15 @@ FORWARD_KERNEL forward(T* y, float* mu, float* rsigma, T* sum, const T* x, const
   const ForwardCall<T> call{y,    mu,      rsigma, sum,  x, residual, gamma,
                             beta, epsilon, center, wide, H, rows};
   ForwardRows<kLayer, VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, int VEC, int N, typename Team>
+NORM_KERNEL forward_few(T* y, float* mu, float* rsigma, T* sum, const T* x, const T* residual,
+                        const void* gamma, const void* beta, float epsilon, float center, bool wide,
+                        int H, int64 rows) {
+  const ForwardCall<T> call{y,    mu,      rsigma, sum,  x, residual, gamma,
+                            beta, epsilon, center, wide, H, rows};
+  ForwardPiece<VEC, N>(call, Team(blockDim.x), blockIdx.y, blockIdx.x);
 }
 
 template <typename T, typename Team>
@@ -60,6 +71,21 @@ __global__ void __launch_bounds__(512, 1)
                                gridDim.x);
 }
 
+template <typename T, int VEC, int N, typename Team>
+NORM_KERNEL backward_few(T* dx, void* dgamma, void* dbeta, const T* dy, const T* x, const float* mu,
+                         const float* rsigma, const void* gamma, const T* dsum, float center,
+                         bool wide, int H, int64 rows, int tiles, int lanes, int pieces, int each) {
+  const BackwardCall<T> call{dx, nullptr, dy, x, mu, rsigma, gamma, dsum, center, wide, H, rows};
+  const int block = blockIdx.x, row = (block - tiles) / pieces, piece = (block - tiles) % pieces;
+  LetNextKernelStart();
+  WaitForEarlierKernels();
+  if (block < tiles) {
+    SumColumns<VEC, Team>(call, dgamma, dbeta, block, lanes, blockDim.x);
+  } else {
+    BackwardPiece<VEC, N>(call, Team(blockDim.x), row, piece * each, each);
+  }
+}
+
 template <typename T, typename Team>
 NORM_KERNEL backward_long(T* dx, float* partial, const T* dy, const T* x, const float* mu,
                           const float* rsigma, const void* gamma, const T* dsum, float center,
@@ -77,10 +103,11 @@ __global__ void __launch_bounds__(256)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kSumColumns* kSumSlices)
-    sum_parts(void* dgamma, void* dbeta, bool wide, const float* partial, int parts, int H) {
+__global__ void __launch_bounds__(kSumThreads)
+    sum_parts(void* dgamma, void* dbeta, bool wide, const float* partial, int columns, int parts,
+              int H) {
   SumParts<T>(blockIdx.y == 0 ? dgamma : dbeta, wide, partial + int64{blockIdx.y} * parts * H,
-              blockIdx.x * kSumColumns, parts, H);
+              blockIdx.x, columns, parts, H);
 }
 
 }  // namespace norms

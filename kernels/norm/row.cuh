@@ -14,7 +14,6 @@ namespace norms {
 using kbundle::device::BytesFrom;
 using kbundle::device::Element;
 using kbundle::device::Infinity;
-using kbundle::device::InFrontOf;
 using kbundle::device::int64;
 using kbundle::device::kAllLanes;
 
@@ -59,15 +58,27 @@ struct Vector {
     }
   }
 
-  // The first `count` elements from p on, one by one; the others are 0.
+  // The first `count` elements from p on, one by one, four at a time: not each waits for the one
+  // before, nor do all need a register. The others are 0.
   __device__ __forceinline__ void LoadSome(const T* p, int count) {
-    uint4 all{};
+    Clear();
 #pragma unroll 1
-    for (int i = min(count, VEC) - 1; i >= 0; --i) {
-      const T* one = Advance(p, i);
-      all = InFrontOf<Element<T>::kBytes>(Element<T>::kBytes == 4 ? Load4(one) : Load2(one), all);
+    for (int from = VEC - 4; from >= 0; from -= 4) {
+      unsigned one[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        one[i] = 0;
+        if (from + i >= count) continue;
+        one[i] =
+            Element<T>::kBytes == 4 ? Load4(Advance(p, from + i)) : Load2(Advance(p, from + i));
+      }
+      if constexpr (Element<T>::kBytes == 4) {
+        word[0] = one[0], word[1] = one[1], word[2] = one[2], word[3] = one[3];
+      } else {
+        word[2] = word[0], word[3] = word[1];
+        word[0] = one[0] | one[1] << 16, word[1] = one[2] | one[3] << 16;
+      }
     }
-    word[0] = all.x, word[1] = all.y, word[2] = all.z, word[3] = all.w;
   }
 
   // The same of a row in shared memory.

@@ -52,17 +52,20 @@ void RunLoose(Problem<kLayer, T>& problem, int blocks) {
 
 template <bool kLayer, int VEC, int N, typename Team, typename T>
 void CheckLoose(const Shape& shape, int blocks) {
-  Problem<kLayer, T> problem(shape, false, true);
-  RunLoose<VEC, N, Team>(problem, blocks);
-  problem.CheckForward();
+  for (const bool aligned : {true, false}) {
+    Problem<kLayer, T> problem(shape, aligned, true);
+    RunLoose<VEC, N, Team>(problem, blocks);
+    problem.CheckForward();
+  }
 }
 
 // The sums of the parts, as sum_parts makes them.
 std::vector<float> Summed(const float* partial, int parts, int H) {
   std::vector<float> sums(H, NAN);
-  for (int first = 0; first < H; first += kSumColumns)
-    RunGrid(kSumColumns * kSumSlices, 1,
-            [&](int, int) { SumParts<__half>(sums.data(), true, partial, first, parts, H); });
+  const int columns = H <= 100 ? 8 : H <= 1000 ? 16 : 32;
+  RunGrid(kSumThreads, (H + columns - 1) / columns, [&](int block, int) {
+    SumParts<__half>(sums.data(), true, partial, block, columns, parts, H);
+  });
   return sums;
 }
 
