@@ -1,5 +1,6 @@
-"""The norm ops on this GPU: every variant on rows that matter, drawn anew; device times at 16384 x 8192 bf16 against their bars; then
-beside plain formulas under jax.jit, at that shape and at shapes drawn anew in every run (KB_SEED): right first, then in turns (chain.py).
+"""The norm ops on this GPU: every variant on rows that matter, drawn anew; device times at 16384 x 8192 bf16 against their bars, and of
+few rows; then beside plain formulas under jax.jit, at that shape and at shapes drawn anew in every run (KB_SEED): right first, then in turns
+(chain.py).
 
 Bytes: each large tensor read or written once. KB_COUNT: how many shapes.
 """
@@ -28,8 +29,45 @@ SHAPE = (16384, 8192)
 TBPS = {"forward": 3.9, "backward": 3.7, "quantize": 3.7, "quantize, transposed": 3.2}
 LAUNCHES, REPEATS = 8, 9
 CASES_PER_VARIANT, CASES_SECONDS = 6, 30
+FEW = [("bf16", 1, 4096), ("bf16", 4, 1536), ("bf16", 40, 4096), ("bf16", 128, 1024), ("bf16", 300, 2048), ("f16", 3, 10001), ("f32", 8, 12288)]
 COUNT, SECONDS, MOST_ELEMENTS = 12, 50, 1 << 27
 ODD = [1000, 1023, 2049, 5120, 7168, 10001]
+
+
+def forced_us(cuda, bundle, problem, variant, operands, results, launches=LAUNCHES):
+    bundle.clear_policy()
+    bundle.force(variant)
+    plan = capi.Plan(bundle, problem, cuda.kind)
+    workspace = cuda.allocate(max(1, plan.workspace_bytes))
+    arguments = [capi.Plan.pointers([b and b.address for b in buffers]) for buffers in (operands, results)]
+    us = cuda.device_us(lambda: plan.launch(*arguments, workspace, cuda.stream), launches, REPEATS)
+    cuda.free(workspace)
+    bundle.clear_policy()
+    return us
+
+
+def few_rows_times(report, cuda):
+    """What is chosen for few rows, and the quickest of the other variants: launches in a captured graph, warm."""
+    bundle, rows = capi.Bundle(BUNDLE), []
+    for dtype, count, hidden in FEW:
+        buffer = lambda kind, *dims: devices.Buffer(cuda, kind, dims).put(np.ones(dims))
+        x, dy, y = (buffer(dtype, count, hidden) for _ in range(3))
+        gamma, beta, dgamma, dbeta = (buffer(dtype, hidden) for _ in range(4))
+        mu, rsigma = (buffer("f32", count) for _ in range(2))
+        for op, operands, results in [("rmsnorm_forward", [x, gamma, None], [y, rsigma, None]),
+                                      ("layernorm_forward", [x, gamma, beta, None], [y, mu, rsigma, None]),
+                                      ("rmsnorm_backward", [dy, x, rsigma, gamma, None], [y, dgamma]),
+                                      ("layernorm_backward", [dy, x, mu, rsigma, gamma, None], [y, dgamma, dbeta])]:
+            problem = capi.Problem("norm." + op, [b and (dtype if b.dtype == x.dtype else "f32", b.dims) for b in operands], {})
+            chosen = capi.Plan(bundle, problem, cuda.kind).variant
+            legal = [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]
+            us = {variant: forced_us(cuda, bundle, problem, variant, operands, results, 64) for variant in legal}
+            other = min((v for v in us if v != chosen), key=us.get)
+            names = [v.split("/")[1].split("@")[0] for v in (chosen, other)]
+            rows.append([f"{op} {dtype} {count} x {hidden}", names[0], f"{us[chosen]:.2f}", names[1], f"{us[other]:.2f}"])
+        for each in (x, dy, y, gamma, beta, dgamma, dbeta, mu, rsigma):
+            each.free()
+    report.table("Few rows, launches in a captured graph", ["op and shape", "chosen", "us", "quickest other", "us"], rows)
 
 
 def device_times(report, cuda):
@@ -60,16 +98,9 @@ def device_times(report, cuda):
         problem = capi.Problem("norm." + op, [b and (names[b.dtype], b.dims) for b in operands], how)
         tbps = {}
         for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
-            bundle.clear_policy()
-            bundle.force(variant)
-            plan = capi.Plan(bundle, problem, cuda.kind)
-            workspace = cuda.allocate(max(1, plan.workspace_bytes))
-            arguments = [capi.Plan.pointers([b and b.address for b in buffers]) for buffers in (operands, results)]
-            us = cuda.device_us(lambda: plan.launch(*arguments, workspace, cuda.stream), LAUNCHES, REPEATS)
-            cuda.free(workspace)
+            us = forced_us(cuda, bundle, problem, variant, operands, results)
             tbps[variant] = moved * math.prod(SHAPE) * 2 / us / 1e6
             rows.append([op + more_of_it, variant.split("/")[1].split("@")[0], f"{us:.1f}", f"{tbps[variant]:.2f}", ""])
-        bundle.clear_policy()
         chosen = capi.Plan(bundle, problem, cuda.kind).variant
         rows[-len(tbps) + list(tbps).index(chosen)][-1] = "chosen"
         least = next(v for n, v in reversed(TBPS.items()) if (op + more_of_it).split("norm_")[1].startswith(n))
@@ -161,6 +192,7 @@ def main():
     report.fact("seed", seed)
     check_cases(report, norm.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, CASES_PER_VARIANT, CASES_SECONDS)
     device_times(report, cuda)
+    few_rows_times(report, cuda)
     beside_jax(report, seed)
     report.finish()
 
