@@ -69,25 +69,25 @@ void CheckFewBackward(const Shape& shape, int threads, int each, int lanes, bool
 // Promise: few rows, each by several blocks: rows that fill them and that do not, whatever else
 // is given, and of any place in memory where they may begin anywhere, without a byte read beside.
 TEST(NormsOfFewRows, Forward) {
-  CheckFewForward<true, 8, 4, false, Bf16>({3, 2048}, 128, true);
-  CheckFewForward<false, 8, 4, false, F16>({1, 4096, true, true, true, 1.0f}, 128, true);
-  CheckFewForward<true, 4, 8, false, float>({2, 3088, false, true, false}, 128, true);
-  CheckFewForward<false, 4, 8, false, float>({2, 8}, 128, true);
+  CheckFewForward<true, 8, 3, false, Bf16>({3, 2048}, 128, true);
+  CheckFewForward<false, 8, 3, false, F16>({1, 4096, true, true, true, 1.0f}, 192, true);
+  CheckFewForward<true, 4, 6, false, float>({2, 3064, false, true, false}, 128, true);
+  CheckFewForward<false, 4, 6, false, float>({2, 8}, 128, true);
   for (const bool aligned : {true, false}) {
     for (const int H : {1, 9, 257, 1025, 3001}) {
-      CheckFewForward<true, 8, 4, true, F16>({3, H, false, true}, 128, aligned);
-      CheckFewForward<false, 4, 8, true, float>({2, H, false, true, true, 1.0f}, 128, aligned);
+      CheckFewForward<true, 8, 3, true, F16>({3, H, false, true}, 128, aligned);
+      CheckFewForward<false, 4, 6, true, float>({2, H, false, true, true, 1.0f}, 128, aligned);
     }
-    CheckFewForward<true, 8, 4, true, Bf16>({2, 2047, true, true, true, 1.0f}, 128, aligned);
+    CheckFewForward<true, 8, 3, true, Bf16>({2, 2047, true, true, true, 1.0f}, 128, aligned);
   }
 }
 
 // Promise: nor do these lose anything far from zero, or where squares overflow or vanish.
 TEST(NormsOfFewRows, FarFromOne) {
-  CheckFewForward<true, 4, 8, false, float>({2, 1024, false, false, true, 0, 1e-5f, 3000}, 128,
+  CheckFewForward<true, 4, 6, false, float>({2, 1024, false, false, true, 0, 1e-5f, 3000}, 128,
                                             true);
   for (const double size : {1e20, 1e36, 1e-25})
-    CheckFewForward<true, 8, 4, true, Bf16>({3, 2021, false, true, true, 0, 0, 3, size}, 128,
+    CheckFewForward<true, 8, 3, true, Bf16>({3, 2021, false, true, true, 0, 0, 3, size}, 128,
                                             false);
 }
 
@@ -95,17 +95,19 @@ TEST(NormsOfFewRows, FarFromOne) {
 // rows than threads ask for at once.
 TEST(NormsOfFewRows, Backward) {
   for (const int lanes : {4, 8, 16, 32}) {
-    CheckFewBackward<true, 8, 4, false, Bf16>({5, 2056}, 128, 1, lanes, true);
-    CheckFewBackward<false, 4, 8, false, float>({300, 104, false, true, true, 1.0f}, 64, 1, lanes,
+    CheckFewBackward<true, 8, 3, false, Bf16>({5, 2056}, 128, 1, lanes, true);
+    CheckFewBackward<false, 4, 6, false, float>({300, 104, false, true, true, 1.0f}, 64, 1, lanes,
                                                 true);
   }
-  CheckFewBackward<true, 8, 4, false, F16>({2, 4096, true, true, true, 1.0f}, 128, 4, 8, true);
-  CheckFewBackward<false, 8, 4, false, Bf16>({1, 3072}, 128, 2, 32, true);
-  CheckFewBackward<true, 8, 4, false, Bf16>({0, 136}, 64, 1, 32, true);
+  CheckFewBackward<true, 8, 3, false, F16>({2, 4096, true, true, true, 1.0f}, 192, 3, 8, true);
+  CheckFewBackward<false, 8, 3, false, Bf16>({1, 3072}, 128, 1, 32, true);
+  CheckFewBackward<true, 8, 3, false, Bf16>({64, 8192}, 352, 3, 8, true);
+  CheckFewBackward<true, 4, 6, false, float>({3, 5008}, 224, 1, 32, true);
+  CheckFewBackward<true, 8, 3, false, Bf16>({0, 136}, 64, 1, 32, true);
   for (const bool aligned : {true, false}) {
-    for (const int H : {1, 9, 257, 1543}) {
-      CheckFewBackward<true, 8, 4, true, Bf16>({5, H, false, true}, 64, 1, 8, aligned);
-      CheckFewBackward<false, 8, 4, true, F16>({70, H, true}, 64, 4, 32, aligned);
+    for (const int H : {1, 9, 257, 1531}) {
+      CheckFewBackward<true, 8, 3, true, Bf16>({5, H, false, true}, 64, 1, 8, aligned);
+      CheckFewBackward<false, 8, 3, true, F16>({70, H, true}, 64, 3, 32, aligned);
     }
   }
 }
