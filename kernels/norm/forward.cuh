@@ -156,46 +156,60 @@ __device__ __forceinline__ void LoadLooseRow(float (&v)[N][VEC], const ForwardCa
   }
 }
 
-// Row `row` of x, plus that of the residual, as floats; the sum is written as it is read, but not
+// The vectors of row `row` of rows[.., H], on their way.
+template <int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void FetchRow(Vector<T, VEC> (&raw)[N], const T* rows, int64 row, int H,
+                                         int left, const Team& team) {
+  unsigned rank = team.rank();
+  int size = team.size();
+  Forget(rank);  // addresses are not kept from one row to the next
+  Forget(size);
+  const T* first = Advance(rows, row * H + rank * VEC);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    raw[i].Clear();  // set what stays unused too: registers are assigned better
+    if (i * size < left) raw[i].template Load<true>(first, i * size);
+  }
+}
+
+// Of what was fetched of x, plus the residual, floats; the sum is written as it is read, but not
 // when it is read again.
+template <bool kAgain, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void WidenRow(float (&v)[N][VEC], Vector<T, VEC> (&raw)[N],
+                                         const ForwardCall<T>& call, int64 row, int left,
+                                         const Team& team) {
+  if (call.residual == nullptr) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) raw[i].ToFloats(v[i]);
+    return;
+  }
+  Vector<T, VEC> more[N];
+  FetchRow(more, call.residual, row, call.H, left, team);
+  const int size = team.size();
+  T* sum = Advance(call.sum, row * call.H + team.rank() * VEC);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    float r[VEC];
+    raw[i].ToFloats(v[i]);
+    more[i].ToFloats(r);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) v[i][j] += r[j];
+    if (kAgain || i * size >= left) continue;
+    raw[i].FromFloats(v[i]);
+    raw[i].Store(sum, i * size);
+  }
+}
+
+// Row `row` of x, plus that of the residual, as floats.
 template <bool kAgain, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void LoadRow(float (&v)[N][VEC], const ForwardCall<T>& call, int64 row,
                                         int left, const Team& team) {
   if constexpr (Team::kLoose) {
-    return LoadLooseRow<kAgain>(v, call, row, left, team);
+    LoadLooseRow<kAgain>(v, call, row, left, team);
   } else {
-    unsigned rank = team.rank();
-    int size = team.size();
-    Forget(rank);  // addresses are not kept from one row to the next
-    Forget(size);
-    Vector<T, VEC> raw[N], more[N];
-    const int64 first = row * call.H + rank * VEC;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      raw[i].Clear();  // set what stays unused too: registers are assigned better
-      if (i * size < left) raw[i].template Load<true>(Advance(call.x, first), i * size);
-    }
-    if (call.residual != nullptr) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        more[i].Clear();
-        if (i * size < left) more[i].template Load<true>(Advance(call.residual, first), i * size);
-      }
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        float r[VEC];
-        raw[i].ToFloats(v[i]);
-        more[i].ToFloats(r);
-#pragma unroll
-        for (int j = 0; j < VEC; ++j) v[i][j] += r[j];
-        if (kAgain || i * size >= left) continue;
-        raw[i].FromFloats(v[i]);
-        raw[i].Store(Advance(call.sum, first), i * size);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < N; ++i) raw[i].ToFloats(v[i]);
-    }
+    Vector<T, VEC> raw[N];
+    FetchRow(raw, call.x, row, call.H, left, team);
+    WidenRow<kAgain>(v, raw, call, row, left, team);
   }
 }
 

@@ -32,6 +32,14 @@ __device__ __forceinline__ uint4 LoadBoth16(const void* p) {
   return {v.word[0], v.word[1], v.word[2], v.word[3]};
 }
 
+// Codes, which leave L2 first.
+__device__ __forceinline__ void StoreStream8(void* p, unsigned low, unsigned high) {
+  asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(low), "r"(high) : "memory");
+}
+__device__ __forceinline__ void StoreStream4(void* p, unsigned word) {
+  asm volatile("st.global.cs.b32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
+}
+
 __device__ __forceinline__ void Forget(int& word) { asm volatile("" : "+r"(word)); }
 
 // 1 / sqrt(t), within 2 ulps.

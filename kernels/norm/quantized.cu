@@ -14,12 +14,28 @@ namespace norms {
                             beta,    epsilon, center, wide, H, rows};           \
   const Codes to { q, amax, scale_inv, groups, scale, {amax_epsilon, power_of_two}, e5m2 }
 
-// As many blocks on a multiprocessor as norm.cu has of its forward kernels.
-template <typename T, int VEC, int N, typename Team>
-__global__ void __launch_bounds__(Team::kThreads, (VEC == 8 ? 768 : 512) / Team::kThreads)
+// Threads on a multiprocessor; one holds a row's elements and, packed, those of the next row.
+template <int VEC, int N>
+inline constexpr int kAhead = VEC == 8 && N == 4 ? 768 : 512;
+
+template <typename T, bool kLayer, int VEC, int N, typename Team>
+__global__ void __launch_bounds__(Team::kThreads, kAhead<VEC, N> / Team::kThreads)
+    quantized_scaled(QUANTIZED_PARAMETERS) {
+  QUANTIZED_CALL;
+  ScaledRows<kLayer, VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+// Threads on a multiprocessor: as many as do not spill.
+template <bool kLayer, int VEC, typename Team>
+inline constexpr int kResident = VEC == 4                          ? 512
+                                 : kLayer || Team::kThreads != 256 ? 768
+                                                                   : 1024;
+
+template <typename T, bool kLayer, int VEC, int N, typename Team>
+__global__ void __launch_bounds__(Team::kThreads, kResident<kLayer, VEC, Team> / Team::kThreads)
     quantized(QUANTIZED_PARAMETERS) {
   QUANTIZED_CALL;
-  QuantizedRows<VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
+  QuantizedRows<kLayer, VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
 template <typename T>
@@ -28,13 +44,15 @@ __global__ void __launch_bounds__(512, 1) quantized_long(QUANTIZED_PARAMETERS) {
   QuantizedLongRows(call, to, Block<512>(512), blockIdx.x, gridDim.x);
 }
 
-// q_t[H, rows] of q[rows, H].
+// q_t[H, rows] of q[rows, H]: the last rows first, for the kernel in front of this one has just
+// written them, and the second level of caches holds them still.
 __global__ void __launch_bounds__(kTileThreads)
     transpose_codes(unsigned char* q_t, const unsigned char* q, int64 rows, int64 H,
                     bool straight) {
   __shared__ ByteTile tile;
   const int64 across = (H + kTile - 1) / kTile, tiles = (rows + kTile - 1) / kTile * across;
-  for (int64 at = blockIdx.x; at < tiles; at += gridDim.x)
+  WaitForEarlierKernels();
+  for (int64 at = tiles - 1 - blockIdx.x; at >= 0; at -= gridDim.x)
     TransposeTile(tile, q_t, q, rows, H, at / across * kTile, at % across * kTile, straight);
 }
 

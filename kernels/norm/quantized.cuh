@@ -17,7 +17,6 @@ using kbundle::device::LargestOfLanes;
 using kbundle::device::OfType;
 
 inline constexpr int kGroup = 128;
-inline constexpr unsigned kInfinityBits = 0x7f800000u;
 
 // Where codes go, and by what scale.
 struct Codes {
@@ -30,15 +29,33 @@ struct Codes {
   bool e5m2;
 };
 
-// `most` are bits of a magnitude; threads of a warp call it together.
-__device__ __forceinline__ void KeepLargest(unsigned most, float* amax) {
-  most = LargestOfLanes<32>(most);
-  if (most > kInfinityBits) most = 0x7fc00000u;  // one NaN for all
-  if (threadIdx.x % 32 == 0 && most != 0) atomicMax(reinterpret_cast<unsigned*>(amax), most);
-}
+// The largest magnitude of y so far, as its bits.
+class Amax {
+ public:
+  // What others have found is asked while there is nothing to wait for: nearly all that is found
+  // later is smaller, and goes nowhere.
+  __device__ __forceinline__ explicit Amax(float* amax)
+      : amax_(reinterpret_cast<unsigned*>(amax)),
+        seen_(amax == nullptr ? 0u : *static_cast<volatile unsigned*>(amax_)) {}
 
-// VEC codes of f * by, at element `at` of q.
-template <typename Q, int VEC>
+  // Threads of a warp call it together.
+  __device__ __forceinline__ void Keep(unsigned most) const {
+    if (amax_ == nullptr) return;
+    most = LargestOfLanes<32>(most);
+    if (most > kInfinityBits) most = kNanBits;  // one NaN for all
+    if (threadIdx.x % 32 == 0 && most > seen_) atomicMax(amax_, most);
+  }
+
+ private:
+  static constexpr unsigned kInfinityBits = 0x7f800000u, kNanBits = 0x7fc00000u;
+
+  unsigned* amax_;  // null without a scale
+  unsigned seen_;
+};
+
+// VEC codes of f * by, at element `at` of q. kStream: they leave L2 first, which gains where rows
+// follow one another in a block, and loses where blocks come and go.
+template <typename Q, bool kStream, int VEC>
 __device__ __forceinline__ void StoreCodes(unsigned char* q, int64 at, const float (&f)[VEC],
                                            float by) {
   unsigned word[VEC / 4];
@@ -47,15 +64,53 @@ __device__ __forceinline__ void StoreCodes(unsigned char* q, int64 at, const flo
     word[i] = Fp8<Q>::Pack(f[4 * i] * by, f[4 * i + 1] * by) |
               Fp8<Q>::Pack(f[4 * i + 2] * by, f[4 * i + 3] * by) << 16;
   }
-  if constexpr (VEC == 8) {
+  if constexpr (kStream && VEC == 8) {
+    StoreStream8(q + at, word[0], word[1]);
+  } else if constexpr (kStream) {
+    StoreStream4(q + at, word[0]);
+  } else if constexpr (VEC == 8) {
     *reinterpret_cast<uint2*>(q + at) = {word[0], word[1]};
   } else {
     Store4(q + at, word[0]);
   }
 }
 
-// The codes of a row whose d is in v, as in WriteRow; `most` grows to the largest magnitude of y.
-template <typename Q, int VEC, int N, typename Team, typename T>
+// The codes by one scale of a row whose d is in v, as in WriteRow, with weights of T that are not
+// centered; `most` grows to the largest magnitude of y.
+template <typename Q, bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void WriteScaledCodes(const ForwardCall<T>& call, const Codes& to,
+                                                 int64 row, const float (&v)[N][VEC],
+                                                 const Moments& m, float scale, int left,
+                                                 const Team& team, unsigned& most) {
+  unsigned rank = team.rank();
+  int size = team.size();
+  Forget(rank);
+  Forget(size);
+  const Weights<T> gamma(call.gamma, rank * VEC, false, 0.0f);
+  const Weights<T> beta(call.beta, rank * VEC, false, 0.0f);
+  const float less = kLayer ? (m.offset - m.mine) * m.inverse : 0.0f;
+  unsigned char* q = to.q + (row * call.H + rank * VEC);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (i * size >= left) continue;
+    float y[VEC], b[VEC] = {};
+    gamma.template Load<true>(y, i * size);
+    if (kLayer && call.beta != nullptr) beta.template Load<true>(b, i * size);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+      if constexpr (kLayer) {
+        y[j] = __fmaf_rn(__fmaf_rn(v[i][j], m.inverse, -less), y[j], b[j]);
+      } else {
+        y[j] = v[i][j] * m.inverse * y[j];
+      }
+    }
+    most = Largest(most, y);
+    StoreCodes<Q, true>(q, i * size * VEC, y, scale);
+  }
+}
+
+// The codes of a row of any call.
+template <typename Q, bool kLayer, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void WriteCodes(const ForwardCall<T>& call, const Codes& to, int64 row,
                                            const float (&v)[N][VEC], const Moments& m, int left,
                                            const Team& team, unsigned& most) {
@@ -63,7 +118,7 @@ __device__ __forceinline__ void WriteCodes(const ForwardCall<T>& call, const Cod
   const int rank = team.rank(), size = team.size();
   const Weights<T> gamma(call.gamma, rank * VEC, call.wide, call.center);
   const Weights<T> beta(call.beta, rank * VEC, call.wide, 0.0f);
-  const float less = (m.offset - m.mine) * m.inverse;
+  const float less = kLayer ? (m.offset - m.mine) * m.inverse : 0.0f;
   const int across = (call.H + kGroup - 1) / kGroup;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
@@ -71,7 +126,7 @@ __device__ __forceinline__ void WriteCodes(const ForwardCall<T>& call, const Cod
     float y[VEC] = {}, b[VEC] = {};
     if (there) {
       gamma.template Load<false>(y, i * size);
-      if (call.beta != nullptr) beta.template Load<false>(b, i * size);
+      if (kLayer && call.beta != nullptr) beta.template Load<false>(b, i * size);
 #pragma unroll
       for (int j = 0; j < VEC; ++j)
         y[j] = __fmaf_rn(__fmaf_rn(v[i][j], m.inverse, -less), y[j], b[j]);
@@ -87,26 +142,57 @@ __device__ __forceinline__ void WriteCodes(const ForwardCall<T>& call, const Cod
       if (there && threadIdx.x % kLanes == 0)
         to.groups[row * across + (rank + i * size) / kLanes] = inverse;
     }
-    if (there) StoreCodes<Q>(to.q, row * call.H + (rank + i * size) * VEC, y, scale);
+    if (there) StoreCodes<Q, false>(to.q, row * call.H + (rank + i * size) * VEC, y, scale);
   }
 }
 
-template <int VEC, int N, typename Team, typename T>
+// What nearly all rows are: by one scale, with weights of T that are not centered.
+template <bool kLayer, int VEC, int N, typename Team, typename T>
+__device__ __forceinline__ void ScaledRows(const ForwardCall<T>& call, const Codes& to, Team team,
+                                           int block, int blocks) {
+  const Amax amax(to.amax);
+  const float scale = *to.scale;
+  if (block == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / scale;
+  const int left = call.H / VEC - team.rank();
+  unsigned most = 0;
+  Vector<T, VEC> raw[N];  // of the next row, on its way while this one is summed and written
+  FetchRow(raw, call.x, block, call.H, block < call.rows ? left : 0, team);
+  for (int64 row = block; row < call.rows; row += blocks) {
+    float v[N][VEC];
+    WidenRow<false>(v, raw, call, row, left, team);
+    const int64 next = row + blocks;
+    FetchRow(raw, call.x, next, call.H, next < call.rows ? left : 0, team);
+    const Moments m = MomentsOf<kLayer>(v, call, row, left, team);
+    OfType(to.e5m2, [&]<typename Q>() {
+      WriteScaledCodes<Q, kLayer>(call, to, row, v, m, scale, left, team, most);
+    });
+    if (team.rank() != 0) continue;
+    call.rsigma[row] = m.Rsigma();
+    if (call.mu != nullptr) call.mu[row] = m.Mu();
+  }
+  amax.Keep(most);
+  LetNextKernelStart();
+}
+
+template <bool kLayer, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void QuantizedRows(const ForwardCall<T>& call, const Codes& to,
                                               Team team, int block, int blocks) {
   if (to.scale != nullptr && block == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / *to.scale;
+  const Amax amax(to.scale == nullptr ? nullptr : to.amax);
   unsigned most = 0;
   for (int64 row = block; row < call.rows; row += blocks) {
     const int left = call.H / VEC - team.rank();
     float v[N][VEC];
     LoadRow<false, VEC, N>(v, call, row, left, team);
-    const Moments m = MomentsOf<true>(v, call, row, left, team);
-    OfType(to.e5m2, [&]<typename Q>() { WriteCodes<Q>(call, to, row, v, m, left, team, most); });
+    const Moments m = MomentsOf<kLayer>(v, call, row, left, team);
+    OfType(to.e5m2,
+           [&]<typename Q>() { WriteCodes<Q, kLayer>(call, to, row, v, m, left, team, most); });
     if (team.rank() != 0) continue;
     call.rsigma[row] = m.Rsigma();
     if (call.mu != nullptr) call.mu[row] = m.Mu();
   }
-  if (to.scale != nullptr) KeepLargest(most, to.amax);
+  amax.Keep(most);
+  LetNextKernelStart();
 }
 
 // The same of a row of any length and alignment: a warp takes groups of it, four elements a lane.
@@ -154,6 +240,7 @@ template <typename Team, typename T>
 __device__ __forceinline__ void QuantizedLongRows(const ForwardCall<T>& call, const Codes& to,
                                                   Team team, int block, int blocks) {
   if (to.scale != nullptr && block == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / *to.scale;
+  const Amax amax(to.scale == nullptr ? nullptr : to.amax);
   unsigned most = 0;
   for (int64 at = block; at < call.rows; at += blocks) {
     const LongRow<T> row{call, at * call.H};
@@ -163,7 +250,8 @@ __device__ __forceinline__ void QuantizedLongRows(const ForwardCall<T>& call, co
     call.rsigma[at] = m.Rsigma();
     if (call.mu != nullptr) call.mu[at] = m.Mu();
   }
-  if (to.scale != nullptr) KeepLargest(most, to.amax);
+  amax.Keep(most);
+  LetNextKernelStart();
 }
 
 }  // namespace norms

@@ -142,16 +142,29 @@ struct Problem {
   }
 };
 
-template <typename T, int VEC, int N, typename Team>
-void CheckRows(const Shape& shape, int blocks) {
+template <typename T, bool kLayer, int VEC, int N, typename Team>
+void CheckRowsOf(const Shape& shape, int blocks, bool ahead) {
   Problem<T> problem(shape);
   const int threads = (shape.H + 32 * N * VEC - 1) / (32 * N * VEC) * 32;
   simt::Block block(threads, 0, 1, simt::Copies::kLate);
   for (int b = 0; b < blocks; ++b)
     block.Run({static_cast<unsigned>(b), 0, 0}, [&] {
-      QuantizedRows<VEC, N>(problem.Call(), problem.To(), Team(threads), b, blocks);
+      if (ahead) {
+        ScaledRows<kLayer, VEC, N>(problem.Call(), problem.To(), Team(threads), b, blocks);
+      } else {
+        QuantizedRows<kLayer, VEC, N>(problem.Call(), problem.To(), Team(threads), b, blocks);
+      }
     });
   problem.Check();
+}
+
+template <typename T, int VEC, int N, typename Team>
+void CheckRows(const Shape& shape, int blocks) {
+  for (const bool ahead : {false, true}) {
+    if (ahead && !shape.scaled) continue;
+    CheckRowsOf<T, true, VEC, N, Team>(shape, blocks, ahead);
+    if (!shape.layer) CheckRowsOf<T, false, VEC, N, Team>(shape, blocks, ahead);
+  }
 }
 
 template <typename T>
@@ -170,6 +183,7 @@ TEST(NormQuantize, RowsGiveTheCodesOfTheirNorm) {
       CheckRows<__nv_bfloat16, 8, 4, Block<256>>({5, 1032, layer, scaled}, 2);
       CheckRows<__nv_bfloat16, 8, 4, Block<256>>({3, 40, layer, scaled, true}, 2);
       CheckRows<__half, 8, 4, Block<512>>({2, 2048, layer, scaled, true, false, true}, 1);
+      CheckRows<__half, 8, 8, Block<256>>({5, 2064, layer, scaled, true, false, true}, 2);
       CheckRows<float, 4, 8, Block<512>>({3, 1300, layer, scaled, false, true}, 2);
       CheckLong<float>({3, 1301, layer, scaled, true}, 2);
       CheckLong<__nv_bfloat16>({3, 77, layer, scaled, false, true, true}, 2);

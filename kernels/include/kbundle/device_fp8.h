@@ -112,9 +112,17 @@ __device__ __forceinline__ void OfType(bool e5m2, const F& f) {
 // Magnitudes are compared as bits, so that NaN counts as the largest and no order matters.
 template <int kCount>
 __device__ __forceinline__ unsigned Largest(unsigned most, const float (&f)[kCount]) {
+#if __CUDA_ARCH__ >= 800
+  float found = __uint_as_float(most);  // one instruction each, to which NaN is the largest too
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    asm("{.reg .f32 m; abs.f32 m, %1; max.NaN.f32 %0, %0, m;}" : "+f"(found) : "f"(f[i]));
+  return __float_as_uint(found);
+#else
 #pragma unroll
   for (int i = 0; i < kCount; ++i) most = max(most, __float_as_uint(f[i]) & 0x7fffffffu);
   return most;
+#endif
 }
 
 // The largest of groups of kLanes lanes beside one another, for all of them.

@@ -35,6 +35,10 @@ inline unsigned Load2(const void* p) {
   return half;
 }
 
+inline void StoreStream8(void* p, unsigned low, unsigned high) {
+  *static_cast<uint2*>(p) = {low, high};
+}
+inline void StoreStream4(void* p, unsigned word) { *static_cast<unsigned*>(p) = word; }
 inline void StoreStream16(void* p, const Words4& v) {
   EXPECT_EQ(reinterpret_cast<size_t>(p) % 16, 0u) << "a vector that is not aligned";
   std::memcpy(p, &v, sizeof(v));
