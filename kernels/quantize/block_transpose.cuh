@@ -37,60 +37,6 @@ struct BlockScratch {
 
 // ---- the scales of a tile ----
 
-// Magnitudes of a vector in words that compare as they do: 16-bit numbers stay in pairs.
-template <typename T, int VEC>
-struct Magnitudes {
-  static constexpr bool kPairs = VEC == 8;
-  static constexpr int kWords = kPairs ? VEC / 2 : VEC;
-
-  __device__ static __forceinline__ void Of(const typename Vector<T, VEC>::Raw& raw,
-                                            unsigned (&to)[kWords]) {
-    const unsigned words[kWords] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) to[i] = words[i] & (kPairs ? 0x7fff7fffu : 0x7fffffffu);
-  }
-  __device__ static __forceinline__ unsigned Larger(unsigned a, unsigned b) {
-    if constexpr (!kPairs) return max(a, b);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    unsigned larger;
-    asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
-    return larger;
-#else
-    return max(a & 0xffffu, b & 0xffffu) | max(a & 0xffff0000u, b & 0xffff0000u);
-#endif
-  }
-  // The bits, as a float, of element i.
-  __device__ static __forceinline__ unsigned Bits(const unsigned (&words)[kWords], int i) {
-    if constexpr (!kPairs) return words[i];
-    const unsigned pair = words[i / 2];
-    return __float_as_uint(Element<T>::Widen(i % 2 == 0 ? pair & 0xffffu : pair >> 16));
-  }
-  // And of the larger one of a word.
-  __device__ static __forceinline__ unsigned Bits(unsigned word) {
-    if constexpr (!kPairs) return word;
-    return __float_as_uint(Element<T>::Widen(max(word & 0xffffu, word >> 16)));
-  }
-};
-
-// The largest of four rows among kLanes lanes beside one another: each lane gives the largest of
-// its own part of each, and has that of row lane / (kLanes / 4).
-template <int kLanes, typename Of>
-__device__ __forceinline__ unsigned LargestOfFour(const unsigned (&rows)[kMicroRows]) {
-  const auto other = [](unsigned word, int lanes) {
-    return __shfl_xor_sync(kAllLanes, word, lanes);
-  };
-  const bool low = threadIdx.x / (kLanes / 2) % 2 == 0, even = threadIdx.x / (kLanes / 4) % 2 == 0;
-  unsigned two[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r)
-    two[r] =
-        Of::Larger(low ? rows[r] : rows[r + 2], other(low ? rows[r + 2] : rows[r], kLanes / 2));
-  unsigned one = Of::Larger(even ? two[0] : two[1], other(even ? two[1] : two[0], kLanes / 4));
-#pragma unroll
-  for (int lanes = kLanes / 8; lanes > 0; lanes /= 2) one = Of::Larger(one, other(one, lanes));
-  return one;
-}
-
 // What the threads of a block find of rows and of columns goes to shared memory. Returns the
 // largest that this thread has.
 template <typename T, int VEC, int PLANES, typename Source, bool SUMS>
@@ -111,7 +57,7 @@ __device__ __forceinline__ unsigned FindLargest(const BlockTile<T, VEC, PLANES, 
         of_column[c] = Of::Larger(of_column[c], words[c]);
       }
     }
-    const unsigned mine = LargestOfFour<kLanes, Of>(of_row);
+    const unsigned mine = LargestOfEach<Of, 1, kLanes>(of_row);
     if (threadIdx.x % (kLanes / 4) == 0)
       scratch.row_most[tile.column / (VEC * kLanes)]
                       [tile.Word(i) * kMicroRows + threadIdx.x % kLanes / (kLanes / 4)] =
@@ -120,7 +66,7 @@ __device__ __forceinline__ unsigned FindLargest(const BlockTile<T, VEC, PLANES, 
   unsigned most = 0;
 #pragma unroll
   for (int c = 0; c < VEC; ++c) {
-    const unsigned bits = Of::Bits(of_column, c);
+    const unsigned bits = Of::Bits(of_column[Of::kPairs ? c / 2 : c], c % 2 != 0);
     most = max(most, bits);
     scratch.column_most[tile.down][tile.column + c] = bits;
   }
@@ -264,11 +210,9 @@ __device__ __forceinline__ void QuantizeTile(const BlockTile<T, VEC, PLANES, Sou
   __syncthreads();
   MakeCodes(tile, plane, at, e5m2, to.rows.codes, to.columns.codes != nullptr, scratch);
   __syncthreads();
-#pragma unroll 1
-  for (int half = 0; to.columns.codes && half < 2; ++half)
-    scratch.half[half].Store(to.columns.codes + (at.column + half * kTileColumns) * at.M + at.m0,
-                             at.M, tile.rows,
-                             min(tile.columns - half * kTileColumns, kTileColumns));
+  if (to.columns.codes)
+    scratch.half[0].template Store<2>(to.columns.codes + at.column * at.M + at.m0, at.M, tile.rows,
+                                      tile.columns);
   if constexpr (SUMS) {
     if (static_cast<int>(threadIdx.x) >= tile.columns) return;
     float sum = 0.0f;

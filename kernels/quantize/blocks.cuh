@@ -28,6 +28,65 @@ struct Groups {
   unsigned across, count;
 };
 
+// Magnitudes of a vector in words that compare as they do: 16-bit numbers stay in pairs.
+template <typename T, int VEC>
+struct Magnitudes {
+  static constexpr bool kPairs = VEC == 8;
+  static constexpr int kWords = kPairs ? VEC / 2 : VEC;
+
+  __device__ static __forceinline__ void Of(const typename Vector<T, VEC>::Raw& raw,
+                                            unsigned (&to)[kWords]) {
+    const unsigned words[kWords] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) to[i] = words[i] & (kPairs ? 0x7fff7fffu : 0x7fffffffu);
+  }
+  __device__ static __forceinline__ unsigned Larger(unsigned a, unsigned b) {
+    if constexpr (!kPairs) return max(a, b);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    unsigned larger;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+#else
+    return max(a & 0xffffu, b & 0xffffu) | max(a & 0xffff0000u, b & 0xffff0000u);
+#endif
+  }
+  // The bits, as a float, of an element of a word.
+  __device__ static __forceinline__ unsigned Bits(unsigned word, bool high) {
+    if constexpr (!kPairs) return word;
+    return __float_as_uint(Element<T>::Widen(high ? word >> 16 : word & 0xffffu));
+  }
+  // And of the larger one of a word.
+  __device__ static __forceinline__ unsigned Bits(unsigned word) {
+    if constexpr (!kPairs) return word;
+    return __float_as_uint(Element<T>::Widen(max(word & 0xffffu, word >> 16)));
+  }
+};
+
+// Of kWords words that each of kLanes lanes has, `kStep` lanes apart, the largest of one: of word
+// i for lane i * kLanes / kWords of them and those up to the next one's.
+template <typename Of, int kStep, int kLanes, int kWords>
+__device__ __forceinline__ unsigned LargestOfEach(const unsigned (&words)[kWords]) {
+  constexpr int kOther = kStep * kLanes / 2;
+  if constexpr (kLanes == 1) {
+    static_assert(kWords == 1, "a lane for each word at least");
+    return words[0];
+  } else if constexpr (kWords == 1) {
+    const unsigned one[1] = {Of::Larger(words[0], __shfl_xor_sync(kAllLanes, words[0], kOther))};
+    return LargestOfEach<Of, kStep, kLanes / 2>(one);
+  } else {
+    constexpr int kHalf = kWords / 2;
+    const bool low = threadIdx.x / kOther % 2 == 0;
+    unsigned half[kHalf];
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      const unsigned mine = low ? words[i] : words[i + kHalf];
+      const unsigned given = low ? words[i + kHalf] : words[i];
+      half[i] = Of::Larger(mine, __shfl_xor_sync(kAllLanes, given, kOther));
+    }
+    return LargestOfEach<Of, kStep, kLanes / 2>(half);
+  }
+}
+
 // N groups for each team of lanes, as far apart as there are teams.
 template <typename T, typename Q, int VEC, int N>
 __device__ __forceinline__ void QuantizeGroups(void* q, const GroupScales& to, const T* x,

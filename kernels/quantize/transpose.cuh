@@ -57,10 +57,12 @@ template <int ROWS, typename Source>
 __device__ __forceinline__ void LoadRows(const Source& source, int64 row, int64 column, int left,
                                          int64 there, typename Source::Raw (&raw)[ROWS]) {
   typename Source::Loaded loaded[ROWS];
+  Source at = source.From(row, column);
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
     loaded[r] = {};
-    if (r < there) loaded[r] = source.Load(row + r, column, left);
+    if (r < there) loaded[r] = at.Load(0, 0, left);
+    at = at.From(1, 0);  // by an addition
   }
   const typename Source::In::Kept kept(left);
 #pragma unroll
@@ -88,36 +90,48 @@ struct TransposedTile {
     return column * kTileWords + (((word / 4) ^ (column / 8 % 8)) * 4) + word % 4;
   }
 
-  // The codes of rows 4 * word to 4 * word + 3 and of VEC columns.
+  // The codes of rows 4 * word to 4 * word + 3 and of VEC columns, all of the same eight.
   template <int VEC>
   __device__ __forceinline__ void Put(int column, int word, const CodeWords<VEC> (&rows)[4]) {
+    static_assert(8 % VEC == 0, "one place of the swizzle");
+    unsigned* const to = words + Place(column, word);
 #pragma unroll
     for (int four = 0; four < VEC / 4; ++four) {
       unsigned block[4] = {rows[0].word[four], rows[1].word[four], rows[2].word[four],
                            rows[3].word[four]};
       TransposeWords(block);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) words[Place(column + 4 * four + i, word)] = block[i];
+      for (int i = 0; i < 4; ++i) to[(4 * four + i) * kTileWords] = block[i];
     }
   }
 
-  // Writes `columns` rows of q_t, of which this tile has `rows` bytes each, `pitch` bytes apart.
+  // Writes `columns` rows of q_t, of which TILES tiles beside one another, `this` the first, have
+  // `rows` bytes each, `pitch` bytes apart.
+  template <int TILES = 1>
   __device__ __forceinline__ void Store(unsigned char* q_t, int64 pitch, int rows,
                                         int columns) const {
     const unsigned misaligned = static_cast<unsigned>(reinterpret_cast<int64>(q_t) | pitch | rows);
     if (misaligned % 16 == 0) {
-      const int chunk = threadIdx.x % 8;
+      const int first = threadIdx.x / 8, chunk = threadIdx.x % 8;
+      unsigned char* to = q_t + first * pitch + chunk * 16;
+      const int there = chunk * 16 < rows ? columns - first : 0;
 #pragma unroll
-      for (int i = 0; i < kTileColumns; i += kThreads / 8) {
-        const int c = i + threadIdx.x / 8;
-        if (c < columns && chunk * 16 < rows)
-          StoreStream(q_t + c * pitch + chunk * 16,
-                      *reinterpret_cast<const uint4*>(words + Place(c, chunk * 4)));
+      for (int c = 0; c < TILES * kTileColumns; c += kThreads / 8) {
+        const unsigned* from = this[c / kTileColumns].words;
+        if (c < there)
+          StoreStream(to, *reinterpret_cast<const uint4*>(
+                              from + Place(c % kTileColumns + first, chunk * 4)));
+        to += kThreads / 8 * pitch;
       }
       return;
     }
-    StoreMiddles(q_t, pitch, rows, columns);
-    StoreEnds(q_t, pitch, rows, columns);
+#pragma unroll 1
+    for (int t = 0; t < TILES; ++t) {
+      unsigned char* const to = q_t + t * kTileColumns * pitch;
+      const int left = min(columns - t * kTileColumns, kTileColumns);
+      this[t].StoreMiddles(to, pitch, rows, left);
+      this[t].StoreEnds(to, pitch, rows, left);
+    }
   }
 
   // How many bytes there are before the first multiple of 16.

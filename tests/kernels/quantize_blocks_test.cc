@@ -95,6 +95,7 @@ TEST(BlocksOnCpu, SquareTilesHaveTheirOwnScale) {
 
 // The least power of two that is not below amax / most; of 0 the least there is.
 unsigned ExpectedExponent(float amax, float most) {
+  if (!std::isfinite(amax)) return std::isnan(amax) ? 255 : 254;
   if (amax == 0.0f) return 0;
   return static_cast<unsigned>(std::ceil(std::log2(double{amax * (1.0f / most)})) + 127);
 }
@@ -109,18 +110,26 @@ void MxIsRight(const Input<T>& x, int64 M, int64 N, int64 rows, int64 columns, c
           LargestIn(x.f, M, N, r / rows * rows, rows, c / columns * columns, columns);
       const unsigned exponent = ExpectedExponent(most, Fp8<Q>::kMost);
       ASSERT_EQ(scales[r / rows * pitch + c / columns], exponent) << r << ", " << c;
-      const float scale = std::ldexp(1.0f, 127 - static_cast<int>(exponent));
+      const float scale =
+          exponent == 255 ? 1.0f : std::ldexp(1.0f, 127 - static_cast<int>(exponent));
       ASSERT_EQ(q[r * N + c], CodeOfFloat<Q>(x.f[r * N + c] * scale)) << r << ", " << c;
     }
   }
 }
 
+// Numbers at the ends of what there is, each in a block of its own.
+const std::vector<std::pair<size_t, float>> kSpecial = {
+    {5, NAN}, {1300, -INFINITY}, {2611, -NAN}, {3999, 3e38f}, {5100, -INFINITY}, {5101, NAN}};
+
 template <typename Q, typename T, int VEC>
-void MxBothWaysIsRight(int64 M, int64 N, bool rowwise = true, bool columnwise = true) {
-  SCOPED_TRACE(testing::Message() << M << " x " << N << " by " << VEC);
-  const Input<T> x(static_cast<size_t>(M * N));
+void MxBothWaysIsRight(int64 M, int64 N, bool rowwise = true, bool columnwise = true,
+                       size_t shift = 0, bool special = false) {
+  SCOPED_TRACE(testing::Message() << M << " x " << N << " by " << VEC << " from " << shift);
+  Input<T> x(static_cast<size_t>(M * N), shift);
+  for (const auto& [at, value] : kSpecial)
+    if (special) x.Set(at % x.f.size(), value);
   const int64 across = (N + 127) / 128, down = (M + 127) / 128;
-  Guarded<Byte> q(x.f.size()), columns(x.f.size());
+  Guarded<Byte> q(x.f.size(), shift), columns(x.f.size(), shift);
   Guarded<Byte> scales(down * 128 * across * 4), column_scales(down * 4 * across * 128);
   Launch(static_cast<int>((M + 63) / 64 * across), [&] {
     mxfp8<T, VEC>(rowwise ? q.data() : nullptr, scales.data(), across * 4,
@@ -137,13 +146,22 @@ TEST(BlocksOnCpu, MxHasAPowerOfTwoForEach32) {
   for (int64 M : {1, 32, 70})
     for (int64 N : {8, 128, 168}) MxBothWaysIsRight<E4, __nv_bfloat16, 8>(M, N);
   MxBothWaysIsRight<__nv_fp8_e5m2, float, 4>(65, 132);
-  MxBothWaysIsRight<E4, __half, 1>(34, 131);
+  MxBothWaysIsRight<E4, __nv_bfloat16, 8>(64, 136, true, true, 0, true);
+  MxBothWaysIsRight<__nv_fp8_e5m2, float, 4>(70, 132, true, true, 0, true);
+  for (size_t shift : {0, 1, 7}) {
+    MxBothWaysIsRight<E4, __half, 1>(34, 131, true, true, shift);
+    MxBothWaysIsRight<E4, __nv_bfloat16, 1>(70, 161, true, true, shift, true);
+    MxBothWaysIsRight<__nv_fp8_e5m2, float, 1>(33, 129, true, true, shift);
+    MxBothWaysIsRight<E4, float, 1>(1, 1, true, true, shift);
+    MxBothWaysIsRight<E4, __nv_bfloat16, 1>(67, 9, false, true, shift);
+    MxBothWaysIsRight<E4, __nv_bfloat16, 1>(3, 301, true, false, shift);
+  }
   MxBothWaysIsRight<E4, __half, 8>(40, 72, true, false);
   MxBothWaysIsRight<E4, __half, 8>(40, 72, false, true);
 }
 
 TEST(BlocksOnCpu, ExponentsRoundUpAndHaveEnds) {
-  const auto of = [](float x) { return MxExponent<__nv_fp8_e4m3>(__float_as_uint(x)); };
+  const auto of = [](float x) { return MxExponent(__float_as_uint(x), 1.0f / 448.0f); };
   EXPECT_EQ(of(448.0f), 127u);
   EXPECT_EQ(of(449.0f), 128u);
   EXPECT_EQ(of(0.0f), 0u);
@@ -151,6 +169,7 @@ TEST(BlocksOnCpu, ExponentsRoundUpAndHaveEnds) {
   EXPECT_EQ(of(NAN), 0xffu);
   EXPECT_EQ(of(std::ldexp(448.0f, -127)), 0u);
   EXPECT_EQ(of(std::ldexp(449.0f, -127)), 1u);
+  EXPECT_EQ(of(std::numeric_limits<float>::max()), 247u);
   EXPECT_EQ(MxScale(127), 1.0f);
   EXPECT_EQ(MxScale(0), std::ldexp(1.0f, 127));
   EXPECT_EQ(MxScale(0xfe), std::ldexp(1.0f, -127));

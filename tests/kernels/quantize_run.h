@@ -93,9 +93,14 @@ struct Input : Readable {
       Add(std::ldexp(normal(random), static_cast<int>(random() % 12) - 8));
   }
   void Add(float x) {
-    bits.push_back(static_cast<Bits>(Element<T>::Narrow(x)));
-    f.push_back(Element<T>::Widen(bits.back()));
+    bits.push_back(0);
+    f.push_back(0.0f);
+    Set(f.size() - 1, x);
     most = std::max(most, std::abs(f.back()));
+  }
+  void Set(size_t i, float x) {
+    bits[shift + i] = static_cast<Bits>(Element<T>::Narrow(x));
+    f[i] = Element<T>::Widen(bits[shift + i]);
   }
   const T* data() const { return reinterpret_cast<const T*>(bits.data() + shift); }
   void AllowTo(simt::Block& block) const override { block.Allow(data(), f.size() * sizeof(Bits)); }
