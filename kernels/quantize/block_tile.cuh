@@ -2,7 +2,8 @@
 // gradient through one makes, in the registers of a block of 256 threads, as T holds them.
 //
 // Every second warp has one half of the columns. A thread has 4 rows of VEC columns once or more
-// often, as transpose.cuh has them, so that its loads are all under way before it looks at any.
+// often, as transpose.cuh has them, and asks for as many as it has registers for before it looks at
+// any: of a matrix and of an activation without a gate for all.
 #pragma once
 
 #include "blocks.cuh"
@@ -22,64 +23,15 @@ struct BlockThreads {
 template <typename T, int VEC>
 using FourRows = typename Vector<T, VEC>::Raw[kMicroRows];
 
-// ROWS rows of a source become those of each plane from `first` on, as T holds them.
-template <int ROWS, typename T, int VEC, bool LOOSE>
-__device__ __forceinline__ void RoundRows(const Plain<T, VEC, LOOSE>&,
-                                          const typename Vector<T, VEC>::Raw (&raw)[ROWS],
-                                          int first, FourRows<T, VEC> (&made)[1]) {
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) made[0][first + r] = raw[r];
-}
-
-template <int ROWS, typename T, int VEC, bool LOOSE>
-__device__ __forceinline__ void RoundRows(
-    const Activating<T, VEC, LOOSE>& source,
-    const typename Activating<T, VEC, LOOSE>::Raw (&raw)[ROWS], int first,
-    FourRows<T, VEC> (&made)[1]) {
-  OfFunction(source.how.function, [&]<int FUNCTION>() {
-    // Which function it is, is known then: one choice for all elements.
-    Activating<T, VEC, LOOSE> known = source;
-    known.how.function = FUNCTION;
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      float f[VEC];
-      known.Widen(raw[r], f);
-      made[0][first + r] = Vector<T, VEC>::Narrow(f);
-    }
-  });
-}
-
 // How many rows of a gradient are made at once. On Hopper, where registers are counted, those of
-// two planes one after the other in a loop, through which they are moved.
+// two planes by twos in a loop, through which they are moved.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 template <int PLANES>
-inline constexpr int kRowsMade = PLANES == 1 ? kMicroRows : 1;
+inline constexpr int kRowsMade = PLANES == 1 ? kMicroRows : 2;
 #else
 template <int PLANES>
 inline constexpr int kRowsMade = kMicroRows;
 #endif
-
-template <int ROWS, typename T, int VEC, int PLANES, bool LOOSE>
-__device__ __forceinline__ void RoundRows(
-    const Differentiating<T, VEC, PLANES, LOOSE>& source,
-    typename Differentiating<T, VEC, PLANES, LOOSE>::Raw (&raw)[ROWS], int first,
-    FourRows<T, VEC> (&made)[PLANES]) {
-  OfFunction(source.how.function, [&]<int FUNCTION>() {
-#pragma unroll(kRowsMade <PLANES>)
-    for (int i = 0; i < ROWS; ++i) {
-      float dz[PLANES][VEC];
-      source.template Widen<FUNCTION>(raw[0], dz);
-#pragma unroll
-      for (int r = 1; r < ROWS; ++r) raw[r - 1] = raw[r];
-#pragma unroll
-      for (int p = 0; p < PLANES; ++p) {
-#pragma unroll
-        for (int r = 1; r < ROWS; ++r) made[p][first + r - 1] = made[p][first + r];
-        made[p][first + ROWS - 1] = Vector<T, VEC>::Narrow(dz[p]);
-      }
-    }
-  });
-}
 
 // The tile of a block of threads: where it is, and what this thread has of it. Of two matrices
 // beside one another, which a gate has, the first is in registers; there is no room for the second,
@@ -93,7 +45,7 @@ struct BlockTile {
   unsigned tile_row, tile_column;
   int rows, columns;       // that there are
   int half, down, column;  // of this thread; column: in the tile
-  FourRows<T, VEC> held[Threads::kEach];
+  FourRows<T, VEC> held[Threads::kEach] = {};
   typename V::Raw* parked;
 
   __device__ __forceinline__ BlockTile(const Source& source, int64 M, unsigned across, void* memory)
@@ -109,16 +61,96 @@ struct BlockTile {
     down = thread / Threads::kAcross;
     column = half * kTileColumns + thread % Threads::kAcross * VEC;
     this->source = source.From(m0 + down * kMicroRows, n0 + column);
+    Fill(this->source);
+  }
+
+  // All vectors are asked for before any is looked at.
+  template <bool LOOSE>
+  __device__ __forceinline__ void Fill(const Plain<T, VEC, LOOSE>& plain) {
 #pragma unroll
-    for (int i = 0; i < Threads::kEach; ++i) {
-      FourRows<T, VEC> made[PLANES];
-      Make(i, made);
-#pragma unroll
-      for (int r = 0; r < kMicroRows; ++r) {
-        held[i][r] = made[0][r];
-        if constexpr (PLANES == 2) Parked(i, r) = made[1][r];
-      }
+    for (int i = 0; i < Threads::kEach; ++i) Load(plain, i, 0, held[i]);
+  }
+
+  // All of x before it is looked for which function it is: no load comes before a branch that is
+  // behind it. With a gate there are registers for four rows of both.
+  template <bool LOOSE>
+  __device__ __forceinline__ void Fill(const Activating<T, VEC, LOOSE>& activating) {
+    if (activating.gated) {
+      Activate<true>(activating);
+    } else {
+      Fill(activating.Half(0));
+      Activate<false>(activating);
     }
+  }
+
+  // Four rows after the other become what is held, through which they move: code for all would be
+  // as many times as long.
+  template <bool GATED, bool LOOSE>
+  __device__ __forceinline__ void Activate(const Activating<T, VEC, LOOSE>& activating) {
+    OfFunction(activating.how.function, [&]<int FUNCTION>() {
+      Activating<T, VEC, LOOSE> known = activating;
+      known.how.function = FUNCTION;
+      known.gated = GATED;
+#pragma unroll 1
+      for (int i = 0; i < Threads::kEach; ++i) {
+        typename Source::Raw raw[kMicroRows];
+        if constexpr (GATED) Load(known, i, 0, raw);
+#pragma unroll
+        for (int r = 0; r < kMicroRows; ++r) {
+          if constexpr (!GATED) raw[r].x = held[0][r];
+          float f[VEC];
+          known.Widen(raw[r], f);
+          MoveIn(r, V::Narrow(f));
+        }
+      }
+    });
+  }
+
+  // The same of a gradient; of two planes the second goes where it is parked. Vectors that begin
+  // anywhere take twice the registers until they are put together.
+  template <bool LOOSE>
+  __device__ __forceinline__ void Fill(const Differentiating<T, VEC, PLANES, LOOSE>& gradient) {
+    constexpr int kRows = LOOSE ? kMicroRows / PLANES : kMicroRows;
+#pragma unroll 1
+    for (int i = 0; i < Threads::kEach; ++i) {
+      FourRows<T, VEC> made;
+#pragma unroll
+      for (int first = 0; first < kMicroRows; first += kRows) {
+        typename Source::Raw raw[kRows];
+        Load(gradient, i, first, raw);
+        OfFunction(gradient.how.function, [&]<int FUNCTION>() {
+#pragma unroll(kRowsMade <PLANES>)
+          for (int row = first; row < first + kRows; ++row) {
+            float dz[PLANES][VEC];
+            gradient.template Widen<FUNCTION>(raw[0], dz);
+            if constexpr (PLANES == 2) Parked(i, row) = V::Narrow(dz[1]);
+#pragma unroll
+            for (int r = 1; r < kRows; ++r) {
+              raw[r - 1] = raw[r];
+              made[first + r - 1] = made[first + r];
+            }
+            made[first + kRows - 1] = V::Narrow(dz[0]);
+          }
+        });
+      }
+#pragma unroll
+      for (int r = 0; r < kMicroRows; ++r) MoveIn(r, made[r]);
+    }
+  }
+
+  // `made` becomes row r of the last four; what is held of that row moves up.
+  __device__ __forceinline__ void MoveIn(int r, const typename V::Raw& made) {
+#pragma unroll
+    for (int e = 1; e < Threads::kEach; ++e) held[e - 1][r] = held[e][r];
+    held[Threads::kEach - 1][r] = made;
+  }
+
+  // Of the i-th four rows of this thread those from `first` on; zeros outside.
+  template <int ROWS, typename From>
+  __device__ __forceinline__ void Load(const From& from, int i, int first,
+                                       typename From::Raw (&raw)[ROWS]) const {
+    const int row = i * Threads::kDown * kMicroRows + first, left = columns - column;
+    LoadRows(from, row, 0, left, left > 0 ? rows - row - down * kMicroRows : 0, raw);
   }
 
   __device__ __forceinline__ typename V::Raw& Parked(int i, int r) const {
@@ -126,20 +158,6 @@ struct BlockTile {
   }
 
   __device__ __forceinline__ int Word(int i) const { return i * Threads::kDown + down; }
-
-  // The i-th four rows of this thread; zeros outside. Of two planes half of them at once, for whose
-  // vectors there are registers.
-  __device__ __forceinline__ void Make(int i, FourRows<T, VEC> (&made)[PLANES]) const {
-    constexpr int kRows = kMicroRows / PLANES;
-#pragma unroll
-    for (int first = 0; first < kMicroRows; first += kRows) {
-      typename Source::Raw raw[kRows];
-      const int row = i * Threads::kDown * kMicroRows + first;
-      const int left = columns - column, there = left > 0 ? rows - row - down * kMicroRows : 0;
-      LoadRows(source, row, 0, left, there, raw);
-      RoundRows(source, raw, first, made);
-    }
-  }
 
   // use(i, four rows) for all fours of this thread, of one plane.
   template <typename Use>

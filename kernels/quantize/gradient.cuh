@@ -26,8 +26,7 @@ __device__ __forceinline__ Tangent TangentOfSigmoid(float x, float s, float spee
 template <int FUNCTION>
 __device__ __forceinline__ Tangent TangentAt(const Activation& how, float x) {
   if constexpr (FUNCTION == kGelu) {
-    const float s = Sigmoid(1.5957691216f * (x + 0.044715f * x * x * x));
-    return TangentOfSigmoid(x, s, 1.5957691216f + 0.2140644488f * x * x);
+    return TangentOfSigmoid(x, SigmoidOfGelu(x), 1.5957691216f + 0.2140644488f * x * x);
   } else if constexpr (FUNCTION == kSilu) {
     return TangentOfSigmoid(x, Sigmoid(x), 1.0f);
   } else if constexpr (FUNCTION == kClampedSilu) {
@@ -108,22 +107,6 @@ struct Differentiating {
     }
   }
 };
-
-// Calls use.template operator()<function>(): each function's code knows which it is.
-template <typename Use>
-__device__ __forceinline__ void OfFunction(int function, const Use& use) {
-  if (function == kGelu) {
-    use.template operator()<kGelu>();
-  } else if (function == kSilu) {
-    use.template operator()<kSilu>();
-  } else if (function == kRelu) {
-    use.template operator()<kRelu>();
-  } else if (function == kSquaredRelu) {
-    use.template operator()<kSquaredRelu>();
-  } else {
-    use.template operator()<kClampedSilu>();
-  }
-}
 
 // ROWS rows of the gradient, from `row` on, become codes of each plane, from codes[..][first] on.
 template <int ROWS, typename T, int VEC, int PLANES, bool LOOSE>
