@@ -17,7 +17,7 @@ void FailAllocationsFrom(uint64_t n) { t_fail_from = n == 0 ? 0 : t_allocations 
 
 }  // namespace kbundle::testing
 
-#ifndef __SANITIZE_ADDRESS__
+#ifndef KB_ADDRESS_SANITIZER
 static void* Allocate(size_t size, size_t alignment) {
   using namespace kbundle::testing;  // NOLINT: operator new stands outside of all namespaces
   if (++t_allocations == t_fail_at) throw std::bad_alloc();

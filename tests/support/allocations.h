@@ -4,9 +4,18 @@
 
 #include <cstdint>
 
+// The address sanitizer replaces the allocator itself. GCC and clang tell of it in two ways.
+#if defined(__SANITIZE_ADDRESS__)
+#define KB_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define KB_ADDRESS_SANITIZER 1
+#endif
+#endif
+
 namespace kbundle::testing {
 
-#ifdef __SANITIZE_ADDRESS__  // which replaces the allocator itself
+#ifdef KB_ADDRESS_SANITIZER
 inline constexpr bool kCountsAllocations = false;
 #else
 inline constexpr bool kCountsAllocations = true;
