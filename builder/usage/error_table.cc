@@ -36,6 +36,9 @@ constexpr ErrorCause kNotFound[] = {
     {"No variant is legal for this problem on this device; each one's reason follows",
      "`kbundle explain FILE OP --operand .. --target ..` prints all; build for the missing target, "
      "or reshape the problem."},
+    {"`No FFI handler registered for kbundle.call.v1`: an exported program is called in a process "
+     "that has not imported kbundle",
+     "Import `kbundle.jax` before it is called."},
     {"A compiled or exported program names a bundle that is not open in this process",
      "Import `kbundle.jax` (or `kbundle.torch`) and open the bundle under that name first."},
     {"A closed bundle is asked for by name", "Open the file again."},

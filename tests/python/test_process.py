@@ -2,6 +2,7 @@
 persistent cache, after a fork, and on one CPU."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import kbundle
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PRELUDE = """
 import sys
 import numpy as np, jax, kbundle, kbundle.jax as kbj
@@ -21,10 +23,10 @@ def run(bundle, by=1, rows=3):
 """
 
 
-def child(code, *, prefix=(), ok=True, **environment):
+def child(code, *, prelude=PRELUDE, prefix=(), ok=True, **environment):
     """Runs Python code in a fresh process; its output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment}
-    done = subprocess.run([*prefix, sys.executable, "-c", PRELUDE + textwrap.dedent(code)], env=environment,
+    done = subprocess.run([*prefix, sys.executable, "-c", prelude + textwrap.dedent(code)], env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert (done.returncode == 0) == ok, done.stdout
     return done.stdout
@@ -50,6 +52,30 @@ def test_importing_starts_no_backend():
     from jax._src import xla_bridge
     assert not xla_bridge.backends_are_initialized()
     """)
+
+
+def test_kbundle_may_be_imported_before_jax(probe_path):
+    child(f"""
+    import kbundle, kbundle.jax as kbj
+    import jax, numpy as np
+    found = jax.jit(lambda x: kbj.call(kbundle.open({str(probe_path)!r}), "probe.shift", x, by=2))(np.ones((3, 5), np.float32))
+    np.testing.assert_array_equal(found, 3)
+    """, prelude="")
+
+
+def test_an_exported_program_in_a_process_without_kbundle_is_an_error_that_troubleshooting_names(probe_path, tmp_path):
+    program = tmp_path / "program"
+    child(f"""
+    x, bundle = np.ones((3, 5), np.float32), kbundle.open({str(probe_path)!r})
+    exported = jax.export.export(jax.jit(lambda x: kbj.call(bundle, "probe.shift", x)), disabled_checks=kbj.disabled_checks())(x)
+    open({str(program)!r}, "wb").write(exported.serialize())
+    """)
+    out = child(f"""
+    import jax, numpy as np
+    jax.export.deserialize(bytearray(open({str(program)!r}, "rb").read())).call(np.ones((3, 5), np.float32))
+    """, prelude="", ok=False)
+    text = "No FFI handler registered for kbundle.call.v1"
+    assert text in out and text in (ROOT / "docs/troubleshooting.md").read_text()
 
 
 def test_registering_again_is_accepted(probe_path):

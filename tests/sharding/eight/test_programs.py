@@ -81,7 +81,16 @@ def test_shard_map_over_one_axis_leaves_the_other_to_jit(mesh, put):
 
 
 def test_weak_types_and_wide_integers_change_nothing(put):
+    weak = jax.lax.broadcast(jnp.asarray(0.25), X.shape)
+    assert weak.weak_type
+    close(jax.jit(kbj.scaled_softmax)(put(weak, "data")), jax.nn.softmax(weak))
+    rows = X.reshape(-1, X.shape[-1])
+    labels = np.arange(len(rows)) % X.shape[-1]
     with jax.enable_x64(True):
-        found = jax.jit(lambda x: kbj.scaled_softmax(x, 0.5))(put(X, "data"))
-    assert found.dtype == jnp.float32
-    close(found, jax.nn.softmax(0.5 * X))
+        wide = jnp.asarray(labels, jnp.int64)
+        assert wide.dtype == jnp.int64
+        found = jax.jit(lambda x, y: kbj.cross_entropy(x, y, reduction="none"))(put(rows, "data"), put(wide, "data"))
+        scaled = jax.jit(lambda x: kbj.scaled_softmax(x, np.float64(0.5)))(put(X, "data"))
+    assert (found.dtype, scaled.dtype) == (jnp.float32, jnp.float32)
+    close(found, -jax.nn.log_softmax(rows)[jnp.arange(len(rows)), labels])
+    close(scaled, jax.nn.softmax(0.5 * X))

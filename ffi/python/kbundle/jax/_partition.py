@@ -100,15 +100,22 @@ class Division:
                                       "jax.sharding.NamedSharding, or call it inside jax.shard_map" % self._name)
         chosen, specs = self.choose([spec_of(tensor.sharding.spec, tensor.ndim) for tensor in tensors], dict(mesh.shape))
         shardings = [NamedSharding(mesh, partition_spec(spec)) for spec in specs]
-        return mesh, lambda *arrays: self._part(chosen, arrays), shardings[self._operands:], tuple(shardings[:self._operands])
+        return mesh, self._program_of_one(chosen), shardings[self._operands:], tuple(shardings[:self._operands])
 
     def _infer_sharding(self, mesh, arguments, results):
         """GSPMD's question, where JAX does without Shardy."""
         specs = self.specs([spec_of(argument.sharding.spec, argument.ndim) for argument in arguments], dict(mesh.shape))
         return [NamedSharding(mesh, partition_spec(spec)) for spec in specs[self._operands:]]
 
+    def _program_of_one(self, chosen):
+        """What one device computes, as a function. It knows of no mesh: with explicit axes JAX from 0.11 on would take a psum for one
+        between arrays of all devices, and refuse it."""
+        def part(*arrays):
+            with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+                return self._part(chosen, arrays)
+        return part
+
     def _part(self, chosen, arrays):
-        """What one device computes."""
         made = [(cut, axes) for cut, axes in zip(self._cuts, chosen) if axes]
         arrays = list(arrays)
         for cut, axes in made:
