@@ -48,15 +48,7 @@ __device__ __forceinline__ unsigned FindLargest(const BlockTile<T, VEC, PLANES, 
   tile.ForRows(plane, [&](int i, const FourRows<T, VEC>& raw) {
     unsigned of_row[kMicroRows] = {};
 #pragma unroll
-    for (int r = 0; r < kMicroRows; ++r) {
-      unsigned words[Of::kWords];
-      Of::Of(raw[r], words);
-#pragma unroll
-      for (int c = 0; c < Of::kWords; ++c) {
-        of_row[r] = Of::Larger(of_row[r], words[c]);
-        of_column[c] = Of::Larger(of_column[c], words[c]);
-      }
-    }
+    for (int r = 0; r < kMicroRows; ++r) Of::Join(raw[r], of_row[r], of_column);
     const unsigned mine = LargestOfEach<Of, 1, kLanes>(of_row);
     if (threadIdx.x % (kLanes / 4) == 0)
       scratch.row_most[tile.column / (VEC * kLanes)]

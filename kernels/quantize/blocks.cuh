@@ -50,6 +50,17 @@ struct Magnitudes {
     return max(a & 0xffffu, b & 0xffffu) | max(a & 0xffff0000u, b & 0xffff0000u);
 #endif
   }
+  // A vector's join the largest of its row and of its columns.
+  __device__ static __forceinline__ void Join(const typename Vector<T, VEC>::Raw& raw,
+                                              unsigned& of_row, unsigned (&of_column)[kWords]) {
+    unsigned words[kWords];
+    Of(raw, words);
+#pragma unroll
+    for (int c = 0; c < kWords; ++c) {
+      of_row = Larger(of_row, words[c]);
+      of_column[c] = Larger(of_column[c], words[c]);
+    }
+  }
   // The bits, as a float, of an element of a word.
   __device__ static __forceinline__ unsigned Bits(unsigned word, bool high) {
     if constexpr (!kPairs) return word;

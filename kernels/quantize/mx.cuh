@@ -92,15 +92,7 @@ struct MxTile {
                                              float per_most, MxScratch& scratch) const {
     unsigned of_row[kRows] = {}, of_column[Of::kWords] = {};
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      unsigned words[Of::kWords];
-      Of::Of(raw[r], words);
-#pragma unroll
-      for (int c = 0; c < Of::kWords; ++c) {
-        of_row[r] = Of::Larger(of_row[r], words[c]);
-        of_column[c] = Of::Larger(of_column[c], words[c]);
-      }
-    }
+    for (int r = 0; r < kRows; ++r) Of::Join(raw[r], of_row[r], of_column);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int across = lane % kAcross, down = lane / kAcross;
     if (rows.codes) {
