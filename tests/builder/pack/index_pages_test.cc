@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "builder/pack/index_bytes.h"
 #include "kbundle/describe.h"
 #include "kbundle/select.h"
 #include "loader/open/index.h"
@@ -16,21 +15,17 @@
 #include "support/bundle_maker.h"
 #include "support/changed_numbers.h"
 #include "support/files.h"
+#include "support/in_pages.h"
 
 namespace kbundle::builder {
 namespace {
 
 using testing::BundleMaker;
+using testing::InPages;
 using testing::MakeSpec;
 using testing::PatchFile;
 using testing::TempDir;
 using testing::WriteFile;
-
-std::string InPages(const fb::IndexT& index, uint64_t* pages_size) {
-  IndexBytes written = WriteIndexBytes(index);
-  *pages_size = written.pages_size;
-  return written.bytes;
-}
 
 // Each op with texts of more than a page.
 BundleMaker PagedMaker(size_t summary = 3000) {
