@@ -57,9 +57,7 @@ def cross_entropy_with_gradient(logits, labels, dloss=None, *, label_smoothing=0
 
 def checked(where, logits, labels, label_smoothing, ignore_index, z_loss):
     """Arrays as the ops take them, and their attributes."""
-    logits, labels = jnp.asarray(logits), jnp.asarray(labels)
-    if logits.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
-        raise TypeError("%s: logits are %s; they must be float32, float16 or bfloat16; convert them with astype" % (where, logits.dtype))
+    logits, labels = _arguments.floats(where, "logits", logits), jnp.asarray(labels)
     if logits.ndim < 1 or logits.shape[-1] < 1 or labels.shape != logits.shape[:-1]:
         raise ValueError("%s: labels have shape %s; for logits of shape %s, whose last axis is the vocabulary and not empty, they "
                          "must have the shape of the other axes" % (where, labels.shape, logits.shape))

@@ -35,12 +35,10 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     Rows that lie on several devices: call it inside jax.shard_map, with reduction="sum".
     """
     where = "linear_cross_entropy"
-    hidden, weight, labels = jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(labels)
+    hidden, weight = _arguments.floats(where, "hidden", hidden), _arguments.floats(where, "weight", weight)
+    labels = jnp.asarray(labels)
     reduction = _arguments.choice(where, "reduction", reduction, _REDUCTIONS)
     last = _arguments.flag(where, "vocabulary_last", vocabulary_last)
-    for name, array in (("hidden", hidden), ("weight", weight)):
-        if array.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
-            raise TypeError("%s: %s is %s; it must be float32, float16 or bfloat16; convert it with astype" % (where, name, array.dtype))
     if weight.ndim != 2 or hidden.ndim < 1 or hidden.shape[-1] != weight.shape[0 if last else 1] or 0 in weight.shape:
         raise ValueError("%s: hidden has shape %s and weight %s; they must be [.., D] and %s, and the weight not empty"
                          % (where, hidden.shape, weight.shape, "[D, V]" if last else "[V, D] (or [D, V] with vocabulary_last=True)"))

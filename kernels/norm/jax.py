@@ -32,13 +32,11 @@ def layer_norm(x, gamma, beta=None, *, epsilon=1e-6, zero_centered_gamma=False, 
 
 
 def _norm(function, x, gamma, beta, epsilon, zero_centered_gamma, residual):
-    x, gamma = jnp.asarray(x), jnp.asarray(gamma)
+    x, gamma = _arguments.floats(function, "x", x), jnp.asarray(gamma)
     beta = None if beta is None else jnp.asarray(beta)
     residual = None if residual is None else jnp.asarray(residual)
     how = {"zero_centered_gamma": _arguments.flag(function, "zero_centered_gamma", zero_centered_gamma)}
     epsilon = _arguments.number(function, "epsilon", epsilon, least=0.0)
-    if x.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
-        raise TypeError("%s: x is %s; it must be float32, float16 or bfloat16; convert it with astype" % (function, x.dtype))
     for name, weight in (("gamma", gamma), ("beta", beta)):
         if weight is not None and (x.ndim < 1 or weight.shape != x.shape[-1:]):
             raise ValueError("%s: %s has shape %s; for x of shape %s it must be %s"

@@ -71,8 +71,7 @@ def router_scores(logits, k, *, score_function="softmax", routing_map="bytes"):
 def moe_aux_loss(probs, tokens_per_expert, k, coefficient, *, total_num_tokens=None):
     """coefficient * E / (k * T ** 2) * sum(probs.sum(0) * tokens_per_expert), a float32, for probs[..., E] of T tokens (or
     total_num_tokens, where these are not all) and integers tokens_per_expert[E]. The same bits in every run. Gradients flow to probs."""
-    probs, tokens_per_expert = jnp.asarray(probs), jnp.asarray(tokens_per_expert)
-    _check_float("moe_aux_loss", "probs", probs)
+    probs, tokens_per_expert = _by_expert("moe_aux_loss", "probs", probs), jnp.asarray(tokens_per_expert)
     if not jnp.issubdtype(tokens_per_expert.dtype, jnp.integer) or tokens_per_expert.shape != probs.shape[-1:]:
         raise ValueError("moe_aux_loss: tokens_per_expert is %s%s; for probs of shape %s it must be integers%s"
                          % (tokens_per_expert.dtype, list(tokens_per_expert.shape), probs.shape, list(probs.shape[-1:])))
@@ -85,17 +84,16 @@ def moe_aux_loss(probs, tokens_per_expert, k, coefficient, *, total_num_tokens=N
     return _aux_loss(*operands, tuple(how.items()))
 
 
-def _check_float(where, name, array):
-    if array.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
-        raise TypeError("%s: %s is %s; it must be float32, float16 or bfloat16; convert it with astype" % (where, name, array.dtype))
+def _by_expert(where, name, value):
+    array = _arguments.floats(where, name, value)
     if array.ndim < 1:
         raise ValueError("%s: %s has shape (); it needs at least the axis E" % (where, name))
+    return array
 
 
 def _checked(where, logits, k, score_function, use_pre_softmax, expert_bias, num_groups, group_topk, scaling_factor):
     """logits, the bias in float32, and the attributes of the op."""
-    logits = jnp.asarray(logits)
-    _check_float(where, "logits", logits)
+    logits = _by_expert(where, "logits", logits)
     experts = logits.shape[-1]
     if not 1 <= experts <= 8192:
         raise ValueError("%s: logits of shape %s have %d experts; there must be 1 to 8192" % (where, logits.shape, experts))

@@ -20,20 +20,20 @@ __all__ = ["scaled_causal_softmax", "scaled_masked_softmax", "scaled_softmax"]
 def scaled_softmax(x, scale=1.0):
     """softmax(scale * x) over the last axis, computed in float32."""
     scale = _arguments.number("scaled_softmax", "scale", scale)
-    return _plain(*placed(None, "softmax.scaled_forward", jnp.asarray(x), scale=scale), scale)
+    return _plain(*placed(None, "softmax.scaled_forward", _arguments.floats("scaled_softmax", "x", x), scale=scale), scale)
 
 
 def scaled_causal_softmax(x, scale=1.0):
     """softmax(scale * x) of x[..., Q, K] over the keys k <= q of each query q, 0 above the diagonal. Q must
     equal K."""
     scale = _arguments.number("scaled_causal_softmax", "scale", scale)
-    return _causal(*placed(None, "softmax.scaled_causal_forward", jnp.asarray(x), scale=scale), scale)
+    return _causal(*placed(None, "softmax.scaled_causal_forward", _arguments.floats("scaled_causal_softmax", "x", x), scale=scale), scale)
 
 
 def scaled_masked_softmax(x, mask, scale=1.0):
     """softmax(scale * x) over the last axis of x[..., Q, K], with logits of -10000 where mask is not 0; a row
     that is masked throughout becomes 0. mask broadcasts against x as NumPy's rules say."""
-    x, mask = jnp.asarray(x), jnp.asarray(mask)
+    x, mask = _arguments.floats("scaled_masked_softmax", "x", x), jnp.asarray(mask)
     scale = _arguments.number("scaled_masked_softmax", "scale", scale)
     if x.ndim < 2:
         raise ValueError("scaled_masked_softmax: x has shape %s; it needs at least the axes Q and K"

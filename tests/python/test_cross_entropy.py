@@ -109,7 +109,7 @@ def test_vmap_scan_and_remat():
 
 
 @pytest.mark.parametrize("change, says", [
-    (dict(logits=jnp.ones((2, 8), jnp.int32)), "logits are int32; they must be float32, float16 or bfloat16"),
+    (dict(logits=jnp.ones((2, 8), jnp.complex64)), "logits is complex64; it must be float32, float16 or bfloat16"),
     (dict(labels=jnp.ones((3,), jnp.int32)), r"labels have shape \(3,\); for logits of shape \(2, 8\)"),
     (dict(labels=jnp.ones((2, 8))), "they must have the shape of the other axes"),
     (dict(labels=jnp.ones((2,))), "labels are float32; they must be integers"),

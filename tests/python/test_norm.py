@@ -129,7 +129,7 @@ def test_no_rows_have_gradients_of_zero(function):
 
 @pytest.mark.parametrize("change, says", [
     (dict(gamma=jnp.ones(9)), r"gamma has shape \(9,\); for x of shape \(2, 8\) it must be \(8,\)"),
-    (dict(x=jnp.ones((2, 8), jnp.int32)), "x is int32; it must be float32, float16 or bfloat16"),
+    (dict(x=jnp.ones((2, 8), jnp.complex64)), "x is complex64; it must be float32, float16 or bfloat16"),
     (dict(x=jnp.ones(()), gamma=jnp.ones(())), "which x lacks"),
     (dict(residual=jnp.ones((2, 7))), r"residual is float32\[2, 7\]; it must be as x, float32\[2, 8\]"),
     (dict(epsilon=-1.0), "epsilon is -1.0; it must be a finite number from 0"),

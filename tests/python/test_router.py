@@ -194,7 +194,7 @@ def test_no_tokens():
 
 @pytest.mark.parametrize("change, says", [
     (dict(k=9), "k is 9; it must be an integer from 1 to 8"), (dict(k=0), "k is 0"),
-    (dict(logits=jnp.ones((2, 8), jnp.int32)), "logits is int32; it must be float32, float16 or bfloat16"),
+    (dict(logits=jnp.ones((2, 8), jnp.complex64)), "logits is complex64; it must be float32, float16 or bfloat16"),
     (dict(logits=jnp.ones(())), "needs at least the axis E"), (dict(logits=jnp.ones((2, 0)), k=1), "there must be 1 to 8192"),
     (dict(score_function="relu"), "score_function is 'relu'; it must be 'softmax' or 'sigmoid'"),
     (dict(expert_bias=jnp.ones(8)), "expert_bias is for score_function='sigmoid' only"),
@@ -213,7 +213,7 @@ def test_a_wrong_argument_is_named(function, change, says):
 
 
 @pytest.mark.parametrize("probs, busy, says", [(jnp.ones((2, 8)), jnp.ones(8), "float32.8.; for probs of shape .2, 8. it must be integers.8."),
-                                               (jnp.ones((2, 8), jnp.int8), jnp.ones(8, jnp.int32), "probs is int8")], ids=str)
+                                               (jnp.ones((2, 8), jnp.complex64), jnp.ones(8, jnp.int32), "probs is complex64")], ids=str)
 def test_a_wrong_argument_of_the_loss_is_named(probs, busy, says):
     with pytest.raises((ValueError, TypeError), match=says):
         kbj.moe_aux_loss(probs, busy, 2, 0.1)

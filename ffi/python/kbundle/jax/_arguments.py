@@ -1,5 +1,5 @@
-"""Arguments of wrappers that are part of the compiled program: checked and plain, or an error that says whose argument it is,
-what was found and what is allowed. `where` is the wrapper's name. An InvalidArgument is a ValueError too.
+"""Arguments of wrappers, checked, or an error that says whose argument it is, what was found and what is allowed: those that are part of
+the compiled program as plain values, and operands of floats as arrays. `where` is the wrapper's name. An InvalidArgument is a ValueError too.
 
 NumPy's scalars and arrays of no dimension count as the number they hold; flags are no numbers, and numbers no flags.
 """
@@ -7,6 +7,7 @@ NumPy's scalars and arrays of no dimension count as the number they hold; flags 
 import math
 
 import jax
+import jax.numpy as jnp
 
 from kbundle._errors import Error
 
@@ -24,6 +25,22 @@ def plain(value):
     if not isinstance(value, jax.core.Tracer) and getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     return value
+
+
+def floats(where, name, value):
+    """An array of float32, float16 or bfloat16. Bools and integers become float32, as jax.numpy makes floats of them where it divides; float64,
+    for which there are no kernels, and whatever is no array is a TypeError."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:  # ValueError: of None, and of lists that are no rectangle
+        if isinstance(value, (list, tuple)):
+            raise
+        raise TypeError("%s requires ndarray or scalar arguments, got %s for %s" % (where, type(value), name)) from error
+    if array.dtype == jnp.bool_ or jnp.issubdtype(array.dtype, jnp.integer):
+        array = array.astype(jnp.float32)
+    if array.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
+        raise TypeError("%s: %s is %s; it must be float32, float16 or bfloat16; convert it with astype" % (where, name, array.dtype))
+    return array
 
 
 def flag(where, name, value):
