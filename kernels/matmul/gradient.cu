@@ -1,4 +1,4 @@
-// The gradient of an activation behind a product, and the sum of its rows.
+// The gradient of an activation behind a product, and the sum of its rows; and sums of a factor's rows.
 //
 // cuBLASLt has both as an epilogue, which costs a third of a product's time; a pass over d costs
 // what the memory takes for it. So the product is left in d, rounded, and these kernels follow: one
@@ -65,6 +65,20 @@ struct Remembered<O, false> {
   }
 };
 
+// Adds up what the warps of a block have of its 256 columns, in their order.
+__device__ __forceinline__ void StorePart(float (&of_warp)[kGradientWarps][kPartColumns],
+                                          const float (&sum)[8], float* partial, int N) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) of_warp[warp][8 * lane + i] = sum[i];
+  __syncthreads();
+  float total = of_warp[0][threadIdx.x];
+#pragma unroll
+  for (int i = 1; i < kGradientWarps; ++i) total += of_warp[i][threadIdx.x];
+  const int n = static_cast<int>(blockIdx.x) * kPartColumns + static_cast<int>(threadIdx.x);
+  if (n < N) partial[(int64{blockIdx.z} * gridDim.y + blockIdx.y) * N + n] = total;
+}
+
 // Grid: 256 columns in x, 128 rows in y, matrices in z; N is a multiple of 8. With `sums` nonzero,
 // partial[matrix][128 rows][N] are the sums of d before it is rounded again.
 template <typename O, bool GELU>
@@ -104,14 +118,36 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
   }
   if (sums == 0) return;
 
+  StorePart(of_warp, sum, partial, N);
+}
+
+// partial[matrix][128 rows][C]: the sums of x[matrix][K][C] over those rows, for the gradient of a bias. Grid: as above, with C for N.
+template <typename T>
+__global__ void __launch_bounds__(32 * kGradientWarps)
+    sum_columns(float* partial, const T* x, int64 K, int C) {
+  __shared__ float of_warp[kGradientWarps][kPartColumns];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int column = blockIdx.x * kPartColumns + 8 * lane;
+  const int64 first = int64{blockIdx.y} * kPartRows, matrix = blockIdx.z;
+  WaitForEarlierKernels();
+  LetNextKernelStart();
+
+  float sum[8] = {};
+  for (int group = 0; group < kPartRows && column < C; group += kTogether * kGradientWarps) {
+    Eight<T> of[kTogether];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) of_warp[warp][8 * lane + i] = sum[i];
-  __syncthreads();
-  float total = of_warp[0][threadIdx.x];
+    for (int j = 0; j < kTogether; ++j) {
+      const int64 row = first + group + kGradientWarps * j + warp;
+      if (row < K) of[j].Load(x, (matrix * K + row) * C + column);
+    }
 #pragma unroll
-  for (int i = 1; i < kGradientWarps; ++i) total += of_warp[i][threadIdx.x];
-  const int n = first_column + static_cast<int>(threadIdx.x);
-  if (n < N) partial[(matrix * gridDim.y + blockIdx.y) * N + n] = total;
+    for (int j = 0; j < kTogether; ++j) {
+      if (first + group + kGradientWarps * j + warp >= K) continue;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum[i] += of[j].Get(i);
+    }
+  }
+  StorePart(of_warp, sum, partial, C);
 }
 
 // dbias[matrix][n], the sum of `parts` rows of partial. Grid: 32 columns in x, matrices in y.

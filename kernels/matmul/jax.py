@@ -12,7 +12,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from kbundle._modes import BITS
 from kbundle.jax import _arguments, call
+from kbundle.jax._modes import asked
 from kbundle.jax._primitive import explicit, placed, same_axes, whole
 from kbundle_kernels import matmul_fp8
 from kbundle_kernels.matmul_activations import GATED, gate, width
@@ -378,9 +380,11 @@ def _mlp_backward(activation, precision, saved, dy):
     transposed = _How(False, True, x.dtype, precision=precision)
     dw2, dbias2 = _weight_gradients(h, dy, bias2, precision)
     if h.shape[-1] % 8 == 0:
-        given = {"aux" if activation == "gelu" else "mask": kept, "bias_gradient": "none" if bias1 is None else "d"}
+        together = bias1 is not None and not asked() & BITS["batch_invariant"]  # sums with dz are shared out by the number of rows
+        given = {"aux" if activation == "gelu" else "mask": kept, "bias_gradient": "d" if together else "none"}
         dz, _, _, dbias1 = _call(dy, w2, transposed, epilogue="d" + activation, **given)
-        dw1, _ = _weight_gradients(x, dz, None, precision)
+        dw1, apart = _weight_gradients(x, dz, None if together else bias1, precision)
+        dbias1 = dbias1 if together else apart
     else:  # cuBLASLt wants whole rows of 16 bytes
         dz = _activation_gradient(_call(dy, w2, transposed)[0], kept, activation)
         dw1, dbias1 = _weight_gradients(x, dz, bias1, precision)
