@@ -75,6 +75,11 @@ class Site:
             tensors[index] = tensor
         return tensors
 
+    def needs(self, ctx):
+        """Of operands in the op's order, whether their gradients are wanted."""
+        needs = ctx.needs_input_grad[1:]
+        return needs if self.leading else [needed or False for needed in self.all(needs)]
+
     @staticmethod
     def missed(made):
         """Whether the kernel did not make the call."""
@@ -128,15 +133,13 @@ class _Differentiable(torch.autograd.Function):
         elif site.single:
             made = (made,)
         ctx.site = site
-        site.kernel.save(ctx, site.bundle, site.all(given), made, site.attributes)
+        site.kernel.save(ctx, site.bundle, site.needs(ctx), site.all(given), made, site.attributes)
         return made
 
     @staticmethod
     def backward(ctx, *cotangents):
-        site, needs = ctx.site, ctx.needs_input_grad[1:]
-        if not site.leading:
-            needs = [needed or False for needed in site.all(needs)]
-        gradients = site.kernel.gradients(ctx, needs, cotangents)
+        site = ctx.site
+        gradients = site.kernel.gradients(ctx, site.needs(ctx), cotangents)
         return (None, *(gradients if site.leading else [gradients[index] for index in site.given]))
 
 

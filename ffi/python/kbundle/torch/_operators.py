@@ -310,17 +310,19 @@ class _Kernel:
         attributes = dict(keyword_only_inputs)
         ctx.given, bundle = len(inputs), attributes.pop("bundle", "")
         results = output if self.result_count > 1 else (output,)
-        self.save(ctx, bundle, self.all(inputs), [None if is_absent(result) else result for result in results], dict(self.plain(attributes)))
+        self.save(ctx, bundle, ctx.needs_input_grad, self.all(inputs), [None if is_absent(result) else result for result in results],
+                  dict(self.plain(attributes)))
 
     def backward(self, ctx, *cotangents):
         gradients = self.gradients(ctx, ctx.needs_input_grad, cotangents)
         return gradients[0] if ctx.given == 1 else tuple(gradients[:ctx.given])
 
-    def save(self, ctx, bundle, tensors, results, attributes):
-        """For `gradients`, of a call; tensors: all operands, results: absent ones None."""
+    def save(self, ctx, bundle, needs, tensors, results, attributes):
+        """For `gradients`, of a call; needs: of operands, whether their gradients are wanted; tensors: all operands, results: absent ones
+        None."""
         ctx.bundle, ctx.backward_op = bundle, self._resolve(bundle)
         if ctx.backward_op is not None:
-            _derivatives.save(ctx, ctx.backward_op, tensors, results, attributes)
+            _derivatives.save(ctx, ctx.backward_op, needs, tensors, results, attributes)
 
     def gradients(self, ctx, needs, cotangents):
         """Of all operands, None where none is wanted."""
@@ -335,8 +337,12 @@ class _Kernel:
         if derivative is None:
             return None
         if self._backward is None or self._backward[0] is not derivative:
-            described = _launch.bundle_of(bundle, derivative.op).op(derivative.op)
-            self._backward = derivative, _derivatives.resolve(derivative, self._description, described)
+            if isinstance(derivative, _derivatives.DerivativeFunction):
+                resolved = _derivatives.resolve_function(derivative, self._description)
+            else:
+                described = _launch.bundle_of(bundle, derivative.op).op(derivative.op)
+                resolved = _derivatives.resolve(derivative, self._description, described)
+            self._backward = derivative, resolved
         return self._backward[1]
 
 
