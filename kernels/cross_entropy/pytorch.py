@@ -37,7 +37,7 @@ def cross_entropy_with_gradient(logits, labels, dloss=None, *, label_smoothing=0
     if dloss.dim() != 0 and (reduction != "none" or dloss.shape != labels.shape):
         raise ValueError("%s: dloss has shape %s; it must be a number%s" % (
             where, tuple(dloss.shape), "" if reduction != "none" else ", or have the labels' shape %s" % (tuple(labels.shape),)))
-    each = (dloss * share(labels, ignore_index, reduction)).expand(labels.shape)
+    each = (dloss / share(labels, ignore_index, reduction)).expand(labels.shape)
     loss, _, dlogits = call(None, "cross_entropy.loss_and_gradient", logits, as_int32(labels), each, label_smoothing=label_smoothing,
                             z_loss=z_loss, ignore_index=ignore_index)
     return reduced(loss, labels, ignore_index, reduction), dlogits
@@ -63,11 +63,11 @@ def as_int32(labels):
 
 
 def share(labels, ignore_index, reduction):
-    """What every row's loss is multiplied by in the reduced one."""
-    return 1.0 if reduction != "mean" else 1.0 / (labels != ignore_index).sum().clamp(min=1)
+    """What every row's loss is divided by in the reduced one."""
+    return 1.0 if reduction != "mean" else (labels != ignore_index).sum().clamp_(min=1)
 
 
 def reduced(loss, labels, ignore_index, reduction):
     if reduction == "none":
         return loss
-    return loss.sum() if reduction == "sum" else loss.sum() * share(labels, ignore_index, reduction)
+    return loss.sum() if reduction == "sum" else loss.sum() / share(labels, ignore_index, reduction)

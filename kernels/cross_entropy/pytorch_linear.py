@@ -44,7 +44,7 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     how = _How(max(1, int(chunk_rows)), bool(vocabulary_last), accumulate, precision_of(where, hidden, None), attributes)
     if reduction == "none":
         return _Each.apply(rows, weight, flat, how).reshape(labels.shape)
-    return _Total.apply(rows, weight, flat, how) * share(flat, ignore_index, reduction)
+    return _Total.apply(rows, weight, flat, how) / share(flat, ignore_index, reduction)
 
 
 class _How:

@@ -43,9 +43,11 @@ def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, pre
     how = {"out_dtype": made, "precision": precision_of("matmul", a, precision)}
     if alpha != 1.0:
         how["alpha"] = float(alpha)
-    if a.dtype in _FP8:
-        how["fast_accumulation"] = bool(fast_accumulation)
-    d = _batched(a, b, trans_a, trans_b, how, _scale(a, a_scale), _scale(b, b_scale)).to(out_dtype)
+    if fast_accumulation and a.dtype in _FP8:
+        how["fast_accumulation"] = True
+    scales = () if a_scale is None and b_scale is None else (None, None, None, None, _scale(a, a_scale), _scale(b, b_scale))
+    d = _batched(a, b, trans_a, trans_b, how, scales)
+    d = d if made == out_dtype else d.to(out_dtype)
     if vectors[0]:
         d = d.squeeze(-2)
     return d.squeeze(-1) if vectors[1] else d
@@ -76,7 +78,7 @@ def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None):
 # ---- arguments ----
 
 def _same_dtype(where, a, b):
-    if a.dtype in _FP8 and b.dtype in _FP8:
+    if (a.dtype == b.dtype and a.dtype in _DTYPES) or (a.dtype in _FP8 and b.dtype in _FP8):
         return a, b
     dtype = None if a.dtype in _FP8 or b.dtype in _FP8 else torch.promote_types(a.dtype, b.dtype)
     if dtype not in _DTYPES:
@@ -124,7 +126,7 @@ def _layer(where, x, w, bias, activation, allowed):
         raise ValueError("%s: the bias has shape %s; for w of shape %s it must be %s"
                          % (where, tuple(bias.shape), tuple(w.shape), tuple(w.shape[1:])))
     x, w = _same_dtype(where, x, w)
-    return (x, w), None if bias is None else bias.to(w.dtype)
+    return (x, w), bias if bias is None or bias.dtype == w.dtype else bias.to(w.dtype)
 
 
 # ---- products ----
@@ -136,7 +138,7 @@ def _as_it_lies(matrix, trans):
     return matrix, trans
 
 
-def _batched(a, b, trans_a, trans_b, how, a_scale, b_scale):
+def _batched(a, b, trans_a, trans_b, how, scales):
     """The product of operands with leading dims that broadcast. Where only a has some, they are rows."""
     if 0 in a.shape or 0 in b.shape:
         return torch.matmul(a.mT if trans_a else a, b.mT if trans_b else b).to(how["out_dtype"])
@@ -148,7 +150,11 @@ def _batched(a, b, trans_a, trans_b, how, a_scale, b_scale):
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
     (a, trans_a), (b, trans_b) = _as_it_lies(a, trans_a), _as_it_lies(b, trans_b)
-    d = call(None, "matmul.matmul", a, b, None, None, None, None, a_scale, b_scale, trans_a=bool(trans_a), trans_b=bool(trans_b), **how)[0]
+    if trans_a:
+        how["trans_a"] = True
+    if trans_b:
+        how["trans_b"] = True
+    d = call(None, "matmul.matmul", a, b, *scales, **how)[0]
     return d if lead is None else d.reshape(*lead, d.shape[-1])
 
 
@@ -156,11 +162,13 @@ def _dense(x, w, bias, activation, precision):
     if 0 in x.shape or 0 in w.shape:
         y = torch.matmul(x, w) if bias is None else torch.matmul(x, w) + bias
         return {None: lambda y: y, "relu": torch.relu, "gelu": _GATES["geglu"]}[activation](y)
-    (w, trans_w), rows = _as_it_lies(w, False), x.reshape(-1, x.shape[-1])
+    (w, trans_w), rows = _as_it_lies(w, False), x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     wanted = activation == "gelu" and torch.is_grad_enabled() and any([one is not None and one.requires_grad for one in (x, w, bias)])
-    y = call(None, "matmul.matmul", rows, w, None, bias, trans_b=trans_w, out_dtype=x.dtype, precision=precision, epilogue=activation or "none",
-             with_aux=wanted)[0]
-    return y.reshape(*x.shape[:-1], y.shape[-1])
+    how = {"out_dtype": x.dtype, "precision": precision, "trans_b": trans_w}
+    if activation is not None:
+        how |= {"epilogue": activation, "with_aux": wanted}
+    y = call(None, "matmul.matmul", rows, w, *(() if bias is None else (None, bias)), **how)[0]
+    return y if x.dim() == 2 else y.reshape(*x.shape[:-1], y.shape[-1])
 
 
 # ---- gradients ----

@@ -32,7 +32,8 @@ __all__ = ["Derivative", "DerivativeFunction", "call", "default_bundle", "regist
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    return _wrappers.wrapper(__name__, name)
+    found = globals()[name] = _wrappers.wrapper(__name__, name)  # what is installed stays; the next time costs nothing
+    return found
 
 
 def __dir__():

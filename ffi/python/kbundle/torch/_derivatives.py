@@ -16,6 +16,7 @@ from kbundle._errors import Error
 GROUP = "kbundle.torch"
 
 _registered = {}
+_found = {}  # what derivative_of said; what packages say stays, and the rest goes by register_derivative
 
 
 class Derivative(NamedTuple):
@@ -57,17 +58,18 @@ def register_derivative(op, derivative):
         raise Error("INVALID_ARGUMENT", "registering a derivative of op %r: %r is none; give a kbundle.torch.Derivative or DerivativeFunction"
                     % (op, derivative))
     _registered[op] = derivative
+    _found.pop(op, None)
 
 
 def derivative_of(op):
     """Its Derivative or DerivativeFunction, or None."""
-    if op in _registered:
-        return _registered[op]
-    for _, module in _wrappers.modules(GROUP):
-        found = getattr(module, "DERIVATIVES", {}).get(op)
-        if found is not None:
-            return found
-    return None
+    found = _found.get(op)
+    if found is None:
+        found = _registered.get(op)
+        for _, module in _wrappers.modules(GROUP) if found is None else ():
+            found = found or getattr(module, "DERIVATIVES", {}).get(op)
+        _found[op] = found
+    return found
 
 
 class Backward(NamedTuple):

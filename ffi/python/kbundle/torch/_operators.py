@@ -40,7 +40,7 @@ def call(bundle, op, *tensors, **attributes):
     if bundle is not None and not isinstance(bundle, Bundle):
         raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned, or None" % (op, bundle))
     results = _call(None if bundle is None else bundle.name, op, tensors, attributes)
-    return results[0] if len(results) == 1 else tuple(results)
+    return results[0] if len(results) == 1 else results if type(results) is tuple else tuple(results)
 
 
 def _call(bundle, op, tensors, attributes):
@@ -48,12 +48,13 @@ def _call(bundle, op, tensors, attributes):
     if not _eager.enabled or torch.compiler.is_compiling():
         return _long(bundle, op, tensors, attributes)
     made = _eager.attempt(bundle, op, tensors, attributes)
-    if made is None:
-        return _long(bundle, op, tensors, attributes)
+    if type(made) is tuple:
+        return made
     if type(made) is _eager.Unknown:
         unknown, made = made, _long(bundle, op, tensors, attributes)
         _know(unknown, bundle, op, tensors, attributes)
-    return made
+        return made
+    return _long(bundle, op, tensors, attributes) if made is None else made
 
 
 def _know(unknown, bundle, op, tensors, attributes):
