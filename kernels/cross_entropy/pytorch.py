@@ -21,7 +21,7 @@ def cross_entropy(logits, labels, *, label_smoothing=0.0, ignore_index=-100, z_l
     makes them NaN. reduction: "mean" over the rows that are not ignored (0 if all are), "sum", or "none": a loss for every row. Names,
     defaults and meaning are those of torch.nn.functional.cross_entropy, but that classes are the last axis, that all rows may be ignored,
     and that the loss is float32. Gradients flow to logits."""
-    _check("cross_entropy", logits, labels, reduction)
+    _check("cross_entropy", logits, labels, reduction, label_smoothing, z_loss)
     loss, _ = call(None, "cross_entropy.loss_forward", logits, as_int32(labels), label_smoothing=label_smoothing, z_loss=z_loss,
                    ignore_index=ignore_index)
     return reduced(loss, labels, ignore_index, reduction)
@@ -32,7 +32,7 @@ def cross_entropy_with_gradient(logits, labels, dloss=None, *, label_smoothing=0
     write. For who knows that gradient beforehand: where the loss is the end of the computation, dloss is 1, the default. With
     reduction="none" it may also have a number for every row. Has no derivative itself."""
     where = "cross_entropy_with_gradient"
-    _check(where, logits, labels, reduction)
+    _check(where, logits, labels, reduction, label_smoothing, z_loss)
     dloss = torch.as_tensor(1.0 if dloss is None else dloss, dtype=torch.float32, device=logits.device)
     if dloss.dim() != 0 and (reduction != "none" or dloss.shape != labels.shape):
         raise ValueError("%s: dloss has shape %s; it must be a number%s" % (
@@ -43,14 +43,17 @@ def cross_entropy_with_gradient(logits, labels, dloss=None, *, label_smoothing=0
     return reduced(loss, labels, ignore_index, reduction), dlogits
 
 
-def _check(where, logits, labels, reduction):
-    check_labels(where, labels, reduction)
+def _check(where, logits, labels, reduction, label_smoothing, z_loss):
+    check_labels(where, labels, reduction, label_smoothing, z_loss)
     if logits.dim() < 1 or labels.shape != logits.shape[:-1]:
         raise ValueError("%s: labels have shape %s; for logits of shape %s, whose last axis is the vocabulary, they must have the shape of "
                          "the other axes" % (where, tuple(labels.shape), tuple(logits.shape)))
 
 
-def check_labels(where, labels, reduction):
+def check_labels(where, labels, reduction, label_smoothing, z_loss):
+    if not (0 <= label_smoothing <= 1 and 0 <= z_loss < float("inf")):
+        raise ValueError("%s: label_smoothing is %r and z_loss %r; the first must be a number from 0 to 1, the second one from 0"
+                         % (where, label_smoothing, z_loss))
     if reduction not in REDUCTIONS:
         raise ValueError("%s: reduction is %r; it must be 'mean', 'sum' or 'none'" % (where, reduction))
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:

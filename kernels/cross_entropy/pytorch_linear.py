@@ -27,7 +27,7 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     hidden's own dtype. With "mean" and "sum" gradients are computed with the loss, where they are wanted; with "none" backwards, from
     logits that are computed again."""
     where = "linear_cross_entropy"
-    check_labels(where, labels, reduction)
+    check_labels(where, labels, reduction, label_smoothing, z_loss)
     vocabulary, depth = reversed(weight.shape) if vocabulary_last and weight.dim() == 2 else (*weight.shape, None, None)[:2]
     if weight.dim() != 2 or hidden.dim() < 1 or hidden.shape[-1] != depth or 0 in weight.shape:
         raise ValueError("%s: hidden has shape %s and weight %s; they must be [.., D] and %s, and the weight not empty" % (
@@ -37,11 +37,13 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
                          % (where, tuple(labels.shape), tuple(hidden.shape), tuple(hidden.shape[:-1])))
     if accumulate not in (torch.float32, hidden.dtype):
         raise ValueError("%s: accumulate is %s; it must be torch.float32, or hidden's dtype %s" % (where, accumulate, hidden.dtype))
+    if chunk_rows is not None and not (isinstance(chunk_rows, int) and chunk_rows >= 1):
+        raise ValueError("%s: chunk_rows is %r; it must be None or an integer, 1 or more" % (where, chunk_rows))
     flat, rows = as_int32(labels).reshape(-1), hidden.reshape(-1, depth)
     if chunk_rows is None:
         chunk_rows = max(128, _CHUNK_BYTES // (vocabulary * hidden.dtype.itemsize) // 128 * 128)
     attributes = {"label_smoothing": label_smoothing, "z_loss": z_loss, "ignore_index": ignore_index}
-    how = _How(max(1, int(chunk_rows)), bool(vocabulary_last), accumulate, precision_of(where, hidden, None), attributes)
+    how = _How(chunk_rows, bool(vocabulary_last), accumulate, precision_of(where, hidden, None), attributes)
     if reduction == "none":
         return _Each.apply(rows, weight, flat, how).reshape(labels.shape)
     return _Total.apply(rows, weight, flat, how) / share(flat, ignore_index, reduction)

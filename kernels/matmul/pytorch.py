@@ -38,6 +38,8 @@ def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, pre
         raise ValueError("matmul: op(a) has %d columns and op(b) %d rows, of shapes %s and %s; they must be equally many"
                          % (*depth, tuple(a.shape), tuple(b.shape)))
     out_dtype = out_dtype or (torch.bfloat16 if a.dtype in _FP8 else a.dtype)
+    if out_dtype not in _DTYPES:
+        raise ValueError("matmul: out_dtype is %r; it must be None, torch.bfloat16, torch.float16 or torch.float32" % (out_dtype,))
     # cuBLASLt rounds its sums to the operands' dtype or not at all.
     made = torch.float32 if a.dtype not in _FP8 and out_dtype != a.dtype else out_dtype
     how = {"out_dtype": made, "precision": precision_of("matmul", a, precision)}
@@ -147,7 +149,10 @@ def _batched(a, b, trans_a, trans_b, how, scales):
         lead = a.shape[:-1] if a.dim() > 2 else None
         a = a if lead is None else a.reshape(-1, a.shape[-1])
     elif a.dim() > 2 or b.dim() > 2:
-        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        try:
+            batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        except RuntimeError:
+            raise ValueError("matmul: leading dims of shapes %s and %s; they need to broadcast" % (tuple(a.shape), tuple(b.shape))) from None
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
     (a, trans_a), (b, trans_b) = _as_it_lies(a, trans_a), _as_it_lies(b, trans_b)
     if trans_a:

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch i
 
 from pytorch.formulas import check, drawn  # noqa: E402
 
+import kbundle  # noqa: E402
 import kbundle.torch as kbt  # noqa: E402
 
 F = torch.nn.functional
@@ -206,3 +207,44 @@ def test_attention_on_pages_is_that_on_the_keys_they_hold(device):
         scores = torch.einsum("nh,nkh->nk", q[b], keys) / 4
         torch.testing.assert_close(y[b], torch.einsum("nk,nkv->nv", torch.softmax(scores, -1), values), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(stats[b], scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+
+
+# ---- what is wrong ----
+
+X, HEADS, ENDS = torch.ones(4, 8), torch.ones(4, 2, 8), torch.tensor([0, 4])
+
+
+@pytest.mark.parametrize("words, call", [
+    ("require `k <= E` is false", lambda: kbt.route(X, 9)),
+    ("give both or none", lambda: kbt.route(X, 2, num_groups=2)),
+    ("is for score_function='sigmoid' only", lambda: kbt.route(X, 2, expert_bias=torch.ones(8))),
+    ("routing_map is 'words'", lambda: kbt.router_topk(X, 2, routing_map="words")),
+    ("it must be integers", lambda: kbt.moe_aux_loss(X, torch.ones(7, dtype=torch.int32), 2, 0.1)),
+    ("one of both is given", lambda: kbt.permute(X, None, 4)),
+    ("they differ in their last axis only", lambda: kbt.permute(X, torch.ones(3, 2), 4)),
+    ("probs has shape", lambda: kbt.permute(X, torch.ones(4, 2), 4, torch.ones(4, 3))),
+    ("row_id_map is torch.int32", lambda: kbt.permute(X, None, 4, row_id_map=torch.zeros(4, 4, dtype=torch.int32))),
+    ("it needs to be int32", lambda: kbt.sort_chunks(X, torch.tensor([4.0]), torch.tensor([0]))),
+    ("router_logits has shape", lambda: kbt.moe(X, torch.ones(4, 2), torch.ones(3, 8, 4), torch.ones(3, 4, 8), 2)),
+    ("activation is 'tanh'", lambda: kbt.moe(X, torch.ones(4, 3), torch.ones(3, 8, 4), torch.ones(3, 4, 8), 2, activation="tanh")),
+    ("give as many", lambda: kbt.ragged_dot_product_attention(HEADS, HEADS, HEADS, ENDS, torch.tensor([0, 2, 4]), max_query_length=4,
+                                                              max_key_value_length=4)),
+    ("is_causal is 'yes'", lambda: kbt.ragged_dot_product_attention(HEADS, HEADS, HEADS, ENDS, ENDS, max_query_length=4, max_key_value_length=4,
+                                                                    is_causal="yes")),
+    ("N a multiple of K", lambda: kbt.packed_dot_product_attention(torch.ones(1, 3, 5, 8), kv_heads=2)),
+    ("layout is 'X'", lambda: kbt.paged_attention(HEADS, HEADS, HEADS, ENDS, ENDS, layout="X")),
+])
+def test_what_is_wrong_is_said(words, call):
+    with pytest.raises((kbundle.Error, ValueError), match=words):
+        call()
+
+
+def test_maps_offsets_and_pages_that_lie_reach_no_memory():
+    wild = torch.full((4, 5), 10**9, dtype=torch.int32)
+    assert not kbt.unpermute(X, wild).any()
+    assert not kbt.permute(X, None, 4, row_id_map=wild)[0].any()
+    assert not kbt.sort_chunks(X, torch.tensor([10**9, -5]), torch.tensor([7, -1]))[0].any()
+    far = torch.tensor([-7, 10**9])
+    assert kbt.ragged_dot_product_attention(HEADS, HEADS, HEADS, far, far, max_query_length=4, max_key_value_length=4).isfinite().all()
+    pages = torch.ones(1, 2, 3, 8)
+    assert not kbt.paged_attention(HEADS[:2], pages, pages, far.abs(), torch.full((2, 1), 10**6)).any()

@@ -210,3 +210,43 @@ def test_a_linear_layers_cross_entropy_without_rows(device):
     hidden, weight = [x.requires_grad_() for x in drawn(device, torch.float32, (0, 8), (5, 8))]
     loss = kbt.linear_cross_entropy(hidden, weight, torch.zeros(0, dtype=torch.int64, device=device))
     assert float(loss) == 0 and not torch.autograd.grad(loss, weight)[0].any()
+
+
+# ---- what is wrong ----
+
+X, LABELS, SIZES = torch.ones(4, 8), torch.zeros(4, dtype=torch.int64), torch.tensor([2, 2])
+
+
+@pytest.mark.parametrize("words, call", [
+    ("labels have shape", lambda: kbt.cross_entropy(X, LABELS[:3])),
+    ("they must be integers", lambda: kbt.cross_entropy(X, X[:, 0])),
+    ("reduction is 'avg'", lambda: kbt.cross_entropy(X, LABELS, reduction="avg")),
+    ("a number from 0 to 1", lambda: kbt.cross_entropy(X, LABELS, label_smoothing=2.0)),
+    ("T is one of f32, f16, bf16", lambda: kbt.cross_entropy(X.double(), LABELS)),
+    ("dloss has shape", lambda: kbt.cross_entropy_with_gradient(X, LABELS, X[:, 0])),
+    (r"they must be \[.., D\] and \[D, V\]", lambda: kbt.linear_cross_entropy(X, torch.ones(5, 8), LABELS, vocabulary_last=True)),
+    ("chunk_rows is 0", lambda: kbt.linear_cross_entropy(X, torch.ones(5, 8), LABELS, chunk_rows=0)),
+    ("accumulate is", lambda: kbt.linear_cross_entropy(X, torch.ones(5, 8), LABELS, accumulate=torch.float16)),
+    ("they must be equally many", lambda: kbt.matmul(X, X)),
+    ("a scalar is no matrix", lambda: kbt.matmul(X[0, 0], X)),
+    ("convert them with .to", lambda: kbt.matmul(X.int(), X.t().int())),
+    ("out_dtype is 'f32'", lambda: kbt.matmul(X, X.t(), out_dtype="f32")),
+    ("precision is 'high'", lambda: kbt.matmul(X, X.t(), precision="high")),
+    ("scales are for FP8", lambda: kbt.matmul(X, X.t(), a_scale=1.0)),
+    ("they need to broadcast", lambda: kbt.matmul(torch.ones(2, 4, 8), torch.ones(3, 8, 4))),
+    ("activation is 'tanh'", lambda: kbt.dense(X, X.t(), None, "tanh")),
+    ("the bias has shape", lambda: kbt.dense(X, X.t(), torch.ones(5))),
+    ("it must have two halves", lambda: kbt.mlp(X, torch.ones(8, 5), None, X, None, "swiglu")),
+    ("group_sizes is torch.int64", lambda: kbt.grouped_matmul(X, torch.ones(3, 8, 3), SIZES)),
+    ("bias has shape", lambda: kbt.grouped_matmul(X, torch.ones(2, 8, 3), SIZES, bias=torch.ones(3))),
+    ("quantize_blocks makes them", lambda: kbt.scaled_grouped_matmul(X, torch.ones(2, 3, 8), SIZES, 1.0, 1.0, scales="tensor")),
+])
+def test_what_is_wrong_is_said(words, call):
+    with pytest.raises((kbundle.Error, ValueError, TypeError), match=words):
+        call()
+
+
+def test_a_gelu_without_what_its_gradient_needs_says_how_to_keep_it():
+    y = kbt.call(None, "matmul.matmul", X.clone().requires_grad_(), X.t(), out_dtype=torch.float32, epilogue="gelu")[0]
+    with pytest.raises(kbundle.Error, match="call it with with_aux=True"):
+        y.sum().backward()
