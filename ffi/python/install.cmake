@@ -1,6 +1,7 @@
 # Makes of ffi/python what two wheels would install: the library beside the package kbundle, and the package kbundle_kernels
 # of kernels/python and the functions that op families bring along (kernels/<family>/jax.py becomes <family>.py, and jax_<more>.py
-# there <family>_<more>.py; pytorch.py becomes pytorch/<family>.py), with its entry points. Its bundle is the one that is built into build/.
+# there <family>_<more>.py; pytorch.py becomes pytorch/<family>.py, and pytorch_<more>.py pytorch/<family>_<more>.py), with its entry points.
+# Its bundle is the one that is built into build/.
 #
 # PYTHON: the folder; KERNELS: the families; VERSION. LIBRARY: empty leaves the library out. BUNDLE: where the bundle is, from the package
 # kbundle_kernels; empty: in it.
@@ -22,13 +23,15 @@ foreach(wrapper ${wrappers})
   string(REGEX REPLACE "^jax" "${family}" module "${file}")
   configure_file("${wrapper}" "${package}/${module}" COPYONLY)
 endforeach()
-file(GLOB wrappers "${KERNELS}/*/pytorch.py")
+file(GLOB wrappers "${KERNELS}/*/pytorch.py" "${KERNELS}/*/pytorch_*.py")
 list(REMOVE_ITEM wrappers "${KERNELS}/python/pytorch.py")
 configure_file("${KERNELS}/python/pytorch.py" "${package}/pytorch/__init__.py" COPYONLY)
 foreach(wrapper ${wrappers})
   get_filename_component(folder "${wrapper}" DIRECTORY)
   get_filename_component(family "${folder}" NAME)
-  configure_file("${wrapper}" "${package}/pytorch/${family}.py" COPYONLY)
+  get_filename_component(file "${wrapper}" NAME)
+  string(REGEX REPLACE "^pytorch" "${family}" module "${file}")
+  configure_file("${wrapper}" "${package}/pytorch/${module}" COPYONLY)
 endforeach()
 if(BUNDLE)
   file(APPEND "${package}/__init__.py"

@@ -53,23 +53,27 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if unbatched:
         query, key, value = query[None], key[None], value[None]
     batch, heads, queries, depth = query.shape
-    if is_causal not in (True, False, "bottom_right"):
-        raise ValueError("%s: is_causal is %r; it must be True, False or 'bottom_right'" % (where, is_causal))
-    if not 0.0 <= dropout_p <= 1.0:
-        raise ValueError("%s: dropout_p is %r; it must be a number from 0 to 1" % (where, dropout_p))
-    bias = _bias(where, attn_mask, (batch, heads, queries, key.shape[2]), query)
-    attributes, tensors = _modifier(where, score_mod, score_values, query.device)
-    state = None
-    if dropout_p > 0:
-        state = torch.randint(-2**31, 2**31, (4,), dtype=torch.int32, device=query.device).view(torch.uint32)
-    attributes |= _sight(where, is_causal, bottom_right_diagonal or is_causal == "bottom_right", local_window_size)
+    state = drawn(where, dropout_p, query.device)
+    bias = bias_of(where, attn_mask, (batch, heads, queries, key.shape[2]), query)
+    attributes, tensors = modifier(where, score_mod, score_values, query.device)
+    attributes |= sight(where, is_causal, bottom_right_diagonal, local_window_size)
     out, _ = call(None, _FORWARD, query, key, value, bias, None, None, state, *tensors, layout="bhsd", with_stats=True,
                   scale=1 / math.sqrt(depth) if scale is None else float(scale), dropout=float(dropout_p), **attributes)
     return out[0] if unbatched else out
 
 
-def _sight(where, is_causal, bottom_right, window):
+def drawn(where, dropout_p, device):
+    """What dropout draws from, by torch's generator of the device, uint32[4]; None where nothing is dropped."""
+    if not 0.0 <= dropout_p <= 1.0:
+        raise ValueError("%s: dropout_p is %r; it must be a number from 0 to 1" % (where, dropout_p))
+    return torch.randint(-2**31, 2**31, (4,), dtype=torch.int32, device=device).view(torch.uint32) if dropout_p > 0 else None
+
+
+def sight(where, is_causal, bottom_right, window):
     """The attributes of which keys a query sees."""
+    if is_causal not in (True, False, "bottom_right"):
+        raise ValueError("%s: is_causal is %r; it must be True, False or 'bottom_right'" % (where, is_causal))
+    bottom_right = bottom_right or is_causal == "bottom_right"
     sizes = window if isinstance(window, (tuple, list)) else (window, window)
     if len(sizes) != 2 or not all(one is None or type(one) is int and 0 <= one < 2**31 for one in sizes):
         raise ValueError("%s: local_window_size is %r; it must be one number of keys or two, (left, right), each 0 or more, or None: no bound"
@@ -96,7 +100,7 @@ def _check(where, query, key, value, enable_gqa):
         raise ValueError("%s: query is %s, key %s, value %s; they must be of one dtype" % (where, query.dtype, key.dtype, value.dtype))
 
 
-def _bias(where, mask, shape, query):
+def bias_of(where, mask, shape, query):
     """attn_mask as one bias[B or 1, N or 1, T, S]."""
     if mask is None:
         return None
@@ -119,7 +123,7 @@ def _modifiers():
                  for one in known if one["attribute"] == "score_mod")
 
 
-def _modifier(where, name, values, device):
+def modifier(where, name, values, device):
     """Attributes of the modifier, and its two tensors (float32, flat, or None)."""
     if name is None:
         if values:

@@ -20,7 +20,7 @@ def rms_norm(x, gamma, *, epsilon=1e-6, zero_centered_gamma=False, residual=None
 
     With a residual, of x's shape and dtype, what is normalized is x + residual: (y, x + residual) is returned, the second for the next
     layer. Gradients flow to x, gamma and residual."""
-    gamma, _ = _weights("rms_norm", x, gamma, None, residual)
+    gamma, _ = weights_like("rms_norm", x, gamma, None, residual)
     y, _, total = call(None, "norm.rmsnorm_forward", x, gamma, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
     return y if residual is None else (y, total)
 
@@ -28,12 +28,12 @@ def rms_norm(x, gamma, *, epsilon=1e-6, zero_centered_gamma=False, residual=None
 def layer_norm(x, gamma, beta=None, *, epsilon=1e-6, zero_centered_gamma=False, residual=None):
     """(x - mean(x)) / sqrt(variance(x) + epsilon) * gamma + beta over the last axis of x[..., H], with the biased variance, computed in
     float32; gamma[H] and beta[H] (or None) of x's dtype or float32. All else is as in `rms_norm`."""
-    gamma, beta = _weights("layer_norm", x, gamma, beta, residual)
+    gamma, beta = weights_like("layer_norm", x, gamma, beta, residual)
     y, _, _, total = call(None, "norm.layernorm_forward", x, gamma, beta, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
     return y if residual is None else (y, total)
 
 
-def _weights(function, x, gamma, beta, residual):
+def weights_like(function, x, gamma, beta, residual):
     """gamma and beta of one dtype; an error names what does not fit x."""
     last, dtype = x.shape[-1:], x.dtype
     if residual is None and last and gamma.shape == last and gamma.dtype is dtype and (

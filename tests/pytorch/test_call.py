@@ -1,5 +1,6 @@
 """Promise: kbundle.torch.call passes what it is given, all of it and nothing else, on every device, and what is read was written."""
 
+import functools
 import threading
 
 import pytest
@@ -22,6 +23,15 @@ def test_attributes_dtypes_and_ranks(probe, device):
                 y = kbt.call(probe, "probe.shift", x, **by)
                 assert y.dtype == dtype and y.device == x.device
                 assert torch.equal(y, x + by.get("by", 1))
+
+
+def test_attributes_of_one_value_are_told_apart_by_their_names(kernels, device):
+    a, b = torch.randn(4, 4, device=device), torch.randn(4, 4, device=device)
+    kbt.register(kernels)
+    for product in (functools.partial(kbt.call, kernels, "matmul.matmul"), torch.ops.kbundle.matmul_matmul):
+        for given, wanted in (({"trans_a": True}, a.t() @ b), ({"trans_b": True}, a @ b.t())):
+            for _ in range(2):
+                torch.testing.assert_close(product(a, b, out_dtype="f32", precision="ieee", **given)[0], wanted)
 
 
 def test_work_large_enough_for_several_threads_is_done_once_everywhere(probe, device):

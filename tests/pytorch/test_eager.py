@@ -70,8 +70,11 @@ def test_a_gradient_of_some_of_the_operands_where_others_are_left_out(kernels, d
 
 
 def test_attributes_that_are_equal_and_differ_are_not_taken_for_each_other(probe, kernels):
-    keys = [_eager._key(None, "op", 1, {"a": value}) for value in (0.0, -0.0, 0, False, 1, True, 1.0, "1")]
-    assert len(set(keys)) == len(keys)
+    for alpha in (0.0, -0.0, 0.0, 0, -0.0, 0.5, -0.0):  # of zeros, the sign alone says which it was
+        for turn in range(3):
+            [y] = [one for one in kbt.call(None, "matmul.matmul", X, X.t(), out_dtype="f32", precision="ieee", alpha=alpha) if one is not None]
+            assert torch.equal(torch.signbit(y), torch.signbit(torch.tensor(alpha) * (X @ X.t())))
+    assert torch.equal(softmax(X, scale=True), softmax(X, scale=1)) and not torch.equal(softmax(X, scale=1), softmax(X, scale=0.0))
     for by in (1, 2, 1):
         for turn in range(3):
             assert torch.equal(kbt.call(probe, "probe.shift", X, by=by), X + by)

@@ -6,7 +6,8 @@
 
 An op is an operator of torch (torch.ops.kbundle.<family>_<op>), made of what its bundle says: eager and under torch.compile without a graph
 break, torch.export, torch.func.vmap and CUDA graphs, on CPU and CUDA, on the current stream. Gradients flow where the op's family says which
-op computes them (Derivative). Functions that installed packages bring along are kbundle.torch.<function>, see dir(kbundle.torch).
+op (Derivative) or which function (DerivativeFunction) computes them. Functions that installed packages bring along are
+kbundle.torch.<function>, see dir(kbundle.torch).
 
 A process that loads a program which another exported imports this module, opens the bundle and calls register(bundle) first.
 """
@@ -22,16 +23,17 @@ except ModuleNotFoundError as error:
 from kbundle import _wrappers
 from kbundle._discovery import default_bundle
 from kbundle._open_bundles import use
-from kbundle.torch._derivatives import Derivative, register_derivative
+from kbundle.torch._derivatives import Derivative, DerivativeFunction, register_derivative
 from kbundle.torch._operators import call, register
 
-__all__ = ["Derivative", "call", "default_bundle", "register", "register_derivative", "use"]
+__all__ = ["Derivative", "DerivativeFunction", "call", "default_bundle", "register", "register_derivative", "use"]
 
 
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    return _wrappers.wrapper(__name__, name)
+    found = globals()[name] = _wrappers.wrapper(__name__, name)  # what is installed stays; the next time costs nothing
+    return found
 
 
 def __dir__():

@@ -30,6 +30,7 @@ _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _lock = threading.Lock()
 _defined = {}
 _known = (None, {})  # sites, since the last change of what is open
+_changes = _open_bundles.changes
 
 
 def _without_python():
@@ -59,6 +60,7 @@ class Site:
         self.kernel, self.bundle, self.given, self._way, self.decided = kernel, bundle, given, way, decided
         self.attributes = {name: _converted(kernel.types[name], value) for name, value in attributes.items()}
         self.single, self.leading = kernel.result_count == 1, list(given) == list(range(len(given)))
+        self.zeros = {name: str(value) for name, value in attributes.items() if type(value) is float and not value} or None
         self.run = _operator(kernel.op, len(given), kernel.result_count)
         out, indexes = ctypes.c_int64(), (ctypes.c_int32 * len(given))(*given)
         check(library().kb_torch_site_make(kernel.operand_count, indexes, len(given), ctypes.byref(out)))
@@ -68,12 +70,24 @@ class Site:
         if getattr(self, "number", None):
             self._release(self.number)
 
+    def same(self, attributes):
+        """Whether zeros among attributes that are equal have their signs too."""
+        for name, text in self.zeros.items():
+            if str(attributes[name]) != text:
+                return False
+        return True
+
     def all(self, given):
         """Operands in the op's order."""
         tensors = [None] * self.kernel.operand_count
         for index, tensor in zip(self.given, given):
             tensors[index] = tensor
         return tensors
+
+    def needs(self, ctx):
+        """Of operands in the op's order, whether their gradients are wanted."""
+        needs = ctx.needs_input_grad[1:]
+        return needs if self.leading else [needed or False for needed in self.all(needs)]
 
     @staticmethod
     def missed(made):
@@ -128,15 +142,13 @@ class _Differentiable(torch.autograd.Function):
         elif site.single:
             made = (made,)
         ctx.site = site
-        site.kernel.save(ctx, site.bundle, site.all(given), made, site.attributes)
+        site.kernel.save(ctx, site.bundle, site.needs(ctx), site.all(given), made, site.attributes)
         return made
 
     @staticmethod
     def backward(ctx, *cotangents):
-        site, needs = ctx.site, ctx.needs_input_grad[1:]
-        if not site.leading:
-            needs = [needed or False for needed in site.all(needs)]
-        gradients = site.kernel.gradients(ctx, needs, cotangents)
+        site = ctx.site
+        gradients = site.kernel.gradients(ctx, site.needs(ctx), cotangents)
         return (None, *(gradients if site.leading else [gradients[index] for index in site.given]))
 
 
@@ -178,8 +190,9 @@ class Unknown(NamedTuple):
 
 
 def attempt(bundle, op, tensors, attributes):
-    """Results of a call, absent ones None; Unknown, upon which the caller goes the long way and then says `know`; or None, where the call is
-    one for the long way. bundle: a name, None for the bundle that serves the op. In one function, since each costs what a lookup does."""
+    """Results of a call in a tuple, absent ones None; Unknown, upon which the caller goes the long way and then says `know`; or None, where
+    the call is one for the long way. bundle: a name, None for the bundle that serves the op. In one function, since each costs what a lookup
+    does."""
     given, mask, wanted = [], 1, False
     for tensor in tensors:
         mask += mask
@@ -192,12 +205,18 @@ def attempt(bundle, op, tensors, attributes):
                 wanted = True
     if _dispatch_modes() or _function_modes() or _transforms() or _tracing() is not None or forward_ad._current_level >= 0 or not given:
         return None
-    try:
-        key = _key(bundle, op, mask, attributes) if attributes else (bundle, op, mask)
-        site = _sites().get(key)
+    of, known = _known
+    if of != _changes():
+        known = _sites()
+    try:  # of values that are equal, types tell 1 from True; what they do not tell, `same` does
+        key = (bundle, op, mask, *attributes.items(), *map(type, attributes.values())) if attributes else (bundle, op, mask)
+        site = known.get(key)
+        differs = site is not None and site.zeros is not None and not site.same(attributes)
     except (TypeError, ValueError, RuntimeError):  # attributes that do not hash, or are no values
+        differs = True
+    if differs:
         key = bundle, op, mask, *attributes, repr(attributes)
-        site = _sites().get(key)
+        site = known.get(key)
     if site is None or not (site.decided is None or site.decided == environment()):
         return Unknown(key, given)
     if wanted and torch.is_grad_enabled():
@@ -211,20 +230,12 @@ def attempt(bundle, op, tensors, attributes):
     return site.long(given) if made[0] is None and site.missed(made) else made
 
 
-def _key(bundle, op, mask, attributes):
-    """Values that are equal and differ (0.0 and -0.0, 1 and True) have different ones."""
-    values = attributes.values()
-    if 0.0 in values and [value for value in values if type(value) is float and not value]:  # False is 0.0 too
-        return bundle, op, mask, *attributes, repr(values)
-    return bundle, op, mask, *attributes, *values, *map(type, values)
-
-
 def _sites():
     global _known
     of, known = _known
-    if of != _open_bundles.changes() or len(known) > _MOST:
+    if of != _changes() or len(known) > _MOST:
         known = {}
-        _known = _open_bundles.changes(), known
+        _known = _changes(), known
     return known
 
 

@@ -130,7 +130,7 @@ def _plan(op, bundle, tensors, attributes, device):
         source = bundle
     else:  # what serves the op may change with the environment
         source = default_bundle(op)
-    exact = tuple(repr(value) for _, value in attributes)  # which tells -0.0 from 0.0
+    exact = tuple((name, repr(value)) for name, value in attributes)  # repr tells -0.0 from 0.0
     key = op, source, device, exact, tuple(None if t is None else (t.dtype, t.shape) for t in tensors)
     plan = known.get(key)
     if plan is None:

@@ -40,7 +40,7 @@ def call(bundle, op, *tensors, **attributes):
     if bundle is not None and not isinstance(bundle, Bundle):
         raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned, or None" % (op, bundle))
     results = _call(None if bundle is None else bundle.name, op, tensors, attributes)
-    return results[0] if len(results) == 1 else tuple(results)
+    return results[0] if len(results) == 1 else results if type(results) is tuple else tuple(results)
 
 
 def _call(bundle, op, tensors, attributes):
@@ -48,12 +48,13 @@ def _call(bundle, op, tensors, attributes):
     if not _eager.enabled or torch.compiler.is_compiling():
         return _long(bundle, op, tensors, attributes)
     made = _eager.attempt(bundle, op, tensors, attributes)
-    if made is None:
-        return _long(bundle, op, tensors, attributes)
+    if type(made) is tuple:
+        return made
     if type(made) is _eager.Unknown:
         unknown, made = made, _long(bundle, op, tensors, attributes)
         _know(unknown, bundle, op, tensors, attributes)
-    return made
+        return made
+    return _long(bundle, op, tensors, attributes) if made is None else made
 
 
 def _know(unknown, bundle, op, tensors, attributes):
@@ -310,17 +311,19 @@ class _Kernel:
         attributes = dict(keyword_only_inputs)
         ctx.given, bundle = len(inputs), attributes.pop("bundle", "")
         results = output if self.result_count > 1 else (output,)
-        self.save(ctx, bundle, self.all(inputs), [None if is_absent(result) else result for result in results], dict(self.plain(attributes)))
+        self.save(ctx, bundle, ctx.needs_input_grad, self.all(inputs), [None if is_absent(result) else result for result in results],
+                  dict(self.plain(attributes)))
 
     def backward(self, ctx, *cotangents):
         gradients = self.gradients(ctx, ctx.needs_input_grad, cotangents)
         return gradients[0] if ctx.given == 1 else tuple(gradients[:ctx.given])
 
-    def save(self, ctx, bundle, tensors, results, attributes):
-        """For `gradients`, of a call; tensors: all operands, results: absent ones None."""
+    def save(self, ctx, bundle, needs, tensors, results, attributes):
+        """For `gradients`, of a call; needs: of operands, whether their gradients are wanted; tensors: all operands, results: absent ones
+        None."""
         ctx.bundle, ctx.backward_op = bundle, self._resolve(bundle)
         if ctx.backward_op is not None:
-            _derivatives.save(ctx, ctx.backward_op, tensors, results, attributes)
+            _derivatives.save(ctx, ctx.backward_op, needs, tensors, results, attributes)
 
     def gradients(self, ctx, needs, cotangents):
         """Of all operands, None where none is wanted."""
@@ -335,8 +338,12 @@ class _Kernel:
         if derivative is None:
             return None
         if self._backward is None or self._backward[0] is not derivative:
-            described = _launch.bundle_of(bundle, derivative.op).op(derivative.op)
-            self._backward = derivative, _derivatives.resolve(derivative, self._description, described)
+            if isinstance(derivative, _derivatives.DerivativeFunction):
+                resolved = _derivatives.resolve_function(derivative, self._description)
+            else:
+                described = _launch.bundle_of(bundle, derivative.op).op(derivative.op)
+                resolved = _derivatives.resolve(derivative, self._description, described)
+            self._backward = derivative, resolved
         return self._backward[1]
 
 
