@@ -20,7 +20,7 @@ class Arena {
   Value* New(size_t count) {
     static_assert(std::is_trivially_destructible_v<Value>);
     static_assert(alignof(Value) <= alignof(std::max_align_t));
-    return static_cast<Value*>(Bytes(count * sizeof(Value)));
+    return static_cast<Value*>(Bytes(count * sizeof(Value)));  // NOLINT: pointers, too
   }
   // A copy that ends in zero, as UTF-8: what is not, and each zero before the end, as U+FFFD.
   const char* Text(std::string_view text);
