@@ -1,7 +1,7 @@
 # What `cmake --install` puts where, for programs outside this tree:
 #
 #   lib/libkbundle.so.1              the C ABI and XLA's handlers                component runtime
-#   include/kbundle/kbundle_c.h      the header of the C ABI                     component development
+#   include/kbundle/kbundle_*.h      the headers of the C ABI                    component development
 #   lib/cmake/kbundle, lib/pkgconfig find_package(kbundle), pkg-config kbundle   component development
 #   include/kbundle/                 the loader's C++ headers                    component loader
 #   lib/libkbundle_loader.a          the loader behind the C++ headers           component loader
@@ -17,7 +17,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # The headers that are a promise; the others of loader/ and schemas/ are for this tree.
-set(kb_public_headers allocator bundle check_plan describe launch log modes open_bundles plan problem runtime select target)
+set(kb_public_headers allocator bundle check_plan cuts describe description explanation launch log modes open_bundles plan problem runtime select target)
 list(TRANSFORM kb_public_headers REPLACE "(.+)" "loader/include/kbundle/\\1.h")
 foreach(header dtype format sha256 status)
   list(APPEND kb_public_headers schemas/include/kbundle/${header}.h)
@@ -39,7 +39,8 @@ add_custom_target(kb_loader_archive ALL DEPENDS "${kb_archive}")
 set(kb_cmake_folder "${CMAKE_INSTALL_LIBDIR}/cmake/kbundle")
 install(TARGETS kbundle_shared EXPORT kbundleTargets
         LIBRARY COMPONENT runtime NAMELINK_COMPONENT development)
-install(FILES ffi/c/include/kbundle/kbundle_c.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kbundle"
+install(FILES ffi/c/include/kbundle/kbundle_c.h ffi/c/include/kbundle/kbundle_describe.h
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kbundle"
         COMPONENT development)
 install(FILES ${kb_public_headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kbundle" COMPONENT loader)
 install(FILES "${kb_archive}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT loader)

@@ -1,5 +1,6 @@
-"""The two wheels as a user has them: a new environment, then an op from JAX in a new process that has no compiler on its PATH, no
-network, no home, and an environment that it cannot write to. Its system calls are read: nothing is written outside a temporary folder."""
+"""The two wheels as a user has them: a new environment, a project with CMake that finds the wheel there, then an op from JAX in a new process
+that has no compiler on its PATH, no network, no home, and an environment that it cannot write to. Its system calls are read: nothing is written
+outside a temporary folder."""
 
 import os
 import pathlib
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 
+PROJECT = pathlib.Path(__file__).resolve().parents[1] / "tests/install/project"
 NOBODY = 65534
 RUNS = 3  # of each process that is timed: the machine's own noise is not the library's
 LARGEST_INSTALL_S, LARGEST_IMPORT_MS, LARGEST_FIRST_MS = 60, 30, 20
@@ -116,6 +118,30 @@ def check_times(lonely):
         sys.exit(f"wheel: that is more than {LARGEST_IMPORT_MS} ms of import or {LARGEST_FIRST_MS} of a first op")
 
 
+def check_cmake(own, project, folder):
+    """A project outside the tree, in C and C++, finds with CMake what the wheel brought, by the path that the wheel's Python says; its bundle is
+    built, its programs are linked and run. Returns what find_package found."""
+    def run(*words):
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=300,
+                              env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), "KBUNDLE_CACHE": str(folder / "cache")})
+        if done.returncode:
+            sys.exit(f"wheel: {' '.join(map(str, words))}\n{done.stdout}{done.stderr}wheel: the command above ended with {done.returncode}")
+        return done.stdout
+
+    where = run(own, "-m", "kbundle", "--cmake-dir").strip()
+    build = folder / "outside"
+    said = run(shutil.which("cmake"), "-S", project, "-B", build, f"-Dkbundle_DIR={where}")
+    run(shutil.which("cmake"), "--build", build)
+    bundle, library = build / "twice.kb", pathlib.Path(where).parents[1] / "libkbundle.so.1"
+    for program in ("use_c", "use_c_from_cpp"):
+        if run(build / program, bundle) != "twice.forward/loop[T=f32]@x86-64-v2 14\n":
+            sys.exit(f"wheel: {program}, built against {where}, computes something else")
+    if run(build / "use_dlopen", library, bundle) != "verified\n":
+        sys.exit(f"wheel: {library} does not verify {bundle}")
+    print(f"CMake: a project in C and C++ finds {where}, builds its bundle, links and runs")
+    return said
+
+
 def run_in_a_new_environment(python, wheels):
     with tempfile.TemporaryDirectory(prefix="kbundle-wheel-") as made:
         folder = pathlib.Path(made)
@@ -129,6 +155,8 @@ def run_in_a_new_environment(python, wheels):
         if seconds > LARGEST_INSTALL_S:
             sys.exit(f"wheel: that is more than {LARGEST_INSTALL_S} s")
         subprocess.run([own, "-m", "pip", "check", "--disable-pip-version-check"], check=True, stdout=subprocess.DEVNULL)
+        (folder / "cmake").mkdir()
+        check_cmake(own, PROJECT, folder / "cmake")
         subprocess.run(["chmod", "-R", "a-w", str(folder / "env")], check=True)
         try:
             print(lonely("-m", "kbundle").strip().replace("\n", "\n    "))

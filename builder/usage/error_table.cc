@@ -71,6 +71,8 @@ constexpr ErrorCause kFailedPrecondition[] = {
      "Install the version that is named, or build with the one that is there."},
     {"A plan is launched where another CUDA context is current, or after a reset",
      "Make its context current (`cuCtxSetCurrent`), or make the plan again."},
+    {"A plan is launched on a stream of another device or context: the message names both",
+     "Give a stream of the plan's context, or make a plan while the stream's is current."},
     {"No CUDA context is current on this thread",
      "Call the CUDA runtime once on it, or `cuCtxSetCurrent`."},
     {"A child that was forked from a process that had used JAX compiles a call",

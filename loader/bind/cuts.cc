@@ -1,7 +1,7 @@
 // Which dims belong to a cut is not written down but found: the symbols of the cut are doubled, and
 // a dim is divided by it if it doubles too. So it may be any expression (`trans_a ? A2 : A1`), and
 // what grows in another way (`ceil_div(N, 128) * 16`) rules the cut out for this problem.
-#include "loader/bind/cuts.h"
+#include "kbundle/cuts.h"
 
 #include <algorithm>
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "loader/cuda/outside_captures.h"
+#include "loader/cuda/stream_context.h"
 #include "loader/plan/addresses.h"
 #include "loader/plan/parameters.h"
 
@@ -127,12 +128,12 @@ class CudaPlan final : public Plan {
       if (step.kind == StepKind::kOwn) {
         Status status = step.own->Enqueue(static_cast<CUstream>(stream), args);
         if (!status.ok()) [[unlikely]]
-          return std::move(status).Annotate("launching " + problem_.ToString());
+          return Fail(std::move(status), stream);
         continue;
       }
       const CUresult error = step.Enqueue(driver_, static_cast<CUstream>(stream), args);
       if (error != CUDA_SUCCESS) [[unlikely]]
-        return Fail(error, step);
+        return Fail(driver_.Check(error, "enqueueing " + step.name), stream);
     }
     return Status();
   }
@@ -148,11 +149,11 @@ class CudaPlan final : public Plan {
     return FailedPrecondition(
         doing +
         ": this thread's current CUDA context is not the one that the plan was made in, or that "
-        "one "
-        "was reset since: make it current (cuCtxSetCurrent), or make a plan in this one");
+        "one was reset since: make it current (cuCtxSetCurrent), or make a plan in this one");
   }
-  [[gnu::cold]] Status Fail(CUresult error, const Step& step) const {
-    return driver_.Check(error, fmt::format("launching {} of {}", step.name, problem_.ToString()));
+  [[gnu::cold]] Status Fail(Status status, void* stream) const {
+    return ExplainStream(driver_, static_cast<CUstream>(stream), context_, std::move(status))
+        .Annotate("launching " + problem_.ToString());
   }
 
   const DriverApi& driver_;

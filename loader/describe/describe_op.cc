@@ -1,212 +1,169 @@
-// An op's interface as JSON: enough to call it, without the bundle's rows.
+// An op's interface as values: enough to call it, without the bundle's rows.
 #include "loader/describe/describe_op.h"
 
-#include "kbundle/key.h"
-#include "loader/bind/binding.h"
 #include "loader/support/absent.h"
 
 namespace kbundle {
 namespace {
 
-const char* VmapName(uint8_t rule) {
-  switch (static_cast<VmapRule>(rule)) {
-    case VmapRule::kLoop:
-      return "loop";
-    case VmapRule::kLeading:
-      return "leading";
-    case VmapRule::kNone:
-      return "none";
-  }
-  return "unknown";
+using Integers = flatbuffers::Vector<int64_t>;
+using Floats = flatbuffers::Vector<double>;
+using Texts = flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>;
+
+std::vector<std::string_view> Views(const Texts* texts) {
+  std::vector<std::string_view> views;
+  for (uint32_t i = 0; i < Count(texts); ++i) views.push_back(View(texts->Get(i)));
+  return views;
+}
+
+template <typename Value>
+std::vector<Value> Values(const flatbuffers::Vector<Value>* values) {
+  if (values == nullptr) return {};
+  return {values->begin(), values->end()};
 }
 
 // A value as a manifest would spell it: enums and dtypes by name.
-void WriteAttributeValue(JsonWriter& json, const fb::Attribute& attribute,
-                         const flatbuffers::Vector<int64_t>* integers,
-                         const flatbuffers::Vector<double>* floats) {
-  const auto integer = [&] { return Count(integers) ? integers->Get(0) : 0; };
+AttributeValue ValueOf(const fb::Attribute& attribute, const Integers* integers,
+                       const Floats* floats) {
+  using Kind = AttributeValue::Kind;
+  AttributeValue value;
+  const int64_t integer = Count(integers) ? integers->Get(0) : 0;
   switch (static_cast<AttributeType>(attribute.type())) {
     case AttributeType::kBool:
-      json.Bool(integer() != 0);
-      return;
+      value.kind = Kind::kBool;
+      value.integer = integer != 0;
+      break;
     case AttributeType::kInt:
-      json.Int(integer());
-      return;
+      value.kind = Kind::kInt;
+      value.integer = integer;
+      break;
     case AttributeType::kFloat:
-      json.Number(Count(floats) ? floats->Get(0) : 0);
-      return;
+      value.kind = Kind::kFloat;
+      value.number = Count(floats) ? floats->Get(0) : 0;
+      break;
     case AttributeType::kDType:
-      json.Text(Name(static_cast<DType>(integer())));
-      return;
-    case AttributeType::kEnum: {
-      const auto choice = static_cast<uint64_t>(integer());
-      json.Text(choice < Count(attribute.choices()) ? View(attribute.choices()->Get(choice)) : "");
-      return;
-    }
+      value.kind = Kind::kText;
+      value.text = Name(static_cast<DType>(integer));
+      break;
+    case AttributeType::kEnum:
+      value.kind = Kind::kText;
+      if (static_cast<uint64_t>(integer) < Count(attribute.choices()))
+        value.text = View(attribute.choices()->Get(static_cast<uint32_t>(integer)));
+      break;
     case AttributeType::kIntArray:
-      json.BeginArray();
-      for (uint32_t i = 0; i < Count(integers); ++i) json.Int(integers->Get(i));
-      json.EndArray();
-      return;
+      value.kind = Kind::kIntArray;
+      value.integers = Values(integers);
+      break;
     case AttributeType::kFloatArray:
-      json.BeginArray();
-      for (uint32_t i = 0; i < Count(floats); ++i) json.Number(floats->Get(i));
-      json.EndArray();
-      return;
+      value.kind = Kind::kFloatArray;
+      value.numbers = Values(floats);
+      break;
   }
-  json.Null();
+  return value;
 }
 
 // Which dims stand for any number of them, and how many terms stand before: a batch that joins
 // them goes there.
-void WriteEllipsis(JsonWriter& json, const fb::Op& op, const fb::Tensor& tensor) {
-  json.Key("ellipsis");
+std::optional<EllipsisDescription> EllipsisOf(const fb::Op& op, const fb::Tensor& tensor) {
   for (uint32_t i = 0; i < Count(tensor.dims()); ++i) {
     const fb::Dim& dim = *tensor.dims()->Get(i);
-    if (dim.ellipsis() == 0) continue;
-    json.BeginObject().Key("name").Text(View(op.symbols()->Get(dim.symbol())));
-    json.Key("axis").Unsigned(i).EndObject();
-    return;
+    if (dim.ellipsis() != 0) return EllipsisDescription{View(op.symbols()->Get(dim.symbol())), i};
   }
-  json.Null();
+  return std::nullopt;
 }
 
-void WriteTypes(JsonWriter& json, const fb::Op& op) {
-  json.Key("types").BeginArray();
-  for (uint32_t i = 0; i < Count(op.types()); ++i) {
-    const fb::TypeParam& type = *op.types()->Get(i);
-    json.BeginObject().Key("name").Text(View(type.name())).Key("dtypes").BeginArray();
-    for (uint8_t dtype : *type.dtypes()) json.Text(Name(static_cast<DType>(dtype)));
-    json.EndArray().Key("attribute");
-    if (type.attribute() >= 0 && static_cast<uint32_t>(type.attribute()) < Count(op.attributes())) {
-      json.Text(View(op.attributes()->Get(type.attribute())->name()));
-    } else {
-      json.Null();
-    }
-    json.EndObject();
-  }
-  json.EndArray();
+TensorDescription TensorOf(const fb::Op& op, const fb::Tensor& row) {
+  TensorDescription tensor;
+  tensor.name = View(row.name());
+  tensor.shape = View(row.text());
+  tensor.optional = row.optional();
+  tensor.strided = row.strided();
+  tensor.alias = row.alias();
+  tensor.conditional = row.when() != nullptr;
+  tensor.ellipsis = EllipsisOf(op, row);
+  return tensor;
 }
 
-void WriteTensors(JsonWriter& json, const fb::Op& op) {
-  json.Key("operands").BeginArray();
-  for (uint32_t i = 0; i < Count(op.operands()); ++i) {
-    const fb::Tensor& operand = *op.operands()->Get(i);
-    json.BeginObject().Key("name").Text(View(operand.name()));
-    json.Key("shape").Text(View(operand.text()));
-    json.Key("optional").Bool(operand.optional()).Key("strided").Bool(operand.strided());
-    WriteEllipsis(json, op, operand);
-    json.EndObject();
-  }
-  json.EndArray().Key("results").BeginArray();
-  for (uint32_t i = 0; i < Count(op.results()); ++i) {
-    const fb::Tensor& result = *op.results()->Get(i);
-    json.BeginObject().Key("name").Text(View(result.name()));
-    json.Key("shape").Text(View(result.text())).Key("alias").Int(result.alias());
-    json.Key("conditional").Bool(result.when() != nullptr);
-    WriteEllipsis(json, op, result);
-    json.EndObject();
-  }
-  json.EndArray();
+TypeDescription TypeOf(const fb::Op& op, const fb::TypeParam& row) {
+  TypeDescription type{View(row.name()), {}, {}};
+  for (uint8_t dtype : *row.dtypes()) type.dtypes.push_back(static_cast<DType>(dtype));
+  if (row.attribute() >= 0 && static_cast<uint32_t>(row.attribute()) < Count(op.attributes()))
+    type.attribute = View(op.attributes()->Get(row.attribute())->name());
+  return type;
 }
 
-void WriteAttributes(JsonWriter& json, const fb::Op& op) {
-  json.Key("attributes").BeginArray();
-  for (uint32_t i = 0; i < Count(op.attributes()); ++i) {
-    const fb::Attribute& attribute = *op.attributes()->Get(i);
-    json.BeginObject().Key("name").Text(View(attribute.name()));
-    json.Key("type")
-        .Text(AttributeTypeName(static_cast<AttributeType>(attribute.type())))
-        .Key("default");
-    if (attribute.has_default()) {
-      WriteAttributeValue(json, attribute, attribute.integers(), attribute.floats());
-    } else {
-      json.Null();
-    }
-    json.Key("required").Bool(!attribute.has_default()).Key("choices").BeginArray();
-    for (uint32_t c = 0; c < Count(attribute.choices()); ++c) {
-      json.Text(View(attribute.choices()->Get(c)));
-    }
-    json.EndArray().Key("max_len").Unsigned(attribute.max_len()).EndObject();
-  }
-  json.EndArray();
+AttributeDescription AttributeOf(const fb::Attribute& row) {
+  AttributeDescription attribute{View(row.name()),
+                                 static_cast<AttributeType>(row.type()),
+                                 {},
+                                 Views(row.choices()),
+                                 row.max_len()};
+  if (row.has_default()) attribute.value = ValueOf(row, row.integers(), row.floats());
+  return attribute;
 }
 
-void WriteProblem(JsonWriter& json, const fb::Op& op, const fb::Problem& problem) {
-  json.BeginObject().Key("text").Text(View(problem.text())).Key("operands").BeginArray();
-  for (uint32_t i = 0; i < Count(problem.operands()); ++i) {
-    const fb::ProblemTensor& operand = *problem.operands()->Get(i);
-    json.BeginObject().Key("present").Bool(operand.present());
-    json.Key("dtype").Text(Name(static_cast<DType>(operand.dtype()))).Key("dims").BeginArray();
-    for (uint32_t d = 0; d < Count(operand.dims()); ++d) json.Int(operand.dims()->Get(d));
-    json.EndArray().EndObject();
+ExpressionDescription ExpressionOf(const fb::Op& op, const fb::Expression& row) {
+  ExpressionDescription expression{View(op.attributes()->Get(row.attribute())->name()),
+                                   View(row.name()),
+                                   View(row.text()),
+                                   Views(row.scalars()),
+                                   {}};
+  for (uint32_t i = 0; i < Count(row.tensors()); ++i) {
+    const fb::ExpressionTensor& tensor = *row.tensors()->Get(i);
+    expression.tensors.push_back({View(tensor.name()), View(tensor.dims())});
   }
-  json.EndArray().Key("attributes").BeginObject();
-  for (uint32_t i = 0; i < Count(problem.attributes()); ++i) {
-    const fb::AttributeValue& value = *problem.attributes()->Get(i);
+  return expression;
+}
+
+ProblemDescription ProblemOf(const fb::Op& op, const fb::Problem& row) {
+  ProblemDescription problem{View(row.text()), {}, {}};
+  for (uint32_t i = 0; i < Count(row.operands()); ++i) {
+    const fb::ProblemTensor& operand = *row.operands()->Get(i);
+    problem.operands.push_back(
+        {operand.present(), static_cast<DType>(operand.dtype()), Values(operand.dims()), {}});
+  }
+  for (uint32_t i = 0; i < Count(row.attributes()); ++i) {
+    const fb::AttributeValue& value = *row.attributes()->Get(i);
     if (value.attribute() >= Count(op.attributes())) continue;
     const fb::Attribute& attribute = *op.attributes()->Get(value.attribute());
-    json.Key(View(attribute.name()));
-    WriteAttributeValue(json, attribute, value.integers(), value.floats());
+    problem.attributes.emplace_back(View(attribute.name()),
+                                    ValueOf(attribute, value.integers(), value.floats()));
   }
-  json.EndObject().EndObject();
-}
-
-// Only of ops that have any.
-void WriteExpressions(JsonWriter& json, const fb::Op& op) {
-  if (Count(op.expressions()) == 0) return;
-  json.Key("expressions").BeginArray();
-  for (uint32_t i = 0; i < Count(op.expressions()); ++i) {
-    const fb::Expression& one = *op.expressions()->Get(i);
-    json.BeginObject().Key("attribute");
-    json.Text(View(op.attributes()->Get(one.attribute())->name()));
-    json.Key("name").Text(View(one.name())).Key("text").Text(View(one.text()));
-    json.Key("scalars").BeginArray();
-    for (uint32_t k = 0; k < Count(one.scalars()); ++k) json.Text(View(one.scalars()->Get(k)));
-    json.EndArray().Key("tensors").BeginArray();
-    for (uint32_t k = 0; k < Count(one.tensors()); ++k) {
-      const fb::ExpressionTensor& tensor = *one.tensors()->Get(k);
-      json.BeginObject().Key("name").Text(View(tensor.name()));
-      json.Key("dims").Text(View(tensor.dims())).EndObject();
-    }
-    json.EndArray().EndObject();
-  }
-  json.EndArray();
+  return problem;
 }
 
 }  // namespace
 
-void WriteInterface(JsonWriter& json, const fb::Op& op) {
-  WriteTypes(json, op);
-  WriteTensors(json, op);
-  WriteAttributes(json, op);
-  WriteExpressions(json, op);
-  json.Key("vmap").Text(VmapName(op.vmap())).Key("coordinates").BeginArray();
-  for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
-    const uint32_t coordinate = op.coordinates()->Get(i), symbols = Count(op.symbols());
-    json.Text(View(coordinate < symbols ? op.symbols()->Get(coordinate)
-                                        : op.attributes()->Get(coordinate - symbols)->name()));
+void DescribeInterface(const fb::Op& row, OpDescription* op) {
+  op->summary = View(row.summary());
+  op->interface_hash = row.interface_hash();
+  for (uint32_t i = 0; i < Count(row.types()); ++i)
+    op->types.push_back(TypeOf(row, *row.types()->Get(i)));
+  for (uint32_t i = 0; i < Count(row.operands()); ++i)
+    op->operands.push_back(TensorOf(row, *row.operands()->Get(i)));
+  for (uint32_t i = 0; i < Count(row.results()); ++i)
+    op->results.push_back(TensorOf(row, *row.results()->Get(i)));
+  for (uint32_t i = 0; i < Count(row.attributes()); ++i)
+    op->attributes.push_back(AttributeOf(*row.attributes()->Get(i)));
+  for (uint32_t i = 0; i < Count(row.expressions()); ++i)
+    op->expressions.push_back(ExpressionOf(row, *row.expressions()->Get(i)));
+  op->vmap = static_cast<VmapRule>(row.vmap());
+  for (uint32_t i = 0; i < Count(row.coordinates()); ++i) {
+    const uint32_t coordinate = row.coordinates()->Get(i), symbols = Count(row.symbols());
+    op->coordinates.push_back(coordinate < symbols
+                                  ? View(row.symbols()->Get(coordinate))
+                                  : View(row.attributes()->Get(coordinate - symbols)->name()));
   }
-  json.EndArray().Key("tolerances").BeginArray();
-  for (uint32_t i = 0; i < Count(op.tolerances()); ++i) {
-    const fb::Tolerance& tolerance = *op.tolerances()->Get(i);
-    json.BeginObject().Key("result").Unsigned(tolerance.result()).Key("dtype");
-    if (tolerance.dtype() == 0) {
-      json.Null();
-    } else {
-      json.Text(Name(static_cast<DType>(tolerance.dtype())));
-    }
-    json.Key("ulps").Number(tolerance.ulps()).Key("relative").Number(tolerance.relative());
-    json.EndObject();
+  for (uint32_t i = 0; i < Count(row.tolerances()); ++i) {
+    const fb::Tolerance& tolerance = *row.tolerances()->Get(i);
+    op->tolerances.push_back({tolerance.result(), static_cast<DType>(tolerance.dtype()),
+                              tolerance.ulps(), tolerance.relative()});
   }
-  json.EndArray();
 }
 
-void WriteProblems(JsonWriter& json, const fb::Op& op) {
-  json.Key("problems").BeginArray();
-  for (uint32_t i = 0; i < Count(op.problems()); ++i)
-    WriteProblem(json, op, *op.problems()->Get(i));
-  json.EndArray();
+void DescribeProblems(const fb::Op& row, OpDescription* op) {
+  for (uint32_t i = 0; i < Count(row.problems()); ++i)
+    op->problems.push_back(ProblemOf(row, *row.problems()->Get(i)));
 }
 
 }  // namespace kbundle

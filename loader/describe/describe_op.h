@@ -1,17 +1,15 @@
-// What an op says without its variants, as JSON: parts of DescribeJson.
+// What an op says without its variants, as values: parts of Describe.
 #ifndef KBUNDLE_LOADER_DESCRIBE_OP_H_
 #define KBUNDLE_LOADER_DESCRIBE_OP_H_
 
 #include "kbundle/bundle_generated.h"
-#include "kbundle/json.h"
+#include "kbundle/description.h"
 
 namespace kbundle {
 
-// Into an open object, from "types" to "tolerances".
-void WriteInterface(JsonWriter& json, const fb::Op& op);
-
-// Into an open object: "problems".
-void WriteProblems(JsonWriter& json, const fb::Op& op);
+// All of Detail::kInterface but the name.
+void DescribeInterface(const fb::Op& row, OpDescription* op);
+void DescribeProblems(const fb::Op& row, OpDescription* op);
 
 }  // namespace kbundle
 

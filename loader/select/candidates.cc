@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "kbundle/cuts.h"
 #include "kbundle/format.h"
-#include "loader/bind/cuts.h"
 #include "loader/open/bundle_rep.h"
 #include "loader/open/index.h"
 #include "loader/provider/provider.h"

@@ -107,6 +107,7 @@ FINE(cuTensorMapEncodeTiled, (CUtensorMap* map, CUtensorMapDataType type, cuuint
      (void)map; (void)type; (void)rank; (void)base; (void)dims; (void)strides; (void)box;
      (void)steps; (void)interleave; (void)swizzle; (void)l2; (void)fill)
 FINE(cuTensorMapReplaceAddress, (CUtensorMap* map, void* base), (void)map; (void)base)
+FINE(cuStreamGetCtx, (CUstream stream, CUcontext* context), (void)stream; *context = current)
 FINE(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), (void)stream;
      *status = CU_STREAM_CAPTURE_STATUS_NONE)
 FINE(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode), (void)mode)

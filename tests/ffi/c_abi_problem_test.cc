@@ -5,21 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "handles.h"
+#include "ffi/said.h"
 #include "kbundle/kbundle_c.h"
 #include "support/files.h"
 #include "support/run_sample.h"
 
 namespace kbundle::testing {
 namespace {
-
-std::string Said(kb_error* error, int code) {
-  if (error == nullptr) return "";
-  EXPECT_EQ(kb_error_code(error), code) << kb_error_message(error);
-  std::string message = kb_error_message(error);
-  kb_error_free(error);
-  return message;
-}
 
 class CAbiProblem : public ::testing::Test {
  protected:

@@ -90,6 +90,7 @@ SECTIONS = {
     "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),
     "from_wheel": (["runtime/from_wheel.py"], 120, 1),
     "two_gpus": (["runtime/two_gpus.py"], 560, 2),
+    "other_device": (["runtime/other_device.py"], 60, 2),
     "sharded": (["runtime/sharded.py"], 240, 2),
 }
 

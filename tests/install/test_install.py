@@ -54,7 +54,7 @@ def test_the_library_has_a_version_and_needs_the_system_alone(prefix):
 
 def test_programs_in_c_and_cpp_open_plan_and_launch(prefix, project):
     bundle = project / "build/twice.kb"
-    for program in ("use_c", "use_cpp"):
+    for program in ("use_c", "use_c_from_cpp", "use_cpp"):
         assert run(project / "build" / program, bundle) == "twice.forward/loop[T=f32]@x86-64-v2 14\n"
     assert run(project / "build/use_dlopen", prefix / "lib/libkbundle.so.1", bundle) == "verified\n"
     assert needed(project / "build/use_c") - SYSTEM == {"libkbundle.so.1"}

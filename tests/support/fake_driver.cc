@@ -48,7 +48,7 @@ struct FakeCalls {
     return g_fake->Enter("CtxSetCurrent");
   }
   static CUresult CtxGetDevice(CUdevice* device) {
-    *device = t_context == 0 ? 0 : static_cast<CUdevice>(t_context - 1);
+    *device = t_context == 0 ? 0 : static_cast<CUdevice>((t_context - 1) % 2);
     return g_fake->Enter("CtxGetDevice");
   }
   static CUresult CtxGetId(CUcontext context, unsigned long long* id) {  // NOLINT
@@ -148,7 +148,7 @@ struct FakeCalls {
 
   static CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** parameters,
                                  void**) {
-    const CUresult entered = g_fake->Enter("LaunchKernelEx");
+    const CUresult entered = g_fake->EnterOn(config->hStream, "LaunchKernelEx");
     std::lock_guard lock(g_fake->mutex_);
     if (entered != CUDA_SUCCESS || !g_fake->recording_) return entered;
     const FakeKernel& kernel = reinterpret_cast<Kernel*>(f)->description;
@@ -199,6 +199,10 @@ struct FakeCalls {
   static CUresult TensorMapReplaceAddress(CUtensorMap* map, void* address) {
     map->opaque[0] = reinterpret_cast<cuuint64_t>(address);
     return g_fake->Enter("TensorMapReplaceAddress");
+  }
+  static CUresult StreamGetCtx(CUstream stream, CUcontext* context) {
+    *context = reinterpret_cast<CUcontext>(g_fake->ContextOf(stream));
+    return g_fake->Enter("StreamGetCtx");
   }
   static CUresult StreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -346,7 +350,24 @@ void FakeDriver::FailAll(const std::string& name, CUresult error) {
   }
 }
 
+CUresult FakeDriver::EnterOn(CUstream stream, const char* name) {
+  const CUresult entered = Enter(name);
+  if (entered != CUDA_SUCCESS) return entered;
+  return ContextOf(stream) == t_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+uint64_t FakeDriver::ContextOf(CUstream stream) const {
+  std::lock_guard lock(mutex_);
+  const auto found = stream_contexts_.find(stream);
+  return found == stream_contexts_.end() ? t_context : found->second;
+}
+
 void FakeDriver::SetContext(uint64_t id) { t_context = id; }
+
+void FakeDriver::SetStreamContext(CUstream stream, uint64_t id) {
+  std::lock_guard lock(mutex_);
+  stream_contexts_[stream] = id;
+}
 
 void FakeDriver::SetAttribute(CUdevice_attribute attribute, int value) {
   std::lock_guard lock(mutex_);

@@ -65,7 +65,10 @@ class FakeDriver {
   // Every call of this function fails until it is called again with CUDA_SUCCESS.
   void FailAll(const std::string& name, CUresult error);
   // For this thread: the id of the current context, 0 for none. Every thread starts in context 1.
+  // Odd ones are of device 0, even ones of device 1.
   static void SetContext(uint64_t id);
+  // The stream is of this context: launches on it in another one fail, as the real driver's do.
+  void SetStreamContext(CUstream stream, uint64_t id);
   void SetAttribute(CUdevice_attribute attribute, int value);
   // As if another thread captured in GLOBAL mode.
   void SetCapturing(bool capturing);
@@ -83,7 +86,9 @@ class FakeDriver {
 
   CUresult Enter(const char* name);
   CUresult EnterUnsafe(const char* name);  // of the calls that a capture forbids
-  uint64_t NextHandle();                   // of a stream or graph
+  CUresult EnterOn(CUstream stream, const char* name);
+  uint64_t ContextOf(CUstream stream) const;
+  uint64_t NextHandle();  // of a stream or graph
 
   DriverApi api_;
   mutable std::mutex mutex_;
@@ -96,6 +101,7 @@ class FakeDriver {
   CUresult fail_with_ = CUDA_SUCCESS;
   std::map<std::string, CUresult> failing_;
   std::map<int, int> attributes_;
+  std::map<CUstream, uint64_t> stream_contexts_;
   std::vector<std::string> calls_;
   std::vector<Launch> launches_;
   std::vector<uint64_t> image_hashes_;

@@ -63,7 +63,7 @@ LOADER = {
     "runtime": "support problem provider open plan cuda host "
                "provider/cuda provider/host provider/triton provider/warp provider/cudnn provider/cublaslt "
                "provider/cute",
-    "describe": "support provider open bind resolve select runtime",
+    "describe": "support problem provider open bind resolve select runtime",
 }
 # Public headers have no folders, so here is which room is behind each.
 PUBLIC = {
@@ -76,7 +76,8 @@ PUBLIC = {
     "cuda": "driver_api.h",
     "provider/cublaslt": "cublaslt_api.h product_descriptors.h",
     "runtime": "log.h open_bundles.h runtime.h",
-    "describe": "describe.h",
+    "bind": "cuts.h",
+    "describe": "describe.h description.h explanation.h",
 }
 TREES = {"builder": BUILDER, "loader": LOADER}
 MOST_FILES, LONGEST_FILE, LONGEST_FUNCTION = 40, 400, 80

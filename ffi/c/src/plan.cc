@@ -57,12 +57,9 @@ kb_error* kb_plan_make_modes(const kb_bundle* bundle, const char* op, const kb_p
                              int32_t kind, int64_t workspace_limit, int64_t alignment,
                              uint64_t modes, kb_plan** out) {
   return Guarded([&]() -> Status {
-    KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
-    KB_RETURN_IF_ERROR(RequirePointer(op, "op"));
     KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
     KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
-    KB_ASSIGN_OR_RETURN(kbundle::ProblemSpec request, kbundle::ToProblemSpec(spec));
-    KB_ASSIGN_OR_RETURN(kbundle::Problem problem, bundle->bundle->MakeProblem(op, request));
+    KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::ToProblem(bundle, op, spec));
     kbundle::PlanOptions options;
     options.workspace_limit = workspace_limit;
     options.alignment = alignment;

@@ -2,6 +2,7 @@
 // for only where its count is not 0, and everything is copied, so nothing of the caller's is kept.
 #include "spec.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,8 @@
 
 namespace kbundle {
 namespace {
+
+static_assert(KB_MOST_RANK == kMaxRank);
 
 Result<TensorSpec> ToTensorSpec(const kb_tensor& tensor, size_t index) {
   TensorSpec result;
@@ -111,6 +114,40 @@ Result<Device::Kind> ToDeviceKind(int32_t kind) {
   if (kind == KB_DEVICE_HOST) return Device::Kind::kHost;
   return InvalidArgument("reading a request: device kind " + std::to_string(kind) +
                          " is not one of kb_device_kind (0 CUDA, 1 host)");
+}
+
+Result<Problem> ToProblem(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec) {
+  KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
+  KB_RETURN_IF_ERROR(RequirePointer(op, "op"));
+  KB_ASSIGN_OR_RETURN(ProblemSpec request, ToProblemSpec(spec));
+  return bundle->bundle->MakeProblem(op, request);
+}
+
+Result<Device> ToDevice(Device::Kind kind, const char* target) {
+  if (target == nullptr) return Runtime::Global().CurrentDevice(kind);
+  KB_ASSIGN_OR_RETURN(Device device, DeviceFromTargetName(target));
+  if (device.kind != kind) {
+    return InvalidArgument(std::string("explaining for target '") + target +
+                           "': it is not a target of the device kind that was asked for");
+  }
+  return device;
+}
+
+Result<SelectOptions> ToSelectOptions(uint64_t modes, const char* doing) {
+  SelectOptions options;
+  KB_ASSIGN_OR_RETURN(options.modes, Modes::FromBits(modes, doing));
+  options.policy = Policy::Global().snapshot();
+  return options;
+}
+
+kb_result ToResult(const TensorSpec& result) {
+  kb_result row{};
+  if (!result.present) return row;
+  row.present = 1;
+  row.dtype = static_cast<int32_t>(result.dtype);
+  row.rank = static_cast<int32_t>(result.dims.size());
+  std::copy(result.dims.begin(), result.dims.end(), row.dims);
+  return row;
 }
 
 }  // namespace kbundle

@@ -1,9 +1,10 @@
-// From the C structs of a request to the loader's ProblemSpec.
+// From the C structs of a request to what the loader takes, and back for results.
 #ifndef KBUNDLE_FFI_SPEC_H_
 #define KBUNDLE_FFI_SPEC_H_
 
 #include "kbundle/kbundle_c.h"
 #include "kbundle/problem.h"
+#include "kbundle/select.h"
 #include "kbundle/status.h"
 #include "kbundle/target.h"
 
@@ -14,6 +15,18 @@ namespace kbundle {
 Result<ProblemSpec> ToProblemSpec(const kb_problem_spec* spec);
 
 Result<Device::Kind> ToDeviceKind(int32_t kind);
+
+// Of a request for an op of the bundle.
+Result<Problem> ToProblem(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec);
+
+// target null: the current device of the kind.
+Result<Device> ToDevice(Device::Kind kind, const char* target);
+
+// modes: bits of kb_mode. With the process's policy.
+Result<SelectOptions> ToSelectOptions(uint64_t modes, const char* doing);
+
+// An absent result is all zeros.
+kb_result ToResult(const TensorSpec& result);
 
 }  // namespace kbundle
 

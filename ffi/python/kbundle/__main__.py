@@ -1,5 +1,11 @@
-"""python -m kbundle: which bundles this Python finds, in which order, and which ops each serves. Exit 1 where one cannot be opened."""
+"""Says what this Python has of kbundle.
 
+    python -m kbundle               which bundles it finds, in which order, and which ops each serves; 1 where one cannot be opened
+    python -m kbundle --cmake-dir   the folder of kbundleConfig.cmake that its wheel brought, for cmake's -Dkbundle_DIR=
+"""
+
+import importlib.metadata
+import pathlib
 import sys
 
 import kbundle
@@ -21,11 +27,32 @@ def lines(found):
             yield "   %s is taken from %s %s" % (op, *place)
 
 
-def main():
+def cmake_folder():
+    """Where pip's record says: below an environment, a prefix, or the user's folder. None: no wheel brought it, or `pip install --target`, which
+    leaves out what a wheel has for lib/."""
+    try:
+        files = importlib.metadata.files("kbundle") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    recorded = [pathlib.Path(file.locate()).resolve() for file in files if file.name == "kbundleConfig.cmake"]
+    return next((file.parent for file in recorded if file.exists()), None)
+
+
+def main(words):
+    if words == ["--cmake-dir"]:
+        folder = cmake_folder()
+        if folder is None:
+            sys.exit("looking for kbundleConfig.cmake: no installed wheel kbundle brought one: install the wheel (pip's --target leaves it out), or "
+                     "give cmake the prefix of `cmake --install` as CMAKE_PREFIX_PATH")
+        print(folder)
+        return 0
+    if words:
+        print(__doc__, file=sys.stdout if words == ["--help"] else sys.stderr)
+        return 0 if words == ["--help"] else 2
     found = kbundle.bundles()
     print("\n".join(lines(found)))
     return 1 if any(one.error for one in found) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -7,17 +7,12 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "kbundle/bundle.h"
+#include "kbundle/description.h"
+#include "kbundle/explanation.h"
 #include "kbundle/runtime.h"
-#include "kbundle/select.h"
 
 namespace kbundle {
-
-// How much is said of an op: its name; also how it is called; also its problems, its variants, and
-// with them of the blobs.
-enum class Detail { kName, kInterface, kWhole };
 
 // The shape of kb_bundle_describe. `op` empty: every op; else only that one (kNotFound names the
 // nearest). Beyond the documented keys a variant has "kernels": one row per step with "symbol"
@@ -35,9 +30,6 @@ Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Devi
 
 // The shape of kb_stats.
 std::string StatsJson(const RuntimeStats& stats);
-
-// Devices on which conformance has run every code object of the variant; empty: never run.
-std::vector<std::string> RanOn(const Bundle& bundle, uint32_t variant);
 
 }  // namespace kbundle
 

@@ -37,6 +37,7 @@ namespace kbundle {
   X(MemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                   \
   X(TensorMapEncodeTiled, cuTensorMapEncodeTiled)            \
   X(TensorMapReplaceAddress, cuTensorMapReplaceAddress)      \
+  X(StreamGetCtx, cuStreamGetCtx)                            \
   X(StreamIsCapturing, cuStreamIsCapturing)                  \
   X(StreamCreate, cuStreamCreate)                            \
   X(StreamDestroy, cuStreamDestroy_v2)                       \

@@ -1,5 +1,5 @@
 /* use_c BUNDLE: the C ABI of a library that is linked. */
-#include <kbundle/kbundle_c.h>
+#include <kbundle/kbundle_describe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +39,13 @@ int main(int count, char** words) {
   kb_result shape;
   size_t shapes = 0;
   int64_t workspace = -1;
-  char *json = NULL, *variant = NULL, *selected = NULL;
+  char *variant = NULL, *selected = NULL;
+  const kb_explanation* why = NULL;
   float x[15], y[15];
   void* operands[] = {x};
   void* results[] = {y};
   int i;
+  size_t legal = 0, row;
 
   if (count < 2) return 2;
   memset(&spec, 0, sizeof spec);
@@ -57,7 +59,9 @@ int main(int count, char** words) {
   options.allocator = &allocator;
   Check(kb_bundle_open_with(&options, &bundle), "open");
   if (held == 0) return 1;
-  Check(kb_explain(bundle, "twice.forward", &spec, KB_DEVICE_HOST, NULL, &json), "explain");
+  Check(kb_explanation_make(bundle, "twice.forward", &spec, KB_DEVICE_HOST, NULL, 0, &why),
+        "explain");
+  for (row = 0; row < why->candidate_count; ++row) legal += why->candidates[row]->legal != 0;
   Check(kb_results(bundle, "twice.forward", &spec, &shape, 1, &shapes), "results");
   Check(kb_workspace_bytes(bundle, "twice.forward", &spec, KB_DEVICE_HOST, &workspace),
         "workspace");
@@ -71,9 +75,9 @@ int main(int count, char** words) {
   for (i = 0; i < 15; ++i) {
     if (y[i] != 2 * x[i]) return 1;
   }
-  if (strstr(json, variant) == NULL || strcmp(selected, variant) != 0) return 1;
+  if (strcmp(why->chosen, variant) != 0 || strcmp(selected, variant) != 0 || legal == 0) return 1;
   kb_string_free(selected);
-  kb_string_free(json);
+  kb_explanation_free(why);
   kb_string_free(variant);
   kb_plan_release(plan);
   Check(kb_bundle_close(bundle), "close");

@@ -126,9 +126,59 @@ TEST_F(FaultTest, ALaunchThatFailsSaysWhichAndTheNextOneWorks) {
   FakeAddresses addresses(scale_);
   driver_.FailCall(2, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);  // behind the look at the context
   const Status status = (*plan)->Launch(nullptr, addresses.args());
-  EXPECT_NE(status.message().find("launching kernel vec of run.scale("), std::string::npos)
-      << status.ToString();
+  EXPECT_NE(status.message().find("launching run.scale("), std::string::npos) << status.ToString();
+  EXPECT_NE(status.message().find("enqueueing kernel vec: "), std::string::npos);
   ExpectRightLaunch(**plan, driver_);
+}
+
+TEST_F(FaultTest, AStreamOfAnotherContextIsToldFromThePlansAndTheNextLaunchWorks) {
+  Runtime runtime(driver_.api());
+  const auto plan = runtime.MakePlan(bundle_, scale_, kCuda);
+  FakeAddresses addresses(scale_);
+  const auto of_device_1 = reinterpret_cast<CUstream>(0x20);
+  const auto of_device_0 = reinterpret_cast<CUstream>(0x30);  // but of another context
+  driver_.SetStreamContext(of_device_1, 2);
+  driver_.SetStreamContext(of_device_0, 3);
+  for (const bool capturing : {false, true}) {
+    driver_.SetCapturing(capturing);
+    const Status other = (*plan)->Launch(of_device_1, addresses.args());
+    const Status same = (*plan)->Launch(of_device_0, addresses.args());
+    driver_.SetCapturing(false);
+    EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(other.message().find("the stream is of CUDA device 1 (Fake H200), the plan was made "
+                                   "on CUDA device 0 (Fake H200): give a stream"),
+              std::string::npos)
+        << other.ToString();
+    EXPECT_EQ(same.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(same.message().find("the stream is of another context of CUDA device 0 (Fake H200)"),
+              std::string::npos)
+        << same.ToString();
+    ExpectRightLaunch(**plan, driver_);  // the plan's context is current again
+  }
+}
+
+TEST_F(FaultTest, AFailureForTheRightStreamStaysWhatTheDriverSaid) {
+  Runtime runtime(driver_.api());
+  const auto plan = runtime.MakePlan(bundle_, scale_, kCuda);
+  FakeAddresses addresses(scale_);
+  const auto stream = reinterpret_cast<CUstream>(0x20);
+  driver_.SetStreamContext(stream, 2);
+  for (const auto& [launched_on, silent] : {std::pair<CUstream, const char*>{nullptr, ""},
+                                            {stream, "StreamGetCtx"},
+                                            {stream, "CtxGetId"}}) {
+    // From the launch on, so that the plan's own look at the context goes well.
+    driver_.OnCall([&, silent = silent](const std::string& name) {
+      if (name == "LaunchKernelEx") driver_.FailAll(silent, CUDA_ERROR_UNKNOWN);
+    });
+    driver_.FailAll("LaunchKernelEx", CUDA_ERROR_ILLEGAL_ADDRESS);
+    const Status status = (*plan)->Launch(launched_on, addresses.args());
+    driver_.OnCall(nullptr);
+    driver_.FailAll("LaunchKernelEx", CUDA_SUCCESS);
+    driver_.FailAll(silent, CUDA_SUCCESS);
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << status.ToString();
+    EXPECT_EQ(status.message().find("the stream is of"), std::string::npos) << status.ToString();
+    ExpectRightLaunch(**plan, driver_);
+  }
 }
 
 TEST(Damage, NeverReachesTheDriver) {

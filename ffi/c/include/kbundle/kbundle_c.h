@@ -194,7 +194,7 @@ KB_EXPORT kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, 
 KB_EXPORT kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                              int32_t kind, char** json);
 
-/* ---- the same without JSON ---- */
+/* ---- the same without JSON: here what plans need, the rest in kbundle_describe.h ---- */
 enum { KB_MOST_RANK = 16 };
 typedef struct {
   int32_t present; /* 0: these operands and attributes have no such result; the rest is 0 */
@@ -304,7 +304,8 @@ KB_EXPORT kb_error* kb_plan_variant(const kb_plan* plan, char** id);
  * other launch uses meanwhile; NULL if that is 0. */
 struct CUstream_st; /* a CUstream (or cudaStream_t) is a pointer to it; NULL: the default stream */
 /* Enqueues a plan of KB_DEVICE_CUDA; never waits. The context that the plan was made in must be
- * current. Legal as the first call of a stream capture. */
+ * current, and the stream of it: else code 9, which names both devices. Legal as the first call of
+ * a stream capture. */
 KB_EXPORT kb_error* kb_plan_launch_cuda(const kb_plan* plan, struct CUstream_st* stream,
                                         void* const* operands, void* const* results,
                                         void* workspace);

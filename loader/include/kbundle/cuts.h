@@ -1,6 +1,6 @@
 // Along which dims a problem may be cut into equal parts that are problems of their own.
-#ifndef KBUNDLE_LOADER_CUTS_H_
-#define KBUNDLE_LOADER_CUTS_H_
+#ifndef KBUNDLE_CUTS_H_
+#define KBUNDLE_CUTS_H_
 
 #include <vector>
 
@@ -25,4 +25,4 @@ std::vector<Cut> CutsOf(const Bundle& bundle, const Problem& problem);
 
 }  // namespace kbundle
 
-#endif  // KBUNDLE_LOADER_CUTS_H_
+#endif  // KBUNDLE_CUTS_H_
