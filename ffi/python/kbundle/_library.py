@@ -5,6 +5,7 @@ import functools
 import json
 import os
 
+from kbundle import _platform
 from kbundle._errors import CODES, Error
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -111,9 +112,12 @@ def library():
     try:
         loaded = ctypes.CDLL(path)
     except OSError as error:
-        raise Error("UNAVAILABLE", "loading %s: %s; build it again on this machine" % (path, error))
+        raise Error("UNAVAILABLE", _platform.wrong_library(path, error)) from None
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(loaded, name)
+        function = getattr(loaded, name, None)
+        if function is None:
+            raise Error("UNIMPLEMENTED", "loading %s: it has no %s, which this package calls; take both from one wheel, or build both "
+                        "from the same sources" % (path, name))
         function.restype = result
         function.argtypes = arguments
     found = loaded.kb_abi_version()
