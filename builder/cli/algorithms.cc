@@ -10,6 +10,7 @@
 #include "builder/problem/file.h"
 #include "builder/record/record.h"
 #include "builder/support/files.h"
+#include "kbundle/json.h"
 
 namespace kbundle::builder {
 namespace {
@@ -25,6 +26,25 @@ Status MergeInto(const std::string& path, const std::vector<ListedAlgorithm>& fr
     return text.status();
   }
   return PublishFile(path, AlgorithmsText(MergeAlgorithms(old, fresh)), Durability::kDisk);
+}
+
+// lines: what would stand in a file; "": it does.
+std::string ListedJson(const ListedFamilies& listed, const std::set<std::string>& files,
+                       const std::string& lines) {
+  JsonWriter json;
+  json.BeginObject().Key("ok").Bool(true).Key("device").Text(listed.device);
+  json.Key("problems").Int(listed.problems).Key("algorithms").Int(listed.algorithms);
+  json.Key("near").Int(listed.near).Key("passed_over").Int(listed.passed_over);
+  const auto list = [&json](const char* key, const auto& texts) {
+    json.Key(key).BeginArray();
+    for (const std::string& text : texts) json.Text(text);
+    json.EndArray();
+  };
+  list("without", listed.without);
+  list("unsearched", listed.unsearched);
+  list("written", files);
+  if (!lines.empty()) json.Key("text").Text(lines);
+  return json.EndObject().text();
 }
 
 }  // namespace
@@ -56,14 +76,17 @@ int AlgorithmsCommand::Run(const Terminal& terminal) const {
   for (const auto& [folder, algorithms] : listed->by_folder) {
     all.insert(all.end(), algorithms.begin(), algorithms.end());
   }
-  for (const std::string& path : files) terminal.Line("wrote " + path);
-  if (output == "-") {
-    terminal.Out(AlgorithmsText(all));
-  } else if (!output.empty()) {
+  if (!output.empty() && output != "-") {
     const Status status = MergeInto(output, all);
     if (!status.ok()) return terminal.Fail(status);
-    terminal.Line("wrote " + output);
+    files.insert(output);
   }
+  if (terminal.json()) {
+    terminal.Line(ListedJson(*listed, files, output == "-" ? AlgorithmsText(all) : ""));
+    return kExitOk;
+  }
+  for (const std::string& path : files) terminal.Line("wrote " + path);
+  if (output == "-") terminal.Out(AlgorithmsText(all));
   terminal.Note(fmt::format("{} algorithms for {} problems on {}, {} of them found near others",
                             listed->algorithms, listed->problems, listed->device, listed->near));
   return kExitOk;

@@ -52,13 +52,13 @@ int BuildCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel)
   if (options.output.empty() && options.writes()) {
     return terminal.Usage("build", "-o is required: where to write the bundle");
   }
-  ProgressLine progress(terminal, json || options.plan);
+  ProgressLine progress(terminal, terminal.json() || options.plan);
   const Result<BuildReport> report = Build(options, progress, cancel);
   progress.Clear();
   if (!report.ok()) return terminal.Fail(report.status(), progress.failures());
   if (options.plan) {
     terminal.Out(report->plan);
-  } else if (json) {
+  } else if (terminal.json()) {
     terminal.Line(report->ToJson());
   } else {
     PrintSummary(terminal, options, *report);

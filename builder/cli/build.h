@@ -14,7 +14,6 @@ Status CheckNames(const BuildOptions& options);
 
 struct BuildCommand {
   BuildOptions options;
-  bool json = false;
 
   // `cancel` is set by the first Ctrl-C.
   int Run(const Terminal& terminal, const std::atomic<bool>& cancel) const;

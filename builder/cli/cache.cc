@@ -77,12 +77,12 @@ Json StatusJson(const std::string& folder, const Files& files) {
           {"kinds", std::move(kinds)}};
 }
 
-int Verify(const Terminal& terminal, const Files& files, bool json) {
+int Verify(const Terminal& terminal, const Files& files) {
   Json damaged = Json::array();
   for (const StoredFile& file : files) {
     if (!IsWhole(file)) damaged.push_back(file.path);
   }
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(JsonText({{"checked", files.size()}, {"damaged", damaged}}));
   } else {
     for (const Json& path : damaged) {
@@ -96,7 +96,7 @@ int Verify(const Terminal& terminal, const Files& files, bool json) {
   return damaged.empty() ? kExitOk : kExitNo;
 }
 
-int Prune(const Terminal& terminal, const Files& files, const PruneLimits& limits, bool json) {
+int Prune(const Terminal& terminal, const Files& files, const PruneLimits& limits) {
   Files gone;
   for (const StoredFile& file : ToPrune(files, limits, time(nullptr))) {
     if (unlink(file.path.c_str()) == 0) {
@@ -106,7 +106,7 @@ int Prune(const Terminal& terminal, const Files& files, const PruneLimits& limit
     }
   }
   const uint64_t left = BytesOf(files) - BytesOf(gone);
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(JsonText({{"removed", gone.size()},
                             {"removed_bytes", BytesOf(gone)},
                             {"entries", files.size() - gone.size()},
@@ -142,9 +142,9 @@ int CacheCommand::Run(const Terminal& terminal) const {
   const Result<ObjectStore> store = ObjectStore::Open(folder);
   if (!store.ok()) return terminal.Fail(store.status());
   const Files files = ListStore(store->folder());
-  if (prunes) return Prune(terminal, files, limits, json);
-  if (action == "verify") return Verify(terminal, files, json);
-  if (json) {
+  if (prunes) return Prune(terminal, files, limits);
+  if (action == "verify") return Verify(terminal, files);
+  if (terminal.json()) {
     terminal.Line(JsonText(StatusJson(store->folder(), files)));
   } else {
     PrintStatus(terminal, store->folder(), files);

@@ -12,7 +12,6 @@ struct CacheCommand {
   std::string action = "status";  // or "prune", "verify"
   std::string folder;             // as --cache of build
   std::string unused, max_size;   // "30d", "5G"
-  bool json = false;
 
   int Run(const Terminal& terminal) const;
 };

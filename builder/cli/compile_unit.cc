@@ -56,7 +56,7 @@ int CompileUnitCommand::Run(const Terminal& terminal) const {
   ProgressLine progress(terminal, /*notes_to_stderr=*/true);
   const Result<UnitReport> report = CompileOneUnit(unit.options, unit.wanted, progress);
   if (!report.ok()) return terminal.Fail(report.status(), progress.failures());
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(report->ToJson());
     return kExitOk;
   }

@@ -18,7 +18,6 @@ struct CompileUnitCommand {
   std::vector<std::string> inputs;  // "NAME=SHA256"
   std::string plan;                 // a file, in place of PATH and what belongs to it
   std::optional<int64_t> number;    // in the plan
-  bool json = false;
 
   int Run(const Terminal& terminal) const;
 

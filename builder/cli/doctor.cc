@@ -8,6 +8,7 @@
 #include "builder/cli/doctor_findings.h"
 #include "builder/manifest/manifest.h"
 #include "builder/model/family.h"
+#include "builder/support/process.h"
 #include "builder/tools/served_gpus.h"
 #include "kbundle/json.h"
 
@@ -22,7 +23,24 @@ const char* Word(const Finding& finding) {
   return finding.required ? "missing" : "absent";
 }
 
-void PrintDoctorText(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
+// The one thing to do: about what stops a build, then what is there and does not work, then the
+// work itself.
+std::string NextStep(const std::vector<Finding>& findings, const std::vector<std::string>& paths) {
+  for (const bool stops : {true, false}) {
+    for (const Finding& finding : findings) {
+      if (stops ? finding.ok() : finding.state != State::kBroken) continue;
+      return finding.part + ": " + finding.advice;
+    }
+  }
+  if (paths.empty()) return "kbundle new mylib, which writes a library to start from";
+  std::vector<std::string> words = {"kbundle", "build"};
+  words.insert(words.end(), paths.begin(), paths.end());
+  words.insert(words.end(), {"-o", "out.kb"});
+  return ShellCommand(words);
+}
+
+void PrintDoctorText(const Terminal& terminal, const std::vector<Finding>& findings, bool ready,
+                     const std::string& next) {
   Table table({"", "PART", "VERSION", "NEEDED BY", "WHERE"});
   for (const Finding& finding : findings) {
     const auto style = finding.state == State::kWorks ? Terminal::Style::kGood
@@ -38,11 +56,13 @@ void PrintDoctorText(const Terminal& terminal, const std::vector<Finding>& findi
   terminal.Line(std::string("\n") + kServedBySm90a);
   terminal.Line(ready ? "\nready to build"
                       : "\nnot ready to build: see what is missing or broken above");
+  terminal.Line("next: " + next);
 }
 
-void PrintDoctorJson(const Terminal& terminal, const std::vector<Finding>& findings, bool ready) {
+void PrintDoctorJson(const Terminal& terminal, const std::vector<Finding>& findings, bool ready,
+                     const std::string& next) {
   JsonWriter json;
-  json.BeginObject().Key("can_build").Bool(ready);
+  json.BeginObject().Key("can_build").Bool(ready).Key("next").Text(next);
   json.Key("serves")
       .BeginObject()
       .Key("sm_90a")
@@ -72,7 +92,9 @@ int DoctorCommand::Run(const Terminal& terminal) const {
   const std::vector<Finding> findings = LookAround(manifests);
   bool ready = true;
   for (const Finding& finding : findings) ready = ready && finding.ok();
-  json ? PrintDoctorJson(terminal, findings, ready) : PrintDoctorText(terminal, findings, ready);
+  const std::string next = NextStep(findings, paths);
+  terminal.json() ? PrintDoctorJson(terminal, findings, ready, next)
+                  : PrintDoctorText(terminal, findings, ready, next);
   return ready ? kExitOk : kExitNo;
 }
 

@@ -12,7 +12,6 @@ namespace kbundle::builder {
 
 struct DoctorCommand {
   std::vector<std::string> paths;  // manifests that are to be built here
-  bool json = false;
 
   // kExitNo when something that a build needs is missing, or is there and does not work. What only
   // some providers need may be missing unless a manifest of `paths` has variants of theirs.

@@ -178,7 +178,7 @@ int ExplainCommand::Run(const Terminal& terminal) const {
   options.policy.strict = strict;
   options.modes = {.deterministic = deterministic, .batch_invariant = batch_invariant};
   const Result<Selected> chosen = SelectFirstLaunchable(bundle, *problem, *device, options);
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(ExplainJson(bundle, *problem, *device, options));
   } else {
     const char* source = !gpu ? "" : sm_count > 0 ? "given" : "as on an H200 (--sm-count)";

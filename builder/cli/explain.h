@@ -16,7 +16,7 @@ struct ExplainCommand {
   std::string target;                   // empty: this machine's CPU
   int64_t sm_count = 0;                 // multiprocessors of the GPU; 0: as on an H200
   int64_t alignment = 16;               // bytes that every address is known to be a multiple of
-  bool strict = false, json = false;
+  bool strict = false;
   bool deterministic = false, batch_invariant = false;
 
   int Run(const Terminal& terminal) const;

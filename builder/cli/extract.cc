@@ -10,6 +10,7 @@
 #include "builder/support/files.h"
 #include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
+#include "kbundle/json.h"
 #include "loader/open/index.h"
 
 namespace kbundle::builder {
@@ -78,6 +79,9 @@ std::string_view Recognized(std::string_view code) {
 }  // namespace
 
 int ExtractCommand::Run(const Terminal& terminal) const {
+  if (output == "-" && terminal.json()) {
+    return terminal.Usage("extract", "-o - is the code itself: leave out --json, or name a file");
+  }
   const auto bundle = Bundle::Open(file);
   if (!bundle.ok()) return terminal.Fail(bundle.status());
   const Bundle& view = **bundle;
@@ -97,9 +101,17 @@ int ExtractCommand::Run(const Terminal& terminal) const {
   if (!written.ok()) return terminal.Fail(written);
   const fb::Index& index = IndexOf(view);
   const auto* row = index.templates()->Get(index.variants()->Get(*number)->template_index());
-  terminal.Line(view.VariantId(*number) + ": " + Grouped(bytes->size()) + " bytes, " +
-                ReadWith(index.blobs()->Get(*blob)->format(),
-                         index.providers()->Get(row->provider())->string_view()) +
+  const std::string read_with = ReadWith(index.blobs()->Get(*blob)->format(),
+                                         index.providers()->Get(row->provider())->string_view());
+  if (terminal.json()) {
+    JsonWriter json;
+    json.BeginObject().Key("ok").Bool(true).Key("variant").Text(view.VariantId(*number));
+    json.Key("output").Text(output).Key("bytes").Unsigned(bytes->size());
+    json.Key("is").Text(read_with.substr(0, read_with.find(';')));
+    terminal.Line(json.EndObject().text());
+    return kExitOk;
+  }
+  terminal.Line(view.VariantId(*number) + ": " + Grouped(bytes->size()) + " bytes, " + read_with +
                 output);
   return kExitOk;
 }

@@ -97,7 +97,6 @@ void AddBuild(CLI::App& app, BuildCommand* command) {
   verb.add_option("--depfile", options.depfile,
                   "Write which files were read, as make and ninja take it");
   verb.add_flag("--force", options.force, "Replace an output that is no bundle");
-  verb.add_flag("--json", command->json, "Report as JSON on standard output");
 }
 
 void AddCompileUnit(CLI::App& app, CompileUnitCommand* command) {
@@ -119,7 +118,6 @@ void AddCompileUnit(CLI::App& app, CompileUnitCommand* command) {
       ->allow_extra_args(false);
   AddWhatIsBuilt(verb, &options);
   AddStores(verb, &options);
-  verb.add_flag("--json", command->json, "Report as JSON on standard output");
 }
 
 void AddCache(CLI::App& app, CacheCommand* command) {
@@ -132,7 +130,6 @@ void AddCache(CLI::App& app, CacheCommand* command) {
   verb.add_option("--unused", command->unused, "What no build used for so long goes: 12h, 30d, 8w");
   verb.add_option("--max-size", command->max_size,
                   "What is beyond this goes, least recently used first: 500M, 5G");
-  verb.add_flag("--json", command->json, "As JSON");
 }
 
 }  // namespace
@@ -140,7 +137,13 @@ void AddCache(CLI::App& app, CacheCommand* command) {
 CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
   CLI::App& verb = *app.add_subcommand(name, what);
   verb.footer(std::string("\nExample:\n  ") + example);
-  verb.add_flag("-q,--quiet")->description("No progress: results, warnings and errors alone");
+  // What every verb has is no verb's own: main reads these three into the Terminal.
+  verb.add_flag("--json")->description("As JSON on standard output, failures too");
+  CLI::Option* quiet = verb.add_flag("-q,--quiet");
+  quiet->description("No progress: results, warnings and errors alone");
+  verb.add_flag("-v,--verbose")
+      ->description("Also the environment that counts, each finished part, and the time it took")
+      ->excludes(quiet);
   return verb;
 }
 
@@ -180,7 +183,6 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
   inspect.add_option("--html", inspect_command->html,
                      "Draw it instead, as one file for browsers; - is standard output");
   inspect.add_flag("--force", inspect_command->force, "Replace an output that is no such page");
-  inspect.add_flag("--json", inspect_command->json, "As JSON");
 
   CLI::App& verify = AddVerb(app, "verify", "Check every byte, and what a target would miss",
                              "kbundle verify kernels.kb --target sm_90a");
@@ -191,7 +193,6 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
                     "Check the problems of this file, as record_problems saves them, instead");
   verify.add_flag("--strict", verify_command->strict,
                   "Also refuse variants that conformance never ran");
-  verify.add_flag("--json", verify_command->json, "As JSON");
 
   CLI::App& explain =
       AddVerb(app, "explain", "Say which variant a problem gets, and why not the others",
@@ -214,7 +215,6 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
                    "As for a caller who wants the same bits of every launch");
   explain.add_flag("--batch-invariant", command.batch_invariant,
                    "As for a caller whose bits may not depend on what else is in a batch");
-  explain.add_flag("--json", command.json, "As JSON");
 
   CLI::App& extract = AddVerb(app, "extract", "Write a variant's code object to a file",
                               "kbundle extract kernels.kb 'mylib.normalize/warp_row"
@@ -243,7 +243,6 @@ void AddTextVerbs(CLI::App& app, std::string* shell, ErrorQuestion* error) {
               "kbundle explain-error FAILED_PRECONDITION");
   explain.add_option("TAG", error->tag, "Tag, code, or a message that holds one [all of them]");
   explain.add_flag("--markdown", error->markdown, "As Markdown");
-  explain.add_flag("--json", error->json, "As JSON");
   AddVerb(app, "man", "Print the manual page of the command", "kbundle man | man -l -");
 }
 

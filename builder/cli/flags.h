@@ -36,7 +36,7 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
 // What `explain-error` is asked.
 struct ErrorQuestion {
   std::string tag;  // empty: all of them
-  bool markdown = false, json = false;
+  bool markdown = false;
 };
 // schema, completion (of a shell), explain-error, man.
 void AddTextVerbs(CLI::App& app, std::string* shell, ErrorQuestion* error);

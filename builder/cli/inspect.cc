@@ -170,7 +170,7 @@ void PrintHead(const Terminal& terminal, const OrderedJson& bundle) {
 }  // namespace
 
 int InspectCommand::Draw(const Bundle& bundle, const Terminal& terminal) const {
-  if (json || !op.empty()) {
+  if (terminal.json() || !op.empty()) {
     return terminal.Usage("inspect", "--html draws all of a bundle; leave out --json and --op");
   }
   const Result<std::string> page = BundlePage(bundle);
@@ -192,7 +192,7 @@ int InspectCommand::Run(const Terminal& terminal) const {
   if (!html.empty()) return Draw(**opened, terminal);
   const auto text = DescribeJson(**opened, op, Detail::kWhole);
   if (!text.ok()) return terminal.Fail(text.status());
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(*text);
     return kExitOk;
   }

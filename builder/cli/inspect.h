@@ -14,7 +14,6 @@ struct InspectCommand {
   std::string op;      // empty: an overview of all; else every variant of this one
   std::string html;    // a file to draw it into, "-" standard output; empty: none
   bool force = false;  // replace a file that is no such page
-  bool json = false;
 
   int Run(const Terminal& terminal) const;
 

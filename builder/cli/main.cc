@@ -5,7 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -100,7 +103,6 @@ void AddNew(CLI::App& app, NewCommand& command) {
   verb.add_option("NAME", command.name, "Of the library, its ops' family and its Python package")
       ->required();
   verb.add_option("--into", command.into, "The folder in which it appears [.]");
-  verb.add_flag("--json", command.json, "As JSON");
 }
 
 void AddMachine(CLI::App& app, Verbs& verbs) {
@@ -109,7 +111,6 @@ void AddMachine(CLI::App& app, Verbs& verbs) {
               "kbundle doctor kernels");
   doctor.add_option("path", verbs.doctor.paths,
                     "Manifests, or folders of them: what their variants need must work too");
-  doctor.add_flag("--json", verbs.doctor.json, "As JSON");
 
   CLI::App& profile = AddVerb(app, "profile", "Describe this machine's GPU for planning elsewhere",
                               "kbundle profile -o builder/provider/cudnn/profiles/h200.json");
@@ -181,7 +182,6 @@ void AddTune(CLI::App& app, TuneCommand& command) {
       ->check(CLI::Range(1, 1024));
   verb.add_option("--cache", options.space.cache_dir, "Folder of compiled objects, as for build");
   verb.add_option("--replay", options.replay)->group("");  // for tests of the tuner itself
-  verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
 void AddTest(CLI::App& app, TestCommand& command) {
@@ -212,7 +212,6 @@ void AddTest(CLI::App& app, TestCommand& command) {
   verb.add_option("-j,--jobs", space.jobs, "Compiles at a time [one per CPU]")
       ->check(CLI::Range(1, 1024));
   verb.add_option("--cache", space.cache_dir, "Folder of compiled objects, as for build");
-  verb.add_flag("--json", command.json, "Report as JSON on standard output");
 }
 
 void AddSpecialize(CLI::App& app, SpecializeCommand& command) {
@@ -236,7 +235,7 @@ void AddSpecialize(CLI::App& app, SpecializeCommand& command) {
 }
 
 int ExplainError(const ErrorQuestion& question, const Terminal& terminal) {
-  const ErrorTextForm form = question.json       ? ErrorTextForm::kJson
+  const ErrorTextForm form = terminal.json()     ? ErrorTextForm::kJson
                              : question.markdown ? ErrorTextForm::kMarkdown
                                                  : ErrorTextForm::kPlain;
   StatusCode code = StatusCode::kOk;
@@ -271,11 +270,11 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
     return kExitOk;
   }
   if (verb == "completion") {
-    terminal.Out(Completion(verbs.shell, TextsOf(app)));
+    terminal.Text(Completion(verbs.shell, TextsOf(app)));
     return kExitOk;
   }
   if (verb == "man") {
-    terminal.Out(ManualPage(KB_VERSION, kAbout, kEnvironmentText, TextsOf(app)));
+    terminal.Text(ManualPage(KB_VERSION, kAbout, kEnvironmentText, TextsOf(app)));
     return kExitOk;
   }
   return verbs.doctor.Run(terminal);
@@ -301,7 +300,19 @@ std::string VerbOf(const CLI::App& app) {
   return verbs.empty() ? "" : verbs.front()->get_name();
 }
 
+// --verbose, of every verb: what decides beside the command line.
+void TellSurroundings(const Terminal& terminal) {
+  std::error_code ignored;
+  terminal.Note("kbundle " KB_VERSION ", " +
+                std::filesystem::read_symlink("/proc/self/exe", ignored).string() + ", in " +
+                std::filesystem::current_path(ignored).string());
+  for (const std::string& name : EnvironmentNames()) {
+    if (const char* value = std::getenv(name.c_str())) terminal.Note(name + "=" + value);
+  }
+}
+
 int Main(int argc, char** argv) {
+  const auto began = std::chrono::steady_clock::now();
   CLI::App app{kAbout, "kbundle"};
   app.set_version_flag("--version", "kbundle " KB_VERSION);
   app.require_subcommand(1);
@@ -321,7 +332,10 @@ int Main(int argc, char** argv) {
   const auto said = [&](const char* word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
-  const Terminal terminal(said("--json"), said("-q") || said("--quiet"));
+  // Before anything is parsed, so that a mistake on the command line is told as was wished.
+  const Terminal terminal({.json = said("--json"),
+                           .quiet = said("-q") || said("--quiet"),
+                           .verbose = said("-v") || said("--verbose")});
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -331,7 +345,13 @@ int Main(int argc, char** argv) {
     const std::string hint = Misspelled(app, words);
     return terminal.Usage(VerbOf(app), hint.empty() ? error.what() : hint);
   }
-  return terminal.Finish(RunChosen(app, verbs, terminal));
+  if (terminal.verbose()) TellSurroundings(terminal);
+  const int code = terminal.Finish(RunChosen(app, verbs, terminal));
+  if (terminal.verbose()) {
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    terminal.Note("exit code " + std::to_string(code) + " after " + Fixed(took.count(), 2) + " s");
+  }
+  return code;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ int NewCommand::Run(const Terminal& terminal) const {
   const std::string folder = (std::filesystem::path(into) / name).lexically_normal().string();
   const Status written = WriteStarter(folder, *files);
   if (!written.ok()) return terminal.Fail(Status(written).Annotate("making a library"));
-  if (json) {
+  if (terminal.json()) {
     nlohmann::json report = {{"ok", true}, {"folder", folder}, {"files", nlohmann::json::array()}};
     for (const StarterFile& file : *files) report["files"].push_back(file.path);
     terminal.Line(report.dump(2));

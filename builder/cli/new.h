@@ -11,7 +11,6 @@ namespace kbundle::builder {
 struct NewCommand {
   std::string name;
   std::string into = ".";  // the folder `name` appears in it
-  bool json = false;
 
   int Run(const Terminal& terminal) const;
 };

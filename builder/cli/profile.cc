@@ -6,6 +6,7 @@
 #include "builder/provider/cudnn/profile.h"
 #include "builder/support/files.h"
 #include "builder/tools/toolchain.h"
+#include "kbundle/json.h"
 
 namespace kbundle::builder {
 
@@ -17,7 +18,7 @@ int ProfileCommand::Run(const Terminal& terminal) const {
   if (!profile.ok()) {
     return terminal.Fail(Status(profile.status()).Annotate("a profile is taken from a live GPU"));
   }
-  if (output == "-") {
+  if (output == "-") {  // which is JSON as it is
     terminal.Out(*profile);
     return kExitOk;
   }
@@ -25,6 +26,12 @@ int ProfileCommand::Run(const Terminal& terminal) const {
       force ? Status() : CheckOutput(output, std::string_view(*profile).substr(0, 8), "profile");
   if (written.ok()) written = PublishFile(output, *profile, Durability::kCrashOnly);
   if (!written.ok()) return terminal.Fail(written);
+  if (terminal.json()) {
+    JsonWriter json;
+    terminal.Line(
+        json.BeginObject().Key("ok").Bool(true).Key("output").Text(output).EndObject().text());
+    return kExitOk;
+  }
   terminal.Line("wrote " + output + "; profiles that ship are in builder/provider/cudnn/profiles");
   return kExitOk;
 }

@@ -7,11 +7,13 @@
 
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "builder/cli/verify.h"
 #include "builder/device/visible.h"
 #include "builder/support/files.h"
+#include "builder/support/json_text.h"
 #include "builder/support/process.h"
 #include "builder/support/temporary_folder.h"
 #include "kbundle/target.h"
@@ -59,9 +61,11 @@ void PrintSpecialized(const Terminal& terminal, const std::vector<ModelChoice>& 
                   compared > 0 ? std::exp(logs / compared) : 1.0));
 }
 
-// Of the families that the model uses alone: what others have is not in this bundle.
+// Calls use(verify) with what asks of the families that the model uses alone: what others have is
+// not in this bundle.
+template <typename Use>
 int VerifyStrictly(const Terminal& terminal, const SpecializeOptions& asked,
-                   const std::string& problems) {
+                   const std::string& problems, const Use& use) {
   const Result<TemporaryFolder> folder = TemporaryFolder::Make();
   if (!folder.ok()) return terminal.Fail(folder.status());
   VerifyCommand verify;
@@ -70,19 +74,47 @@ int VerifyStrictly(const Terminal& terminal, const SpecializeOptions& asked,
   verify.problems = folder->path() + "/problems.jsonl";
   verify.strict = true;
   const Status written = PublishFile(verify.problems, problems, Durability::kCrashOnly);
-  return written.ok() ? verify.Run(terminal) : terminal.Fail(written);
+  return written.ok() ? use(verify) : terminal.Fail(written);
 }
 
-std::string Advice(const SpecializeOptions& asked, const Specialized& done) {
+std::string BuildCommandOf(const SpecializeOptions& asked, const Specialized& done) {
   std::vector<std::string> words = {"kbundle", "build"};
   words.insert(words.end(), done.manifests.begin(), done.manifests.end());
   words.insert(words.end(),
                {"--problems", asked.model, "--target", asked.target, "-o", asked.output});
   if (asked.lean) words.emplace_back("--lean");
+  return ShellCommand(words);
+}
+
+nlohmann::json ToJson(const ModelChoice& choice, const std::optional<double>& us) {
+  nlohmann::json json = {{"variant", nullptr}, {"how", choice.how}, {"us", nullptr}};
+  if (!choice.variant.empty()) json["variant"] = choice.variant;
+  if (us) json["us"] = *us;
+  return json;
+}
+
+nlohmann::json ToJson(const Specialized& done, const SpecializeOptions& asked,
+                      const VerifyCommand::Verdict& verdict) {
+  nlohmann::json json = {{"ok", verdict.ok},
+                         {"output", asked.output},
+                         {"problems", nlohmann::json::array()},
+                         {"written", done.written},
+                         {"build", BuildCommandOf(asked, done)},
+                         {"verify", nlohmann::json::parse(verdict.json)}};
+  for (size_t i = 0; i < done.after.size(); ++i) {
+    const ModelChoice &before = done.before[i], &after = done.after[i];
+    json["problems"].push_back({{"problem", after.problem},
+                                {"before", ToJson(before, TimeOf(after, before.variant))},
+                                {"after", ToJson(after, TimeOf(after, after.variant))}});
+  }
+  return json;
+}
+
+std::string Advice(const SpecializeOptions& asked, const Specialized& done) {
   return fmt::format(
       "commit {}; the same bytes without a GPU: {}",
       done.written.empty() ? "nothing new" : fmt::to_string(fmt::join(done.written, ", ")),
-      ShellCommand(words));
+      BuildCommandOf(asked, done));
 }
 
 }  // namespace
@@ -104,9 +136,19 @@ int SpecializeCommand::Run(const Terminal& terminal, const std::atomic<bool>& ca
   const Result<Specialized> done = Specialize(asked, progress, cancel);
   progress.Clear();
   if (!done.ok()) return terminal.Fail(done.status(), progress.failures());
-  PrintSpecialized(terminal, done->before, done->after);
-  const int code = VerifyStrictly(terminal, asked, done->problems);
-  terminal.Line(Advice(asked, *done));
+  const int code =
+      VerifyStrictly(terminal, asked, done->problems, [&](const VerifyCommand& verify) {
+        if (!terminal.json()) {
+          PrintSpecialized(terminal, done->before, done->after);
+          const int verified = verify.Run(terminal);
+          terminal.Line(Advice(asked, *done));
+          return verified;
+        }
+        const Result<VerifyCommand::Verdict> verdict = verify.Look();
+        if (!verdict.ok()) return terminal.Fail(verdict.status());
+        terminal.Line(JsonText(ToJson(*done, asked, *verdict)));
+        return verdict->ok ? kExitOk : kExitNo;
+      });
   if (code == kExitOk) std::filesystem::remove(done->kept);
   return code;
 }

@@ -72,17 +72,20 @@ void WriteLine(FILE* stream, std::string_view text) {
   if (text.empty() || text.back() != '\n') Write(stream, "\n");
 }
 
-// ", 3 min left" as things went so far; "" before that says anything.
-std::string Left(double spent_seconds, int finished, int total) {
-  if (finished < 3 || finished >= total || spent_seconds < 5) return "";
-  const double seconds = spent_seconds / finished * (total - finished);
-  return seconds < 90 ? fmt::format(", {:.0f} s left", std::ceil(seconds))
-                      : fmt::format(", {:.0f} min left", std::ceil(seconds / 60));
+// ", 7/min, 3 min left" as things went so far; "" before that says anything.
+std::string Pace(double spent_seconds, int done, int left) {
+  if (done < 2 || left <= 0 || spent_seconds < 5) return "";
+  const double rate = done / spent_seconds, seconds = left / rate;
+  const std::string pace = rate >= 1        ? fmt::format(", {:.0f}/s", rate)
+                           : rate * 60 >= 1 ? fmt::format(", {:.0f}/min", rate * 60)
+                                            : fmt::format(", {:.0f}/h", rate * 3600);
+  return pace + (seconds < 90 ? fmt::format(", {:.0f} s left", std::ceil(seconds))
+                              : fmt::format(", {:.0f} min left", std::ceil(seconds / 60)));
 }
 
 }  // namespace
 
-Terminal::Terminal(bool json, bool quiet) : json_(json), quiet_(quiet) {
+Terminal::Terminal(const Wishes& wishes) : wishes_(wishes) {
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   const bool dumb = term == nullptr || std::strcmp(term, "dumb") == 0;
@@ -93,6 +96,12 @@ Terminal::Terminal(bool json, bool quiet) : json_(json), quiet_(quiet) {
 }
 
 void Terminal::Out(std::string_view text) const { Write(stdout, text); }
+
+void Terminal::Text(std::string_view text) const {
+  if (!json()) return Out(text);
+  JsonWriter written;
+  Line(written.BeginObject().Key("text").Text(text).EndObject().text());
+}
 
 void Terminal::Line(std::string_view text) const { WriteLine(stdout, text); }
 
@@ -111,7 +120,7 @@ void Terminal::Error(std::string_view text) const {
 
 void Terminal::ErrorInJson(StatusCode code, std::string_view text,
                            const std::vector<std::string>& failures) const {
-  if (!json_) return;
+  if (!json()) return;
   JsonWriter json;
   json.BeginObject().Key("ok").Bool(false).Key("error").BeginObject();
   json.Key("code").Text(StatusCodeName(code)).Key("message").Text(text).EndObject();
@@ -207,12 +216,20 @@ void ProgressLine::Progress(int finished, int total, const std::string& what) {
   if (done.size() < count.size()) done.insert(0, count.size() - done.size(), ' ');
   const std::string counted = "[" + done + "/" + count;
   if (terminal_.quiet()) return;
-  if (!terminal_.moving()) return WriteLine(stderr, counted + "] " + what);
   const auto now = std::chrono::steady_clock::now();
+  if (total != total_ || finished < finished_) {
+    total_ = total;
+    first_ = finished;
+    began_ = now;
+  }
+  finished_ = finished;
+  const std::chrono::duration<double> spent = now - began_;
+  std::string line =
+      counted + Pace(spent.count(), finished - first_, total - finished) + "] " + what;
+  if (terminal_.verbose()) return WriteLine(stderr, line);
+  if (!terminal_.moving()) return WriteLine(stderr, counted + "] " + what);
   if (drawn_ && finished < total && now - last_ < kRedraw) return;
   last_ = now;
-  const std::chrono::duration<double> spent = now - began_;
-  std::string line = counted + Left(spent.count(), finished, total) + "] " + what;
   const size_t room = static_cast<size_t>(std::max(terminal_.width() - 1, 20));
   if (line.size() > room) line = line.substr(0, room - 3) + "...";
   Write(stderr, "\r" + Legible(line) + "\x1b[K");

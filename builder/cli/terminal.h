@@ -26,16 +26,25 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitEnvironment = 3;  // a compiler or driver is missing
 inline constexpr int kExitInterrupted = 130;
 
+// What the user wants of every verb alike.
+struct Wishes {
+  // Results are JSON, and failures are told on standard output too,
+  // {"ok": false, "error": {"code": "NOT_FOUND", "message": ".."}}.
+  bool json = false;
+  bool quiet = false;    // no progress is drawn
+  bool verbose = false;  // whatever is finished stays, on a line of its own
+};
+
 // Owns nothing; the streams are the process's own. For one thread at a time.
 class Terminal {
  public:
   enum class Style { kPlain, kBold, kGood, kBad, kWarning, kFaint };
 
-  // Reads the environment, once. json: failures are also told on standard output,
-  // {"ok": false, "error": {"code": "NOT_FOUND", "message": ".."}}. quiet: no progress is drawn.
-  explicit Terminal(bool json = false, bool quiet = false);
+  // Reads the environment, once.
+  explicit Terminal(const Wishes& wishes = {});
 
   void Out(std::string_view text) const;    // standard output, as it is
+  void Text(std::string_view text) const;   // a result that is a text; in JSON {"text": ".."}
   void Line(std::string_view text) const;   // and a newline
   void Note(std::string_view text) const;   // standard error, a line
   void Warn(std::string_view text) const;   // "kbundle: warning: ..."
@@ -50,7 +59,9 @@ class Terminal {
 
   std::string Paint(Style style, std::string_view text) const;  // for standard output
   bool moving() const { return moving_; }                       // standard error can redraw a line
-  bool quiet() const { return quiet_; }
+  bool json() const { return wishes_.json; }
+  bool quiet() const { return wishes_.quiet; }
+  bool verbose() const { return wishes_.verbose; }
   int width() const;  // columns of standard error
 
  private:
@@ -58,8 +69,7 @@ class Terminal {
   void ErrorInJson(StatusCode code, std::string_view text,
                    const std::vector<std::string>& failures = {}) const;
 
-  bool json_ = false;
-  bool quiet_ = false;
+  Wishes wishes_;
   bool color_out_ = false;
   bool color_err_ = false;
   bool moving_ = false;
@@ -79,8 +89,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// One calm line, "[ 12/340, 3 min left] family.op/variant[T=f32]@sm_90a 1.2 s", redrawn at most 20
-// times a second; without a terminal a plain line per finished task, and no guess of what is left.
+// One calm line, "[ 12/340, 7/min, 3 min left] family.op/variant[T=f32]@sm_90a 1.2 s", redrawn at
+// most 20 times a second; without a terminal a plain line per finished task, and no guess of what
+// is left. Where the user wants it verbose, a line per finished task with that guess.
 // Notes go to standard output, or with the rest to standard error when standard output carries
 // JSON.
 class ProgressLine : public Reporter {
@@ -98,7 +109,9 @@ class ProgressLine : public Reporter {
   const Terminal& terminal_;
   const bool notes_to_stderr_;
   bool drawn_ = false;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  // Of the work that is going on: what is counted may have been done in part before it began.
+  int total_ = -1, first_ = 0, finished_ = 0;
+  std::chrono::steady_clock::time_point began_{};
   std::chrono::steady_clock::time_point last_{};
   std::vector<std::string> failures_;
 };

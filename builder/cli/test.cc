@@ -66,12 +66,12 @@ int TestCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
         std::chrono::milliseconds(static_cast<int64_t>(candidate_limit * 1000));
   }
   if (memory_mib > 0) wanted.measurer.memory_bytes = int64_t{memory_mib} << 20;
-  TuneProgress progress(terminal, json);
+  TuneProgress progress(terminal);
   const Result<ConformanceReport> report = RunConformance(wanted, progress, cancel);
   progress.Clear();
   if (!report.ok()) return terminal.Fail(report.status());
   for (const std::string& warning : report->warnings) terminal.Warn(warning);
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(JsonText(JsonOfTest(*report)));
   } else {
     PrintOutcome(terminal, *report);

@@ -16,7 +16,6 @@ struct TestCommand {
   std::optional<uint64_t> seed;  // of the inputs; none: another each time
   double candidate_limit = 0;    // seconds; 0: the default
   int memory_mib = 0;            // likewise
-  bool json = false;
 
   // Exit 1: a variant is wrong, took its process down, has no code, or was launched on no problem.
   int Run(const Terminal& terminal, const std::atomic<bool>& cancel) const;

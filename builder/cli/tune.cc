@@ -105,7 +105,6 @@ int TuneCommand::CheckRecords(const Terminal& terminal) const {
                      space.op,
                      options.problems_file,
                      options.reference.python};
-  command.json = json;
   return command.Run(terminal);
 }
 
@@ -153,11 +152,11 @@ int TuneCommand::Run(const Terminal& terminal, const std::atomic<bool>& cancel) 
     if (!gpus.ok()) return terminal.Fail(gpus.status());
     wanted.gpus = *gpus;
   }
-  TuneProgress progress(terminal, json);
+  TuneProgress progress(terminal);
   const Result<TuneReport> report = Tune(wanted, progress, cancel);
   progress.Clear();
   if (!report.ok()) return terminal.Fail(report.status());
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(JsonText(JsonOfTune(*report)));
   } else {
     wanted.revalidate ? PrintRevalidated(terminal, *report) : PrintTuned(terminal, *report);

@@ -19,7 +19,6 @@ struct TuneCommand {
   double candidate_limit = 0;  // seconds; 0: the default
   int compile_limit = 0;
   int memory_mib = 0;
-  bool json = false;
 
   // Exit 1: with --only, a candidate failed; else a problem that ends without a right candidate.
   // Exit 2: options that do not go together.

@@ -73,7 +73,7 @@ int TuneCheckCommand::Run(const Terminal& terminal) const {
   if (!checks.ok()) return terminal.Fail(checks.status());
   const bool ok =
       std::all_of(checks->begin(), checks->end(), [](const auto& check) { return check.ok(); });
-  if (json) {
+  if (terminal.json()) {
     terminal.Line(JsonText(JsonOfCheck(*checks, ok)));
   } else {
     for (const TargetCheck& check : *checks) PrintCheck(terminal, check);

@@ -9,7 +9,6 @@ namespace kbundle::builder {
 
 struct TuneCheckCommand {
   TuneCheckOptions options;
-  bool json = false;
 
   // Exit 1: a record is missing, stale or refused.
   int Run(const Terminal& terminal) const;

@@ -11,7 +11,8 @@ namespace kbundle::builder {
 
 class TuneProgress : public TuneReporter {
  public:
-  TuneProgress(const Terminal& terminal, bool json) : terminal_(terminal), line_(terminal, json) {}
+  explicit TuneProgress(const Terminal& terminal)
+      : terminal_(terminal), line_(terminal, terminal.json()) {}
   void Progress(size_t finished, size_t total, const std::string& what) override {
     line_.Progress(static_cast<int>(finished), static_cast<int>(total), what);
   }

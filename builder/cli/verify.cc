@@ -4,6 +4,8 @@
 #include "builder/cli/verify.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "builder/pack/provenance.h"
@@ -128,8 +130,8 @@ void CheckRecords(const Bundle& bundle, Coverage* coverage) {
   }
 }
 
-void PrintVerifyJson(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
-                     const Coverage& coverage) {
+std::string VerifyJson(const VerifyCommand& command, const Bundle& bundle,
+                       const Coverage& coverage) {
   JsonWriter json;
   json.BeginObject().Key("file").Text(command.file).Key("ok").Bool(coverage.gaps.empty());
   json.Key("content_id").Text(bundle.content_id()).Key("file_bytes").Unsigned(bundle.file_size());
@@ -143,8 +145,7 @@ void PrintVerifyJson(const Terminal& terminal, const VerifyCommand& command, con
   }
   json.EndArray().Key("ops_without_problems").BeginArray();
   for (const std::string& op : coverage.silent_ops) json.Text(op);
-  json.EndArray().EndObject();
-  terminal.Line(json.text());
+  return json.EndArray().EndObject().text();
 }
 
 void PrintVerifyText(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
@@ -181,36 +182,52 @@ void PrintVerifyText(const Terminal& terminal, const VerifyCommand& command, con
     terminal.Line(std::string("note: ") + kServedBySm90a);
 }
 
+struct Looked {
+  std::shared_ptr<const Bundle> bundle;
+  Coverage coverage;
+};
+
+Result<Looked> LookAt(const VerifyCommand& command) {
+  Device device;
+  if (!command.target.empty()) {
+    KB_ASSIGN_OR_RETURN(device, DeviceFromTargetName(command.target));
+  }
+  KB_ASSIGN_OR_RETURN(auto opened, Bundle::Open(command.file));
+  const Bundle& bundle = *opened;
+  KB_RETURN_IF_ERROR(bundle.VerifyAll());
+  Result<Coverage> coverage = Coverage();
+  if (!command.problems.empty()) {
+    coverage = CheckFile(bundle, device, command.strict, command.problems);
+  } else if (!command.target.empty()) {
+    coverage = CheckTarget(bundle, device, command.strict);
+  } else if (command.strict) {
+    coverage = CheckRan(bundle);
+  }
+  if (!coverage.ok()) return coverage.status();
+  if (command.strict) CheckRecords(bundle, &*coverage);
+  return Looked{std::move(opened), *std::move(coverage)};
+}
+
 }  // namespace
+
+Result<VerifyCommand::Verdict> VerifyCommand::Look() const {
+  KB_ASSIGN_OR_RETURN(const Looked looked, LookAt(*this));
+  return Verdict{looked.coverage.gaps.empty(), VerifyJson(*this, *looked.bundle, looked.coverage)};
+}
 
 int VerifyCommand::Run(const Terminal& terminal) const {
   if (!problems.empty() && target.empty()) {
     return terminal.Usage("verify", "--problems asks about a target: add --target sm_90a");
   }
-  Device device;
   if (!target.empty()) {
     const auto parsed = DeviceFromTargetName(target);
     if (!parsed.ok()) return terminal.Usage("verify", "--target: " + parsed.status().message());
-    device = *parsed;
   }
-  const auto opened = Bundle::Open(file);
-  if (!opened.ok()) return terminal.Fail(opened.status());
-  const Bundle& bundle = **opened;
-  const Status bytes = bundle.VerifyAll();
-  if (!bytes.ok()) return terminal.Fail(bytes);
-  Result<Coverage> coverage = Coverage();
-  if (!problems.empty()) {
-    coverage = CheckFile(bundle, device, strict, problems);
-  } else if (!target.empty()) {
-    coverage = CheckTarget(bundle, device, strict);
-  } else if (strict) {
-    coverage = CheckRan(bundle);
-  }
-  if (!coverage.ok()) return terminal.Fail(coverage.status());
-  if (strict) CheckRecords(bundle, &*coverage);
-  json ? PrintVerifyJson(terminal, *this, bundle, *coverage)
-       : PrintVerifyText(terminal, *this, bundle, *coverage);
-  return coverage->gaps.empty() ? kExitOk : kExitNo;
+  const Result<Looked> looked = LookAt(*this);
+  if (!looked.ok()) return terminal.Fail(looked.status());
+  terminal.json() ? terminal.Line(VerifyJson(*this, *looked->bundle, looked->coverage))
+                  : PrintVerifyText(terminal, *this, *looked->bundle, looked->coverage);
+  return looked->coverage.gaps.empty() ? kExitOk : kExitNo;
 }
 
 }  // namespace kbundle::builder

@@ -14,9 +14,15 @@ struct VerifyCommand {
   std::string target;    // empty: bytes only
   std::string problems;  // a file of problems to check for the target instead of the listed ones
   bool strict = false;   // also refuses variants that conformance never ran
-  bool json = false;
 
   int Run(const Terminal& terminal) const;
+
+  struct Verdict {
+    bool ok = false;   // nothing is missing
+    std::string json;  // what --json prints
+  };
+  // The same without printing. Requires a target that can be parsed, or none.
+  Result<Verdict> Look() const;
 };
 
 }  // namespace kbundle::builder

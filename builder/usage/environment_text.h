@@ -1,6 +1,10 @@
-// What `kbundle --help` says of environment variables.
+// What `kbundle --help` says of environment variables, and their names.
 #ifndef KBUNDLE_BUILDER_USAGE_ENVIRONMENT_TEXT_H_
 #define KBUNDLE_BUILDER_USAGE_ENVIRONMENT_TEXT_H_
+
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace kbundle::builder {
 
@@ -19,6 +23,19 @@ inline constexpr char kEnvironmentText[] =
     "  KBUNDLE_CPU_ISA          x86-64-v2 or -v3: take this CPU for less than it is\n"
     "  TMPDIR                   folder for what compilers leave, swept by the next run [/tmp]\n"
     "  NO_COLOR                 no colours";
+
+// All of the text above, and those of others that decide which programs and GPUs are found.
+inline std::vector<std::string> EnvironmentNames() {
+  std::vector<std::string> names;
+  std::istringstream lines(kEnvironmentText);
+  std::string line, name;
+  std::getline(lines, line);  // the heading
+  while (std::getline(lines, line)) {
+    if (std::istringstream(line) >> name && line[2] != ' ') names.push_back(name);
+  }
+  names.insert(names.end(), {"VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PATH"});
+  return names;
+}
 
 }  // namespace kbundle::builder
 

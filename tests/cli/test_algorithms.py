@@ -62,6 +62,16 @@ def test_answers_stand_beside_the_manifest_and_become_variants(kbundle, gpu, den
     assert {blob["format"] for blob in whole["blobs"]} == {"algorithm"}
 
 
+def test_what_was_listed_is_told_as_json(kbundle, gpu, dense):
+    done = kbundle("algorithms", dense, "--target", "sm_90a", "--near", "0", "--json", env=gpu)
+    wrote = str(dense / "algorithms/stand-in.jsonl")
+    assert done.code == 0 and done.json["written"] == [wrote] and "text" not in done.json
+    assert (done.json["ok"], done.json["algorithms"], done.json["near"]) == (True, 6, 0) and done.json["problems"] == 2
+    done = kbundle("algorithms", dense, "--target", "sm_90a", "--near", "0", "-o", "-", "--json", env=gpu)
+    assert [json.loads(line) for line in done.json["text"].splitlines()] == lines(dense / "algorithms/stand-in.jsonl")
+    assert kbundle("algorithms", dense, "--target", "sm_90q", "--json", env=gpu).json["ok"] is False
+
+
 def test_a_variant_that_asks_the_heuristic_stands_first_and_strict_processes_refuse_it(kbundle, gpu, dense, tmp_path):
     """The stand-in driver is of no device that conformance ran on, so strict leaves nothing."""
     manifest = dense / "dense.toml"

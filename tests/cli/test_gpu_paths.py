@@ -68,6 +68,9 @@ def test_profile_is_what_cudnn_says_without_the_place_on_the_bus(kbundle, cudnn,
     profile = json.loads((tmp_path / "gpu.json").read_text())
     assert profile == {"multiProcessorCount": 132, "cudaDeviceId": 0, "pciDeviceId": 0, "deviceVer": 900,
                        "memoryBusWidth": 65535}
+    assert kbundle("profile", "-o", "-", "--json", env=cudnn).json == profile
+    again = kbundle("profile", "-o", tmp_path / "gpu.json", "--json", env=cudnn)
+    assert again.json == {"ok": True, "output": str(tmp_path / "gpu.json")}
 
 
 def test_profile_of_a_gpu_that_is_not_there_is_exit_code_3(kbundle, cudnn):

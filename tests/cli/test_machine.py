@@ -1,4 +1,5 @@
-"""Promise: doctor tries what is there, from any folder, and says what to do about the rest; profile needs a GPU."""
+"""Promise: doctor tries what is there, from any folder, says which bundles Python finds, what to do about the rest, and last the one thing to do
+next; profile needs a GPU."""
 
 import os
 import pathlib
@@ -28,7 +29,7 @@ def test_doctor_tries_all_that_a_build_of_kernels_needs_from_any_folder(healthy)
     assert found["CPU"]["version"].startswith("x86-64-v")
     assert found["host compiler"]["found"] and os.access(found["host compiler"]["where"], os.X_OK)
     assert {f["part"] for f in found.values() if f["required"]} >= {"nvrtc", "nvfatbin", "host compiler", "Triton", "cuDNN"}
-    broken = {part: f["advice"] for part, f in found.items() if f["state"] != "ok" and (f["required"] or f["state"] == "broken")}
+    broken = {part: f["advice"] for part, f in found.items() if f["state"] != "ok" and f["needed_by"] and (f["required"] or f["state"] == "broken")}
     assert not broken and healthy.json["can_build"] and healthy.code == 0
     assert found["cuDNN"]["version"].startswith("9.")
 
@@ -46,6 +47,64 @@ def test_doctor_without_a_compiler_says_no_and_what_to_do(kbundle, tmp_path):
     done = kbundle("doctor", env={"KBUNDLE_CXX": str(tmp_path / "none")})
     assert done.code == 1
     assert "missing" in done.out and "KBUNDLE_CXX" in done.out and "install" in done.out
+
+
+def next_of(done):
+    """The last line, which --json has as "next"."""
+    line = done.out.splitlines()[-1]
+    assert line.startswith("next: "), done.out
+    return line.removeprefix("next: ")
+
+
+def test_the_last_line_is_the_one_thing_to_do(kbundle, tmp_path):
+    wrong = {"KBUNDLE_CXX": str(tmp_path / "none")}
+    stops = next_of(kbundle("doctor", env=wrong))
+    assert stops.startswith("host compiler: ") and "KBUNDLE_CXX" in stops
+    assert kbundle("doctor", "--json", env=wrong).json["next"] == stops
+    library = tmp_path / "libcudnn.so.9"
+    library.touch()
+    assert next_of(kbundle("doctor", env={"KBUNDLE_CUDNN": str(library)})).startswith("cuDNN: ")
+
+
+def bare_python(tmp_path):
+    """The environment of a Python without packages."""
+    python = tmp_path / "bare_python"
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
+    python.chmod(0o755)
+    return {"KBUNDLE_PYTHON": str(python)}
+
+
+def test_where_all_is_well_it_is_the_work_itself(kbundle, tmp_path):
+    library = ROOT / "tests/python/library"
+    assert next_of(kbundle("doctor", library, env=bare_python(tmp_path))) == f"kbundle build {library} -o out.kb"
+    assert next_of(kbundle("doctor", env=bare_python(tmp_path))).startswith("kbundle new mylib")
+
+
+@pytest.fixture
+def python_with(tmp_path):
+    """A Python that has kbundle, and finds these files in KBUNDLE_PATH."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nPYTHONPATH={ROOT}/ffi/python KBUNDLE_LIBRARY={os.environ['KBUNDLE_LIBRARY']} exec {sys.executable} \"$@\"\n")
+    python.chmod(0o755)
+    return lambda *files: {"KBUNDLE_PYTHON": str(python), "KBUNDLE_PATH": ":".join(map(str, files))}
+
+
+def test_doctor_lists_the_bundles_that_python_finds(kbundle, bundle, python_with, tmp_path):
+    done = kbundle("doctor", "--json", env=python_with(bundle))
+    found = findings(done)
+    assert found["Python kbundle"]["state"] == "ok" and found["Python kbundle"]["where"].endswith("libkbundle.so")
+    row = found["bundle of $KBUNDLE_PATH"]
+    assert (row["state"], row["where"]) == ("ok", str(bundle)) and row["version"].endswith(" ops")
+    (tmp_path / "damaged.kb").write_bytes(b"no bundle")
+    done = kbundle("doctor", "--json", env=python_with(tmp_path / "damaged.kb"))
+    row = findings(done)["bundle of $KBUNDLE_PATH"]
+    assert row["state"] == "broken" and "DATA_LOSS" in row["advice"] and done.code == 0, "a build needs no bundle"
+    assert done.json["next"].startswith("bundle of $KBUNDLE_PATH: ") and "damaged.kb" in done.json["next"]
+
+
+def test_a_python_without_kbundle_is_told_what_brings_it(kbundle, tmp_path):
+    row = findings(kbundle("doctor", "--json", env=bare_python(tmp_path)))["Python kbundle"]
+    assert row["state"] == "absent" and "pip install kbundle" in row["advice"]
 
 
 def test_doctor_without_a_toolkit_says_no_and_names_the_folder_it_looked_in(kbundle, tmp_path):
@@ -67,15 +126,12 @@ def test_what_is_there_and_does_not_work_is_broken_whatever_needs_it(kbundle, tm
 
 
 def test_a_python_without_triton_is_absent_and_missing_only_for_those_who_need_it(kbundle, tmp_path):
-    bare = tmp_path / "python"
-    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
-    bare.chmod(0o755)
-    env = {"KBUNDLE_PYTHON": str(bare)}
+    env = bare_python(tmp_path)
     done = kbundle("doctor", "--json", env=env)
     assert done.code == 0 and findings(done)["Triton"]["state"] == "absent"
     done = kbundle("doctor", ROOT / "kernels/permutation", "--json", env=env)
     triton = findings(done)["Triton"]
-    assert done.code == 1 and triton["state"] == "missing" and str(bare) in triton["advice"] and "--python" in triton["advice"]
+    assert done.code == 1 and triton["state"] == "missing" and env["KBUNDLE_PYTHON"] in triton["advice"] and "--python" in triton["advice"]
 
 
 def test_doctor_sees_the_cpu_level_that_the_user_sets(kbundle):

@@ -161,6 +161,14 @@ def test_extract_to_standard_output_is_the_same_bytes(command, kbundle, bundle, 
     assert piped.stdout == (tmp_path / "any.so").read_bytes()
 
 
+def test_extract_reports_as_json_unless_the_code_itself_is_the_output(kbundle, bundle, tmp_path):
+    done = kbundle("extract", bundle, SCALE_ANY, "-o", tmp_path / "any.so", "--json")
+    assert done.code == 0 and done.json == {"ok": True, "variant": SCALE_ANY, "output": str(tmp_path / "any.so"),
+                                            "bytes": (tmp_path / "any.so").stat().st_size, "is": "shared object"}
+    done = kbundle("extract", bundle, SCALE_ANY, "-o", "-", "--json")
+    assert done.code == 2 and done.json["error"]["code"] == "INVALID_ARGUMENT" and "leave out --json" in done.err
+
+
 def test_extract_asks_for_one_target_where_there_are_several(kbundle, bundle, tmp_path):
     done = kbundle("extract", bundle, "tiny.scale/any[T=f32]", "-o", tmp_path / "x")
     assert done.code == 1

@@ -1,5 +1,7 @@
-"""Promise: completions and the manual page know every verb and option of --help, in each shell's own notation; --quiet is without progress."""
+"""Promise: completions and the manual page know every verb and option of --help, in each shell's own notation; every verb has --json, --quiet and
+--verbose, and they mean the same of each."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -31,6 +33,32 @@ def test_every_verb_and_option_is_in_each_completion_and_in_the_manual(kbundle):
         for where, text in texts.items():
             assert verb in text, (verb, where)
             assert not [o for o in options if (f"-l {o[2:]} " if where == "fish" else o) not in text], (verb, where)
+
+
+def test_every_verb_has_what_is_every_verbs(kbundle):
+    for verb, options in verbs_of(kbundle).items():
+        assert {"--json", "--quiet", "--verbose"} <= set(options), verb
+
+
+def test_a_text_is_json_too(kbundle):
+    for words in (["man"], ["completion", "bash"], ["completion", "zsh"], ["completion", "fish"]):
+        done = kbundle(*words, "--json")
+        assert done.code == 0 and done.json == {"text": kbundle(*words).out}
+    assert kbundle("schema", "--json").json == kbundle("schema").json
+    assert kbundle("completion", "csh", "--json").json["error"]["code"] == "INVALID_ARGUMENT"
+
+
+def test_verbose_tells_what_decides_each_part_and_the_time(kbundle, tiny, tmp_path):
+    done = kbundle.build(tiny, tmp_path / "a.kb", "-v", env={"KBUNDLE_CXX": "c++"}, cwd=tmp_path)
+    first, *_, last = done.err.splitlines()
+    assert done.code == 0 and re.fullmatch(rf"kbundle [\d.]+, {re.escape(os.path.realpath(kbundle.path))}, in {tmp_path}", first), first
+    assert "\nKBUNDLE_CXX=c++\n" in done.err and "\nKBUNDLE_CACHE=" in done.err and "\nPATH=" in done.err and "KBUNDLE_CUDNN" not in done.err
+    assert re.fullmatch(r"exit code 0 after \d+\.\d\d s", last)
+    text, code = on_a_terminal(kbundle, "build", tiny, "-o", tmp_path / "b.kb", "--target", "host", "--cache", tmp_path / "other", "--verbose")
+    assert code == 0 and len(re.findall(r"^\[\d/6\] tiny", text, re.M)) == 6 and "\x1b[K" not in text, text
+    failed = kbundle("inspect", "/nowhere", "--verbose", "--json")
+    assert failed.json["error"]["code"] == "NOT_FOUND" and failed.err.splitlines()[-1].startswith("exit code 1 after")
+    assert kbundle("inspect", "/nowhere", "-q", "-v").code == 2
 
 
 def bash_says(kbundle, *words):
@@ -91,4 +119,4 @@ def test_a_terminal_is_told_what_is_left_once_that_means_anything(kbundle, tiny,
     slow.chmod(0o755)
     text, code = on_a_terminal(kbundle, "build", tiny, "-o", tmp_path / "a.kb", "--target", "host", "-j", 1,
                                env={"KBUNDLE_CXX": str(slow)})
-    assert code == 0 and re.search(r"\[\d/\d, \d+ s left\] tiny", text) and "[1/6]" in text, text
+    assert code == 0 and re.search(r"\[\d/6, \d+/min, \d+ s left\] tiny", text) and "[1/6]" in text, text

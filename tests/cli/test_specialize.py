@@ -58,6 +58,10 @@ def test_a_second_run_finds_nothing_to_do(kbundle, tiny, model, tmp_path):
     assert done.code == 0, done.err
     assert "tuning" not in done.err and "comparing" not in done.err and "commit nothing new" in done.out
     assert (tmp_path / "model.kb").read_bytes() == bundle and committed(tiny) == files
+    report = kbundle(*words, "--json", env=PYTHON).json
+    assert report["ok"] and report["written"] == [] and report["output"] == str(tmp_path / "model.kb")
+    assert [problem["after"]["how"] for problem in report["problems"]].count("exact") == 1 and report["verify"]["missing"] == []
+    assert report["problems"][0]["after"]["us"] > 0 and report["build"].startswith("kbundle build ")
 
 
 def test_a_run_that_is_killed_anywhere_goes_on(kbundle, tiny, model, tmp_path):

@@ -215,6 +215,6 @@ int main(int argc, char** argv) {
     std::fputs("usage: kbundle_bench FILE [--rounds N, at least 3] [--check] [--json]\n", stderr);
     return kExitUsage;
   }
-  const Terminal terminal(options->json);
+  const Terminal terminal({.json = options->json});
   return terminal.Finish(Bench(*options, terminal));
 }

@@ -1,10 +1,12 @@
 """Says what this Python has of kbundle.
 
     python -m kbundle               which bundles it finds, in which order, and which ops each serves; 1 where one cannot be opened
+    python -m kbundle --json        the same as JSON
     python -m kbundle --cmake-dir   the folder of kbundleConfig.cmake that its wheel brought, for cmake's -Dkbundle_DIR=
 """
 
 import importlib.metadata
+import json
 import pathlib
 import sys
 
@@ -27,6 +29,15 @@ def lines(found):
             yield "   %s is taken from %s %s" % (op, *place)
 
 
+def as_json(found):
+    """What lines() says; "error" is absent where a bundle is fine."""
+    bundles = []
+    for one in found:
+        row = dict(one.place._asdict(), name=one.name, ops=one.ops, hidden={op: place._asdict() for op, place in one.hidden.items()})
+        bundles.append(dict(row, error=str(one.error)) if one.error else row)
+    return json.dumps({"version": kbundle.__version__, "library": kbundle.library_path(), "bundles": bundles})
+
+
 def cmake_folder():
     """Where pip's record says: below an environment, a prefix, or the user's folder. None: no wheel brought it, or `pip install --target`, which
     leaves out what a wheel has for lib/."""
@@ -46,11 +57,17 @@ def main(words):
                      "give cmake the prefix of `cmake --install` as CMAKE_PREFIX_PATH")
         print(folder)
         return 0
-    if words:
+    if words not in ([], ["--json"]):
         print(__doc__, file=sys.stdout if words == ["--help"] else sys.stderr)
         return 0 if words == ["--help"] else 2
-    found = kbundle.bundles()
-    print("\n".join(lines(found)))
+    try:
+        found = kbundle.bundles()
+        print(as_json(found) if words else "\n".join(lines(found)))
+    except kbundle.Error as error:  # of the library, without which nothing can be said of bundles
+        if words:
+            print(json.dumps({"ok": False, "error": {"code": error.tag, "message": error.message}}))
+        print("ERROR %s" % error, file=sys.stderr)
+        return 1
     return 1 if any(one.error for one in found) else 0
 
 
