@@ -1,4 +1,4 @@
-// The gradient of an activation behind a product, and the sum of its rows; and sums of a factor's rows.
+// The gradient of an activation behind a product, and the sum of its rows; sums of a factor's rows.
 //
 // cuBLASLt has both as an epilogue, which costs a third of a product's time; a pass over d costs
 // what the memory takes for it. So the product is left in d, rounded, and these kernels follow: one
@@ -121,7 +121,8 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
   StorePart(of_warp, sum, partial, N);
 }
 
-// partial[matrix][128 rows][C]: the sums of x[matrix][K][C] over those rows, for the gradient of a bias. Grid: as above, with C for N.
+// partial[matrix][128 rows][C]: the sums of x[matrix][K][C] over those rows, for the gradient of a
+// bias. Grid: as above, with C for N.
 template <typename T>
 __global__ void __launch_bounds__(32 * kGradientWarps)
     sum_columns(float* partial, const T* x, int64 K, int C) {

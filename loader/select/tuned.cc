@@ -187,7 +187,7 @@ NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t ta
   }
   const auto [begin, end] = RowsOf(index, problem.op, target, TunedMatch(bundle, problem));
   const uint32_t own_device = NumberOf(index, device);
-  const auto& coordinates = *index.coordinates();
+  const auto* coordinates = index.coordinates();  // null where no op has any
   bool nearest_own = false;
   double least = std::numeric_limits<double>::infinity();
   for (uint32_t i = begin; i < end; ++i) {
@@ -198,7 +198,7 @@ NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t ta
     const double limit = own == nearest_own ? least : std::numeric_limits<double>::infinity();
     double distance = 0;
     for (uint32_t c = 0; c < count && distance < limit; ++c) {
-      distance += std::abs(coordinates.Get(row.coordinates() + places[c]) - wanted[c]);
+      distance += std::abs(coordinates->Get(row.coordinates() + places[c]) - wanted[c]);
     }
     if (distance >= limit) continue;
     nearest.row = i;

@@ -34,7 +34,7 @@ SECTIONS = {
     "conformance_router": (["variants.py", "router"], 150, 1),
     "modes": (["modes.py", "softmax", "norm", "matmul", "cross_entropy", "router", "permutation", "quantize", "grouped"], 300, 1),
     "modes_attention": (["modes.py", "attention"], 300, 1),
-    "modes_model": (["modes.py", "--model"], 200, 1),
+    "modes_model": (["modes.py", "--model"], 400, 1),
     "downstream": (["runtime/downstream.py"], 60, 1),
     "page_commands": (["runtime/page_commands.py"], 400, 1),
     "accuracy": (["accuracy.py"], 120, 1),

@@ -102,7 +102,7 @@ def test_rows_on_several_devices():
 @pytest.mark.parametrize("change, says", [
     (dict(weight=jnp.ones((7, 5))), r"hidden has shape \(2, 4\) and weight \(7, 5\); they must be \[.., D\] and \[V, D\]"),
     (dict(labels=jnp.ones((3,), jnp.int32)), r"labels have shape \(3,\); for hidden of shape \(2, 4\) they must have \(2,\)"),
-    (dict(hidden=jnp.ones((2, 4), jnp.int8)), "hidden is int8"),
+    (dict(hidden=jnp.ones((2, 4), jnp.complex64)), "hidden is complex64"),
     (dict(accumulate=jnp.float16), "accumulate is .*; it must be float32, or the weight's dtype float32"),
     (dict(chunk_rows=0), "chunk_rows is 0; it must be an integer, 1 or more"),
 ], ids=lambda value: value if isinstance(value, str) else None)

@@ -73,7 +73,7 @@ def test_the_package_of_kernels_has_the_functions_of_every_family(packages):
 
 
 def test_the_package_of_kernels_has_what_every_family_has_for_pytorch(packages):
-    written = {path.parent.name + ".py" for path in ROOT.glob("kernels/*/pytorch.py") if path.parent.name != "python"}
+    written = {path.name.replace("pytorch", path.parent.name, 1) for path in ROOT.glob("kernels/*/pytorch*.py") if path.parent.name != "python"}
     assert {path.name for path in (packages / "kbundle_kernels/pytorch").iterdir()} == written | {"__init__.py"} and len(written) > 2
 
 

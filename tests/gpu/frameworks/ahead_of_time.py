@@ -21,7 +21,7 @@ def block(norm, dense, attention, x, w, gamma):
     """The sum of squares of a norm, a product and an attention of x by itself, one behind the other."""
     y = dense(norm(x, gamma), w)
     q = y.reshape(*y.shape[:2], HEADS, -1)
-    return (attention(q, q, q) ** 2).sum()
+    return (attention(q, q, q).astype(w.dtype) ** 2).sum()
 
 
 def with_gradients():
@@ -57,7 +57,7 @@ def compiled(shardings):
     import jax
     import jax.numpy as jnp
     from jax.experimental import serialize_executable
-    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=shardings) for shape in SHAPES.values()]
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=shardings) for shape in SHAPES.values()]
     return serialize_executable.serialize(with_gradients().lower(*shapes).compile())
 
 
@@ -78,13 +78,14 @@ def compile_with_a_device(config, program):
 def run(config, program):
     """Loads what another process compiled and prints the largest error, by the largest value, of each result."""
     import jax
+    import jax.numpy as jnp
     import kbundle
     import kbundle.jax  # noqa: F401  its handlers
     import numpy as np
     from jax.experimental import serialize_executable
     kbundle.use(BUNDLE)
     rng = np.random.default_rng(int(os.environ.get("KB_SEED", "3")))
-    arrays = [rng.standard_normal(shape).astype(np.float32) * (0.05 if name == "w" else 1) for name, shape in SHAPES.items()]
+    arrays = [rng.standard_normal(shape).astype(jnp.bfloat16) * jnp.bfloat16(0.05 if name == "w" else 1) for name, shape in SHAPES.items()]
     loaded = serialize_executable.deserialize_and_load(*pickle.loads(pathlib.Path(program).read_bytes()))
     for turn in range(2):
         value, gradients = loaded(*jax.device_put(arrays))
@@ -106,7 +107,7 @@ def check(report, role, folder, **environment):
     ran = other(report, "run", config, program)
     for line in (ran or "").splitlines():
         if line.startswith("ERRORS"):
-            report.bar(f"{role}, run elsewhere: largest relative error", max(map(float, line.split()[1:])), 2e-2)
+            report.bar(f"{role}, run elsewhere: largest relative error", max(map(float, line.split()[1:])), 5e-2)
 
 
 def main():
