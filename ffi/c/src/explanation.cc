@@ -126,13 +126,12 @@ kb_error* kb_explanation_make(const kb_bundle* bundle, const char* op, const kb_
                               const kb_explanation** out) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-    KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
-    KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::ToProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(kbundle::Device device, kbundle::ToDevice(device_kind, target));
-    KB_ASSIGN_OR_RETURN(auto options, kbundle::ToSelectOptions(modes, "explaining a choice"));
+    KB_ASSIGN_OR_RETURN(const auto asked, kbundle::ToQuestion(bundle, op, spec, kind, target, modes,
+                                                              "explaining a choice"));
     auto row = std::make_unique<Owned<kb_explanation>>();
     kbundle::FillExplanation(
-        row->arena, kbundle::ExplainProblem(*bundle->bundle, problem, device, options), *row);
+        row->arena,
+        kbundle::ExplainProblem(*bundle->bundle, asked.problem, asked.device, asked.options), *row);
     *out = row.release();
     return Status();
   });

@@ -36,12 +36,10 @@ kb_error* kb_explain_modes(const kb_bundle* bundle, const char* op, const kb_pro
                            int32_t kind, const char* target, uint64_t modes, char** json) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
-    KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
-    KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::ToProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(kbundle::Device device, kbundle::ToDevice(device_kind, target));
-    KB_ASSIGN_OR_RETURN(auto options, kbundle::ToSelectOptions(modes, "explaining a choice"));
-    return kbundle::ReturnText(kbundle::ExplainJson(*bundle->bundle, problem, device, options),
-                               json);
+    KB_ASSIGN_OR_RETURN(const auto asked, kbundle::ToQuestion(bundle, op, spec, kind, target, modes,
+                                                              "explaining a choice"));
+    return kbundle::ReturnText(
+        kbundle::ExplainJson(*bundle->bundle, asked.problem, asked.device, asked.options), json);
   });
 }
 
@@ -74,12 +72,10 @@ kb_error* kb_select(const kb_bundle* bundle, const char* op, const kb_problem_sp
                     int32_t kind, const char* target, uint64_t modes, char** variant_id) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(variant_id, "variant_id"));
-    KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
-    KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::ToProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(kbundle::Device device, kbundle::ToDevice(device_kind, target));
-    KB_ASSIGN_OR_RETURN(auto options, kbundle::ToSelectOptions(modes, "selecting a variant"));
-    KB_ASSIGN_OR_RETURN(auto chosen,
-                        kbundle::SelectFirstLaunchable(*bundle->bundle, problem, device, options));
+    KB_ASSIGN_OR_RETURN(const auto asked, kbundle::ToQuestion(bundle, op, spec, kind, target, modes,
+                                                              "selecting a variant"));
+    KB_ASSIGN_OR_RETURN(auto chosen, kbundle::SelectFirstLaunchable(*bundle->bundle, asked.problem,
+                                                                    asked.device, asked.options));
     return kbundle::ReturnText(bundle->bundle->VariantId(chosen.variant), variant_id);
   });
 }

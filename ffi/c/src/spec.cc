@@ -123,6 +123,8 @@ Result<Problem> ToProblem(const kb_bundle* bundle, const char* op, const kb_prob
   return bundle->bundle->MakeProblem(op, request);
 }
 
+namespace {
+
 Result<Device> ToDevice(Device::Kind kind, const char* target) {
   if (target == nullptr) return Runtime::Global().CurrentDevice(kind);
   KB_ASSIGN_OR_RETURN(Device device, DeviceFromTargetName(target));
@@ -133,11 +135,17 @@ Result<Device> ToDevice(Device::Kind kind, const char* target) {
   return device;
 }
 
-Result<SelectOptions> ToSelectOptions(uint64_t modes, const char* doing) {
-  SelectOptions options;
-  KB_ASSIGN_OR_RETURN(options.modes, Modes::FromBits(modes, doing));
-  options.policy = Policy::Global().snapshot();
-  return options;
+}  // namespace
+
+Result<Question> ToQuestion(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
+                            int32_t kind, const char* target, uint64_t modes, const char* doing) {
+  Question asked;
+  KB_ASSIGN_OR_RETURN(const Device::Kind device_kind, ToDeviceKind(kind));
+  KB_ASSIGN_OR_RETURN(asked.problem, ToProblem(bundle, op, spec));
+  KB_ASSIGN_OR_RETURN(asked.device, ToDevice(device_kind, target));
+  KB_ASSIGN_OR_RETURN(asked.options.modes, Modes::FromBits(modes, doing));
+  asked.options.policy = Policy::Global().snapshot();
+  return asked;
 }
 
 kb_result ToResult(const TensorSpec& result) {

@@ -19,11 +19,15 @@ Result<Device::Kind> ToDeviceKind(int32_t kind);
 // Of a request for an op of the bundle.
 Result<Problem> ToProblem(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec);
 
-// target null: the current device of the kind.
-Result<Device> ToDevice(Device::Kind kind, const char* target);
-
-// modes: bits of kb_mode. With the process's policy.
-Result<SelectOptions> ToSelectOptions(uint64_t modes, const char* doing);
+// What is asked where a variant is to be selected for a problem.
+struct Question {
+  Problem problem;
+  Device device;
+  SelectOptions options;  // with the process's policy
+};
+// target null: the current device of the kind. modes: bits of kb_mode. doing: for errors of modes.
+Result<Question> ToQuestion(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
+                            int32_t kind, const char* target, uint64_t modes, const char* doing);
 
 // An absent result is all zeros.
 kb_result ToResult(const TensorSpec& result);
