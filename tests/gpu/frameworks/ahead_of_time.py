@@ -53,12 +53,15 @@ def wanted(arrays):
         return jax.value_and_grad(lambda *a: block(norm, jnp.matmul, attention, *a), (0, 1, 2))(*arrays)
 
 
-def compiled(shardings):
+def compile_for(device, program):
+    """Writes the compiled program."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import serialize_executable
-    shapes = [jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=shardings) for shape in SHAPES.values()]
-    return serialize_executable.serialize(with_gradients().lower(*shapes).compile())
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding) for shape in SHAPES.values()]
+    made = serialize_executable.serialize(with_gradients().lower(*shapes).compile())
+    pathlib.Path(program).write_bytes(pickle.dumps(made))
 
 
 def compile_without_a_device(config, program):
@@ -67,12 +70,12 @@ def compile_without_a_device(config, program):
     from jax.experimental import topologies
     assert all(device.platform == "cpu" for device in jax.devices()), jax.devices()
     topology = topologies.get_topology_desc(platform="cuda", target_config=pathlib.Path(config).read_text(), topology="1x1x1")
-    pathlib.Path(program).write_bytes(pickle.dumps(compiled(jax.sharding.SingleDeviceSharding(topology.devices[0]))))
+    compile_for(topology.devices[0], program)
 
 
 def compile_with_a_device(config, program):
     import jax
-    pathlib.Path(program).write_bytes(pickle.dumps(compiled(jax.sharding.SingleDeviceSharding(jax.devices()[0]))))
+    compile_for(jax.devices()[0], program)
 
 
 def run(config, program):

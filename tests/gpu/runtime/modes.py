@@ -13,19 +13,27 @@ import flash
 import launch_cost
 import listed
 import numpy as np
-from conformance import attention, capi, devices, family, modes, runner
+from conformance import attention, capi, devices, family, modes, paged, ragged, runner
 from report import Report
 
 BUNDLE = os.environ.get("KB_BUNDLE", str(capi.ROOT / "build/kernels.kb"))
 SECONDS = int(os.environ.get("KB_SECONDS", 300)) - 30
 ROWS = (1, 129, 4096)
-ITEMS = 4  # in a batch of attention's cases
+attention.BATCH = 4  # of its cases, so that there are items alone, beside one other and beside all
 WIDE = 1 << 20  # elements of a result of theirs
 
 
 class Modes(modes.Modes):
     """On this GPU attention's problems are those of its own cases, whose heads are as wide as its kernels are for; and a library that refuses
     one, when a plan is made, has promised nothing of it."""
+
+    def __init__(self, conformance):
+        super().__init__(conformance)
+        self._cases = []
+
+    @staticmethod
+    def is_large(inferred):
+        return modes.largest(inferred) > WIDE
 
     def small(self, op, types):
         if not op["name"].startswith("attention."):
@@ -36,13 +44,11 @@ class Modes(modes.Modes):
             self._small[key] = [self.problem(op, types, given, more) for _, name, given, more in cases if op["name"] == "attention." + name]
         return self._small[key]
 
-    def cases(self, reference, made={}):
-        if not made:
-            attention.BATCH = ITEMS
-            modes.LARGEST = WIDE
-            made["every"] = [*flash.wide_cases(reference), *flash.whole_cases(reference), *flash.packed_cases(reference),
-                             *flash.ragged.cases(reference), *attention.few_queries(reference), *flash.paged.cases(reference)]
-        return made["every"]
+    def cases(self, reference):
+        if not self._cases:
+            self._cases = [*flash.wide_cases(reference), *flash.whole_cases(reference), *flash.packed_cases(reference),
+                           *ragged.cases(reference), *attention.few_queries(reference), *paged.cases(reference)]
+        return self._cases
 
     @staticmethod
     def problem(op, types, given, attributes):
