@@ -68,7 +68,7 @@ class Modes:
     @staticmethod
     def is_large(inferred):
         """Of results, whose sizes may be an attribute's: a matrix for each of thousands of groups."""
-        return max(math.prod(r["dims"]) for r in inferred["results"] if r["present"]) > LARGEST
+        return largest(inferred) > LARGEST
 
     def batch_cuts(self, problem, inferred):
         """[(cut, items)] along which at least three items lie."""
@@ -143,6 +143,11 @@ class Modes:
             outcome.compared += 1
             if a.shape != b.shape or a.tobytes() != b.tobytes():
                 outcome.failures.append(f"{where}: other bits of {result['name']}")
+
+
+def largest(inferred):
+    """Elements of the largest result."""
+    return max(math.prod(r["dims"]) for r in inferred["results"] if r["present"])
 
 
 def promising(conformance, mode):
