@@ -1,17 +1,25 @@
 // The instructions of the matmul kernels that C++ does not name, loads that leave L1 alone and the
-// order of kernels that overlap, and the slope of gelu.
+// order of kernels that overlap, and gelu with its slope.
 #pragma once
 
+#include "kbundle/device_cluster.h"
 #include "kbundle/device_element.h"
 #include "kbundle/device_order.h"
 
 namespace matmul {
 
+using kbundle::device::ClusterArrive;
+using kbundle::device::ClusterBarrier;
+using kbundle::device::ClusterRank;
+using kbundle::device::ClusterWait;
 using kbundle::device::Element;
 using kbundle::device::Exp2;
 using kbundle::device::int64;
 using kbundle::device::LetNextKernelStart;
+using kbundle::device::LoadOne;
 using kbundle::device::Reciprocal;
+using kbundle::device::StoreOne;
+using kbundle::device::StoreRemote;
 using kbundle::device::WaitForEarlierKernels;
 
 // What is read once need not push anything out of L1. Not ld.global.nc: a kernel that starts
@@ -38,6 +46,12 @@ __device__ __forceinline__ float GeluSlope(float x) {
   const float sigmoid = Reciprocal(1.0f + Exp2(-1.4426950409f * twice));
   const float inner = 1.5957691216f * x * (1.0f + 0.134145f * square);
   return sigmoid + inner * sigmoid * (1.0f - sigmoid);
+}
+
+__device__ __forceinline__ float Gelu(float x) {
+  const float of = x < -12.0f ? -12.0f : x;  // where the sigmoid is 0
+  const float twice = 1.5957691216f * of * (1.0f + 0.044715f * of * of);
+  return x * Reciprocal(1.0f + Exp2(-1.4426950409f * twice));
 }
 
 }  // namespace matmul

@@ -11,107 +11,12 @@
 #include "loader/provider/provider.h"
 #include "loader/select/candidates.h"
 #include "loader/select/launchable.h"
+#include "loader/select/nothing_legal.h"
 #include "loader/support/absent.h"
 #include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 namespace {
-
-// Where the search stands for an answer when nothing is legal.
-struct Rejected {
-  std::vector<std::string> reasons;  // by template and reason, once each
-  uint32_t variants = 0;
-  bool by_policy = false;
-  bool by_mode = false;
-
-  void Add(const Bundle& bundle, uint32_t variant, const Legality& legality) {
-    constexpr size_t kShown = 6;
-    ++variants;
-    by_policy |= legality.by_policy;
-    by_mode |= legality.by_mode;
-    if (reasons.size() > kShown) return;
-    const fb::Index& index = IndexOf(bundle);
-    const auto& row = *index.templates()->Get(index.variants()->Get(variant)->template_index());
-    std::string reason = fmt::format("{}: {}", row.name()->string_view(), legality.reason);
-    if (std::find(reasons.begin(), reasons.end(), reason) != reasons.end()) return;
-    reasons.push_back(reasons.size() == kShown ? "and more" : std::move(reason));
-  }
-};
-
-std::string TargetsOf(const fb::Index& index, uint32_t op) {
-  std::vector<bool> has(Count(index.targets()));
-  const RowRange entries = EntriesOfOp(index, op);
-  for (uint32_t i = entries.first; i < entries.end; ++i) {
-    has[index.entries()->Get(i)->target()] = true;
-  }
-  std::string names;
-  for (uint32_t i = 0; i < has.size(); ++i) {
-    if (!has[i]) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ",
-                         index.targets()->Get(i)->name()->string_view());
-  }
-  return names.empty() ? "no target" : names;
-}
-
-std::string TypesText(const fb::Op& op, uint64_t types) {
-  std::string text;
-  for (uint32_t i = 0; i < Count(op.types()); ++i) {
-    text += fmt::format("{}{}={}", i == 0 ? "" : ",", op.types()->Get(i)->name()->string_view(),
-                        Name(TypeAt(types, static_cast<int>(i))));
-  }
-  return text.empty() ? "no type parameter" : text;
-}
-
-// The dtypes that the fitting targets have code for.
-std::string TypesOf(const Bundle& bundle, uint32_t op, const std::vector<RankedTarget>& targets) {
-  const fb::Index& index = IndexOf(bundle);
-  std::vector<uint64_t> found;
-  const RowRange entries = EntriesOfOp(index, op);
-  for (uint32_t i = entries.first; i < entries.end; ++i) {
-    const fb::Entry& entry = *index.entries()->Get(i);
-    const bool fits = std::any_of(targets.begin(), targets.end(),
-                                  [&](const auto& t) { return t.target == entry.target(); });
-    if (!fits) continue;
-    if (std::find(found.begin(), found.end(), entry.types()) == found.end()) {
-      found.push_back(entry.types());
-    }
-  }
-  std::string text;
-  for (uint64_t types : found) {
-    text += fmt::format("{}{}", text.empty() ? "" : "; ", TypesText(OpOf(bundle, op), types));
-  }
-  return text;
-}
-
-Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& device,
-                    const std::vector<RankedTarget>& targets, const Rejected& rejected) {
-  const std::string asked = fmt::format("selecting for {} on {} from bundle '{}'",
-                                        problem.ToString(), device.ToString(), bundle.path());
-  if (rejected.variants != 0) {
-    std::string message = fmt::format("{}: none of {} variants is legal: {}", asked,
-                                      rejected.variants, fmt::join(rejected.reasons, "; "));
-    if (rejected.by_policy) {
-      return PermissionDenied(message +
-                              "; the policy refuses code: relax it, or build and run conformance "
-                              "for this device");
-    }
-    return NotFound(message + (rejected.by_mode
-                                   ? "; ask for less (deterministic, batch_invariant), or add a "
-                                     "variant that promises it"
-                                   : "; add a variant whose `when` holds here"));
-  }
-  const std::string types = TypesOf(bundle, problem.op, targets);
-  if (!types.empty()) {
-    return NotFound(
-        fmt::format("{}: it has code for {}, not for {}; convert the operands or add "
-                    "the dtype to the op",
-                    asked, types, TypesText(OpOf(bundle, problem.op), problem.types)));
-  }
-  return NotFound(
-      fmt::format("{}: it has code for {}, none of which runs on {}; build with "
-                  "--targets for this device",
-                  asked, TargetsOf(IndexOf(bundle), problem.op), device.ToString()));
-}
 
 std::string InWords(const fb::Index& index, const Selected& row) {
   switch (row.choice) {
@@ -242,16 +147,33 @@ class Order {
     }
   }
 
+  uint32_t TemplateOf(uint32_t variant) const {
+    return index_.variants()->Get(variant)->template_index();
+  }
+
+  // range.end: none is.
+  uint32_t FirstLegal(VariantRange range, const RankedTarget& target) {
+    while (range.first < range.end && !check_.Check(range.first, target, false).legal) {
+      ++range.first;
+    }
+    return range.first;
+  }
+
   // The nearest problem's winner says which template is best about here; what a library answers for
-  // the very problem is better than what it answered there.
+  // the very problem is better than what it answered there. Where the neighbour's default is of
+  // that template too, a default of another is this problem's: manifest order knows the sizes.
   bool AddAsking(const RankedTarget& target, const NearestTuned& nearest) {
     const fb::Tuned& row = *index_.tuned()->Get(static_cast<uint32_t>(nearest.row));
-    const uint32_t wanted = index_.variants()->Get(row.winner())->template_index();
+    const uint32_t wanted = TemplateOf(row.winner());
     const VariantRange range = VariantsOn(target);
     for (uint32_t i = range.first; i < range.end; ++i) {
-      if (index_.variants()->Get(i)->template_index() != wanted || !Asks(index_, i)) continue;
+      if (TemplateOf(i) != wanted || !Asks(index_, i)) continue;
       if (!check_.Check(i, target, false).legal) continue;
-      order_.push_back({i, Choice::kHeuristic, nearest.row});
+      const uint32_t own = FirstLegal(range, target);
+      const uint32_t base = index_.evidence()->Get(row.evidence())->base();
+      const bool other = TemplateOf(own) != wanted && TemplateOf(base) == wanted;
+      order_.push_back(
+          {other ? own : i, other ? Choice::kNearest : Choice::kHeuristic, nearest.row});
       return true;
     }
     return false;
@@ -267,14 +189,12 @@ class Order {
     if (!IsExact(nearest) && index_.evidence()->Get(row.evidence())->base() == row.winner()) {
       among = VariantsOn(target);
     }
-    while (among.first < among.end && !check_.Check(among.first, target, false).legal) {
-      ++among.first;
-    }
-    if (among.first == among.end || Contains(among.first, order_.size())) return false;
-    const Choice choice = IsExact(nearest)            ? Choice::kTuned
-                          : Asks(index_, among.first) ? Choice::kHeuristic
-                                                      : Choice::kNearest;
-    order_.push_back({among.first, choice, nearest.row});
+    const uint32_t variant = FirstLegal(among, target);
+    if (variant == among.end || Contains(variant, order_.size())) return false;
+    const Choice choice = IsExact(nearest)        ? Choice::kTuned
+                          : Asks(index_, variant) ? Choice::kHeuristic
+                                                  : Choice::kNearest;
+    order_.push_back({variant, choice, nearest.row});
     return true;
   }
 

@@ -1,7 +1,7 @@
 """The op matmul on odd shapes with everything it can do, the same on every device, every variant forced.
 
 An error is allowed in proportion to the magnitudes that were summed, so that sums that cancel are no excuse and no trouble:
-UNIT times sum(|a| |b|) and so on, plus half a step of the result's dtype and a little for what the epilogue computes.
+UNIT (of two factors in TF32 what their rounding makes) times sum(|a| |b|) and so on, plus half a step of the result's dtype and a little for what the epilogue computes.
 """
 
 import itertools
@@ -15,8 +15,11 @@ from conformance import capi, compare, devices, runner
 SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 13), (12, 32, 64), (13, 33, 257), (97, 65, 31), (96, 64, 300), (200, 130, 17)]
 # The same of up to 8 rows: odd ones, rows of whole vectors, great depths.
 FEW_ROWS = [(1, 1, 1), (1, 264, 2048), (2, 71, 1030), (3, 72, 328), (4, 200, 168), (5, 1, 13), (7, 136, 517), (8, 136, 2056)]
+# And what decides which of a GPU's kernels of small products is legal: 9 to 16 rows, wide and short, narrow and deep, more rows.
+SMALL = [(9, 72, 328), (16, 40, 1448), (2, 4104, 136), (10, 1104, 1408), (12, 600, 1000), (16, 4, 8), (13, 100, 5000), (11, 4096, 192),
+         (8, 4100, 64), (33, 40, 64), (100, 96, 200), (17, 48, 600), (300, 24, 120), (40, 16, 440)]
 LEADS = [(), (3,), (2, 2)]
-UNIT = 1e-6
+UNIT, TF32_UNIT = 1e-6, 2 ** -10
 C, BIAS, AUX, MASK, SCALES = "c", "bias", "aux", "mask", "scales"
 CASES = [  # operands beside a and b, attributes
     ((), {}),
@@ -73,6 +76,7 @@ class Cases:
         self.op = next(op for op in self.conformance.ops() if op["name"] == "matmul.matmul")
         self.reference = runner.load_reference("matmul", roots)
         self._legal = {}  # ids by problem
+        self._made = None, {}
 
     def variants(self):
         return [variant for variant, reason in self.conformance.variants(self.op) if not reason]
@@ -90,15 +94,24 @@ class Cases:
             self.run_one(outcome, variant, arrays, {"trans_a": trans_a, "trans_b": trans_b} | attributes)
         return outcome
 
-    def run_few_rows(self, variant):
+    def run_few_rows(self, variant, sizes=FEW_ROWS):
         """The same of products of few rows; b's layout takes turns, so that variants differ in what they have of it."""
         outcome = runner.Outcome(variant["id"])
         turn = zlib.crc32(variant["id"].encode())
-        for number, (size, (wanted, attributes)) in enumerate(itertools.product(FEW_ROWS, PRODUCTS)):
+        for number, (size, (wanted, attributes)) in enumerate(itertools.product(sizes, PRODUCTS)):
             trans_a, trans_b, lead = size[0] == 1 and number % 4 > 1, bool((turn + number) % 2), LEADS[number % len(LEADS)]
-            arrays = operands(np.random.default_rng(number), variant["types"], size, lead, trans_a, trans_b, wanted)
+            arrays = self.made(number, variant["types"], size, lead, trans_a, trans_b, wanted)
             self.run_one(outcome, variant, arrays, {"trans_a": trans_a, "trans_b": trans_b} | attributes)
         return outcome
+
+    def made(self, number, types, *case):
+        """operands() of a case; variants of the same dtypes, which come together, share them."""
+        if self._made[0] != types:
+            self._made = types, {}
+        key = number, case
+        if key not in self._made[1]:
+            self._made[1][key] = operands(np.random.default_rng(number), types, *case)
+        return self._made[1][key]
 
     def legal(self, problem):
         """Ids of the variants that take it; none of what is no problem of the op, as FP8 attributes of others."""
@@ -144,16 +157,17 @@ class Cases:
         wide = [None if a is None else a if a.dtype == np.uint8 else np.asarray(a, np.float64) for a in arrays]
         wanted = self.reference.matmul(*wide, **attributes)
         size, sum_size = magnitudes(arrays, **attributes)
+        unit = TF32_UNIT if variant["types"]["A"] == "f32" and self.device.kind == capi.CUDA else UNIT
         for name, array, exact, allowed in zip(("d", "aux_out", "dbias"), (found[0], found[1], found[3]),
                                                (wanted[0], wanted[1], wanted[3]), (size, size, sum_size)):
             if array is not None:
-                self.judge(outcome, f"{problem}, {name}", array, exact, allowed)
+                self.judge(outcome, f"{problem}, {name}", array, exact, allowed, unit)
         if found[2] is not None:
             before = self.reference.matmul(*wide, **attributes | {"epilogue": "none"})[0]
-            self.judge_mask(outcome, f"{problem}, mask_out", found[2], wanted[2], np.abs(before) <= UNIT * size)
+            self.judge_mask(outcome, f"{problem}, mask_out", found[2], wanted[2], np.abs(before) <= unit * size)
 
-    def judge(self, outcome, where, found, wanted, size):
-        allowed = UNIT * (size + np.abs(wanted)) + 0.501 * compare.spacing(wanted, found.dtype)
+    def judge(self, outcome, where, found, wanted, size, unit):
+        allowed = unit * (size + np.abs(wanted)) + 0.501 * compare.spacing(wanted, found.dtype)
         ratio = np.abs(found.astype(np.float64) - wanted) / allowed
         worst = float(ratio.max())
         outcome.worst = max(outcome.worst, worst)

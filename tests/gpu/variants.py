@@ -12,7 +12,7 @@ import time
 import flash
 import launch_cost
 import listed
-from conformance import devices, runner
+from conformance import devices, matmul, runner
 from report import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -82,6 +82,9 @@ def run_op(conformance, op, parts, few, until, only):
         elif op["name"].startswith("attention."):
             cases = cases or flash_cases(conformance)
             outcomes.append(by_cases_too(conformance, cases.run(op, variant), op, variant))
+        elif op["name"] == "matmul.matmul":
+            cases = cases or matmul.Cases(KERNELS, conformance.device, conformance.roots)
+            outcomes.append(small_products(conformance, cases, variant))
         else:
             outcomes.append(conformance.run(op, variant))
     if of_libraries and not few:
@@ -96,6 +99,13 @@ def flash_cases(conformance, made={}):
     if "cases" not in made:
         made["cases"] = flash.Cases(KERNELS, conformance.device, conformance.roots)
     return made["cases"]
+
+
+def small_products(conformance, cases, variant):
+    """What own kernels of products are for; what is allowed of float32 in general problems is less than TF32 rounds."""
+    outcome, found = conformance.outcome(variant), cases.run_few_rows(variant, [*matmul.FEW_ROWS, *matmul.SMALL])
+    outcome.launches, outcome.failures, outcome.worst = found.launches, found.failures, found.worst
+    return outcome
 
 
 def by_cases_too(conformance, outcome, op, variant):

@@ -192,6 +192,14 @@ void AddThenKernel(BundleMaker& maker, const SampleAlgorithm& algorithm) {
   maker.AddVariant(row, kProductTarget, {}, {}, {blob, code}, {"algorithm", "behind"});
 }
 
+void AddSmall(BundleMaker& maker) {
+  fb::TemplateT& row = maker.AddTemplate("small", "cuda");
+  row.when.push_back(maker.Rule(*maker.index.ops[row.op], &row, "A0 8 <="));
+  maker.AddArg(row, maker.AddKernelStep(row, "small"), "d");
+  const uint32_t code = maker.AddBlob(FakeImage({{"small", {8}}}), fb::BlobFormat::Cubin);
+  maker.AddVariant(row, kProductTarget, {DType::kBF16}, {}, {code}, {"small"});
+}
+
 }  // namespace
 
 StandinCublasLt::StandinCublasLt(const std::string& path) {
@@ -240,10 +248,11 @@ std::vector<uint8_t> SampleAlgorithm::Blob() const {
   return bytes;
 }
 
-BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms) {
+BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms, bool small) {
   BundleMaker maker;
   maker.index.name = "product";
   AddMultiply(maker);
+  if (small) AddSmall(maker);
   fb::TemplateT& row = maker.AddTemplate("lt", "cublaslt", {"ID"});
   AddRegion(maker, row);
   FillWithAux(maker, row);

@@ -43,9 +43,10 @@ struct SampleAlgorithm {
 // optional c, bias W[N], aux_in; results d, aux when attribute `aux`, dbias when `dbias`; attributes
 // ta, tb, act (none relu gelu drelu dgelu grada gradb), alpha 1, beta 0, tf32. Its variants are
 // `algorithms` in order, tunable ID, for sm_90a, with a workspace of 4096 bytes.
+// With `small`, a kernel stands before them, template "small" of bf16 and at most 8 rows.
 // Op product.scaled: e4m3 A[M, K] by B[N, K] to bf16, with scales and fast accumulation.
 // Op product.then_kernel: bf16 A[M, K] by B[K, N], then kernel "behind" on the result d.
-BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms);
+BundleMaker ProductMaker(const std::vector<SampleAlgorithm>& algorithms, bool small = false);
 
 // A problem of product.multiply.
 struct ProductProblem {

@@ -21,6 +21,14 @@ __device__ __forceinline__ void ClusterBarrier() {
                    : "memory");
 }
 
+// The same in two halves: what a block does between them waits for nobody.
+__device__ __forceinline__ void ClusterArrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void ClusterWait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // Writes two floats to the shared variable `local` of block `rank` of the cluster.
 __device__ __forceinline__ void StoreRemote(float2* local, unsigned rank, float a, float b) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(local));

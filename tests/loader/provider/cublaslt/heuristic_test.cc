@@ -27,15 +27,16 @@ class HeuristicTest : public ::testing::Test {
   void TearDown() override { Policy::Global().Clear(); }
 
   // A variant that asks, and behind it the stored algorithms 7 and 8.
-  static BundleMaker Maker() {
-    BundleMaker maker = ProductMaker({{.id = 0, .asked = true}, {.id = 7}, {.id = 8}});
+  static BundleMaker Maker(bool small = false) {
+    BundleMaker maker = ProductMaker({{.id = 0, .asked = true}, {.id = 7}, {.id = 8}}, small);
     maker.index.ops[0]->coordinates = {0, 1, 2, 3, 4};
     return maker;
   }
 
   // With the record of a product of 64 rows that `winner` won, of the default's if it is that too.
-  std::shared_ptr<const Bundle> WithRecord(const std::string& winner, bool default_won) {
-    BundleMaker maker = Maker();
+  std::shared_ptr<const Bundle> WithRecord(const std::string& winner, bool default_won,
+                                           bool small = false) {
+    BundleMaker maker = Maker(small);
     const auto plain = maker.Open(dir_ / "plain.kb");
     const uint32_t row = plain->FindVariants(winner)->at(0);
     const uint32_t other = plain->FindVariants("product.multiply/lt[T=bf16,ID=8]")->at(0);
@@ -128,6 +129,15 @@ TEST_F(HeuristicTest, ARecordOfTheVeryProblemWinsAndOneOfANeighbourDoesNot) {
       EXPECT_EQ(bundle->VariantId((*order)[1].variant), kStored) << "next, should it not load";
       EXPECT_EQ((*order)[1].choice, Choice::kNearest);
     }
+  }
+}
+
+TEST_F(HeuristicTest, AKernelThatManifestOrderPutsFirstIsNotAskedAboutWhereTheNeighbourIsLarger) {
+  for (const bool default_won : {false, true}) {
+    const auto bundle = WithRecord(kStored, default_won, true);
+    EXPECT_EQ(ChosenOn(*bundle, 8), "product.multiply/small[T=bf16]@sm_90a nearest");
+    EXPECT_EQ(ChosenOn(*bundle, 9), std::string(kAsking) + " heuristic");
+    EXPECT_EQ(ChosenOn(*bundle, 64), std::string(kStored) + " exact");
   }
 }
 
