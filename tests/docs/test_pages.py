@@ -1,6 +1,8 @@
 """Promise: the pages of docs/ run as they stand, in order, in a folder of their own with a bundle of the kernels; troubleshooting is the
-command's own table; every page is reached from the first one; and where the generator is installed, a site is made of them without a warning."""
+command's own table; every page is reached from the first one, and has a place in the site's navigation; links lead to headings that there are; and
+where the generator is installed, a site is made of them without a warning."""
 
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import os
@@ -95,6 +97,45 @@ def test_every_page_is_reached_from_the_first():
     assert seen == {page.name for page in PAGES}
 
 
+@pytest.fixture(scope="module")
+def site_maker():
+    """scripts/docs, as a module."""
+    loader = importlib.machinery.SourceFileLoader("docs_site", str(ROOT / "scripts/docs"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("docs_site", loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_a_page_that_is_in_no_navigation_is_an_error(site_maker):
+    pages = ["index.md", "docs/reference.md"] + [path.relative_to(ROOT).as_posix() for pattern in site_maker.PAGES for path in ROOT.glob(pattern)
+                                                 if path != ROOT / "docs/index.md"]
+    placed = [page for _, here in site_maker.navigation(pages) for page in here]
+    assert sorted(placed) == sorted(pages)
+    with pytest.raises(SystemExit, match="docs/lost.md"):
+        site_maker.navigation([*pages, "docs/lost.md"])
+    with pytest.raises(SystemExit, match="names quickstart"):
+        site_maker.navigation([page for page in pages if page != "docs/quickstart.md"])
+
+
+def test_links_to_headings_lead_to_headings(site_maker):
+    """Where no generator is installed, too, and from README.md, which is no page of the site."""
+    headings, wrong, count = {}, [], 0
+
+    def anchors(page):
+        if page not in headings:
+            prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+            headings[page] = {site_maker.anchor(heading) for heading in re.findall(r"^#{1,6} (.*)$", prose, re.M)}
+        return headings[page]
+
+    for page in [ROOT / "README.md", *(path for pattern in site_maker.PAGES for path in ROOT.glob(pattern))]:
+        for target, place in re.findall(r"\]\(([^)\s#:]*)#([^)\s]+)\)", page.read_text()):
+            to = (page.parent / target).resolve() if target else page
+            count += 1
+            if to.suffix == ".md" and place not in anchors(to):
+                wrong.append(f"{page.relative_to(ROOT)}: {target}#{place}")
+    assert count > 20 and not wrong
+
+
 def test_troubleshooting_is_the_commands_own_table(command):
     text = (ROOT / "docs/troubleshooting.md").read_text()
     said = subprocess.run([command, "explain-error", "--markdown"], capture_output=True, text=True, check=True).stdout
@@ -110,6 +151,8 @@ def test_figures_of_the_comparison_are_in_the_results():
     speeds = dict(re.findall(r"^\| softmax\.(scaled\w*) bf16 \[4, 16, 2048, 2048\] \| ([\d.]+)", results, re.M))
     wanted = tuple(float(speeds[f"scaled{kind}_forward"]) for kind in ("", "_masked", "_causal"))
     assert "%.2f / %.2f / %.2f TB/s" % wanted in page
+    small = re.search(r"^\| scaled_forward bfloat16\[1, 1, 8, 64\] \|[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) ", results, re.M)
+    assert f"({small[2]} us against {small[3]}, though its kernel alone takes {small[1]})" in page
     steps = [float(one) for one in re.findall(r": step by JAX's \| ([\d.]+)", results)]
     assert f"{min(steps):.2f} to {max(steps):.2f} of its time" in page
 
