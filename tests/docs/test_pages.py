@@ -2,6 +2,7 @@
 command's own table; every page is reached from the first one, and has a place in the site's navigation; links lead to headings that there are; and
 where the generator is installed, a site is made of them without a warning."""
 
+import html
 import importlib.machinery
 import importlib.metadata
 import importlib.util
@@ -157,6 +158,20 @@ def test_figures_of_the_comparison_are_in_the_results():
     assert f"{min(steps):.2f} to {max(steps):.2f} of its time" in page
 
 
+def leading_nowhere(texts):
+    """Links between pages of the site to what is not there: the generator warns of files alone where it does not know a heading."""
+    ids = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
+    wrong = []
+    for path, text in texts.items():
+        for target in map(html.unescape, re.findall(r'(?:href|src)="([^":]+)"', text)):
+            name, _, place = target.partition("#")
+            to = (path.parent / name).resolve() if name else path
+            to = to / "index.html" if to.is_dir() else to
+            if not to.exists() or place not in ("", "__top") and to in ids and place not in ids[to]:
+                wrong.append(f"{path}: {target}")
+    return wrong
+
+
 def test_the_site_is_made_without_a_warning(tmp_path):
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         pytest.skip("no mkdocs-material here: scripts/setup --docs installs it")
@@ -165,6 +180,9 @@ def test_the_site_is_made_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     for page in PAGES:
         assert (site / "docs" / page.stem / "index.html").exists() or page.stem == "index"
+    texts = {path: path.read_text() for path in site.rglob("index.html")}
+    assert not [path for path, text in texts.items() if "```" in text], "a fence that the generator does not know"
+    assert not leading_nowhere(texts)
     reference = (site / "docs/reference/index.html").read_text()
     for name in ("dot_product_attention", "kb_plan_make", "kbundle.open", "scaled_softmax", "register_derivative"):
         assert name in reference, name
