@@ -182,6 +182,8 @@ def test_the_site_is_made_without_a_warning(tmp_path):
         assert (site / "docs" / page.stem / "index.html").exists() or page.stem == "index"
     texts = {path: path.read_text() for path in site.rglob("index.html")}
     assert not [path for path, text in texts.items() if "```" in text], "a fence that the generator does not know"
+    running_on = re.compile(r"<p>[^\n]*(?:\n(?!</p>|<pre)[^\n]*)*?\n *(?:- |\|)")
+    assert not [path for path, text in texts.items() if running_on.search(re.sub(r"<pre.*?</pre>", "", text, flags=re.S))], "a list that is none"
     assert not leading_nowhere(texts)
     reference = (site / "docs/reference/index.html").read_text()
     for name in ("dot_product_attention", "kb_plan_make", "kbundle.open", "scaled_softmax", "register_derivative"):
