@@ -57,7 +57,7 @@ def sizes():
     left, full, y = 240, 440, 112
     drawing = Drawing(960, "What code takes in a bundle")
     drawing.text(18, 30, "What code takes in a bundle", "big")
-    drawing.text(18, 50, f"The code objects of kernels/, {found['date']}, for {', '.join(found['targets'])}.", "faint")
+    drawing.text(18, 50, f"The code objects of these families of kernels/, {found['date']}, for {', '.join(found['targets'])}.", "faint")
     for x, kind, words in ((18, "plain", "raw"), (78, "bad", "zstd, each object alone"),
                            (258, "good", "in the bundle: zstd with bases, random access kept")):
         drawing.box(x, 64, 10, 10, kind)

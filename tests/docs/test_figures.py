@@ -54,6 +54,8 @@ def test_sizes_are_of_a_bundle_that_deltas_make_smaller():
     found = json.loads((FIGURES / "sizes.json").read_text())
     assert re.fullmatch(r"[0-9a-f]{64}", found["content_id"]) and re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"]) and found["rows"]
     assert all(row["stored"] <= row["alone"] * 1.01 < row["raw"] for row in found["rows"])
+    raw, alone, stored = (sum(row[name] for row in found["rows"]) / 1e6 for name in ("raw", "alone", "stored"))
+    assert f"[{raw:.1f} MB raw, {alone:.1f} each alone, {stored:.1f} in the bundle]" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", SVGS, ids=lambda path: path.stem)
