@@ -91,14 +91,48 @@ def test_texts_of_the_bundle_cannot_leave_their_place(kbundle, tiny, tmp_path):
     assert hostile not in page and hostile in [op["summary"] for op in data_of(page)["ops"]]
 
 
-def test_a_browser_draws_it(kbundle, bundle, tmp_path):
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+@pytest.fixture
+def drawn(tmp_path):
+    """A page's elements once its program has run in a browser, in a window so wide: drawn(page, width)."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
     if browser is None:
-        pytest.skip("no chromium here: apt-get install chromium")
-    page = tmp_path / "page.html"
-    page.write_text(page_of(kbundle, bundle))
-    done = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000",
-                           f"--user-data-dir={tmp_path}/profile", "--dump-dom", f"file://{page}"], capture_output=True, text=True, timeout=120)
-    drawn = done.stdout
-    assert "<title>kbundle: tiny</title>" in drawn, done.stderr[-2000:]
-    assert drawn.count('title="tiny.scale, ') >= 1 and drawn.count("<details") == 2
+        pytest.skip("no chromium here: scripts/setup --docs installs it")
+
+    def draw(page, width=1200):
+        place = tmp_path / "page.html"
+        place.write_text(page)
+        done = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", f"--window-size={width},900",
+                               f"--user-data-dir={tmp_path}/profile", "--dump-dom", place.as_uri()], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and "<title>" in done.stdout, done.stderr[-2000:]
+        return done.stdout
+    return draw
+
+
+def with_script(page, program):
+    """The page, doing this after its own program; what it leaves in `said` is an attribute of the root."""
+    return page.replace("</body>", f"<script>let said; {program}; document.documentElement.dataset.said = said;</script></body>")
+
+
+def test_a_browser_draws_it(kbundle, bundle, drawn):
+    found = drawn(page_of(kbundle, bundle))
+    assert "<title>kbundle: tiny</title>" in found
+    assert found.count('title="tiny.scale, ') >= 1 and found.count("<details") == 2
+
+
+def test_an_op_that_is_opened_shows_its_variants_of_the_target_that_is_chosen(kbundle, bundle, drawn):
+    page, [first, *_] = page_of(kbundle, bundle), kbundle("inspect", bundle, "--json").json["ops"]
+    targets = sorted({one["target"] for one in first["variants"]})
+    program = f"""const op = document.getElementById("op {first['name']}"), choose = document.getElementById("target");
+        const rows = () => [...op.querySelectorAll("tbody")].pop().rows.length;
+        op.open = true; op.ontoggle(); said = [rows()];
+        for (const name of {targets}) {{ choose.value = name; choose.onchange(); said.push(rows()); }}"""
+    found = re.search(r'data-said="([\d,]+)"', drawn(with_script(page, program)))
+    counts = [sum(one["target"] == name for one in first["variants"]) for name in targets]
+    assert found and found[1] == ",".join(map(str, [sum(counts), *counts]))
+
+
+def test_nothing_sticks_out_of_a_narrow_window(kbundle, bundle, drawn):
+    program = """for (const op of document.querySelectorAll("#ops > details")) { op.open = true; op.ontoggle(); }
+        said = document.documentElement.scrollWidth - innerWidth"""
+    assert re.search(r'data-said="(-\d+|0)"', drawn(with_script(page_of(kbundle, bundle), program), width=500))

@@ -1,6 +1,9 @@
 """Promise: the pages of docs/ run as they stand, in order, in a folder of their own with a bundle of the kernels; troubleshooting is the
-command's own table; every page is reached from the first one; and where the generator is installed, a site is made of them without a warning."""
+command's own table; every page is reached from the first one, and has a place in the site's navigation; links lead to headings that there are; and
+where the generator is installed, a site is made of them without a warning."""
 
+import html
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import os
@@ -95,6 +98,45 @@ def test_every_page_is_reached_from_the_first():
     assert seen == {page.name for page in PAGES}
 
 
+@pytest.fixture(scope="module")
+def site_maker():
+    """scripts/docs, as a module."""
+    loader = importlib.machinery.SourceFileLoader("docs_site", str(ROOT / "scripts/docs"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("docs_site", loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_a_page_that_is_in_no_navigation_is_an_error(site_maker):
+    pages = ["index.md", "docs/reference.md"] + [path.relative_to(ROOT).as_posix() for pattern in site_maker.PAGES for path in ROOT.glob(pattern)
+                                                 if path != ROOT / "docs/index.md"]
+    placed = [page for _, here in site_maker.navigation(pages) for page in here]
+    assert sorted(placed) == sorted(pages)
+    with pytest.raises(SystemExit, match="docs/lost.md"):
+        site_maker.navigation([*pages, "docs/lost.md"])
+    with pytest.raises(SystemExit, match="names quickstart"):
+        site_maker.navigation([page for page in pages if page != "docs/quickstart.md"])
+
+
+def test_links_to_headings_lead_to_headings(site_maker):
+    """Where no generator is installed, too, and from README.md, which is no page of the site."""
+    headings, wrong, count = {}, [], 0
+
+    def anchors(page):
+        if page not in headings:
+            prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+            headings[page] = {site_maker.anchor(heading) for heading in re.findall(r"^#{1,6} (.*)$", prose, re.M)}
+        return headings[page]
+
+    for page in [ROOT / "README.md", *(path for pattern in site_maker.PAGES for path in ROOT.glob(pattern))]:
+        for target, place in re.findall(r"\]\(([^)\s#:]*)#([^)\s]+)\)", page.read_text()):
+            to = (page.parent / target).resolve() if target else page
+            count += 1
+            if to.suffix == ".md" and place not in anchors(to):
+                wrong.append(f"{page.relative_to(ROOT)}: {target}#{place}")
+    assert count > 20 and not wrong
+
+
 def test_troubleshooting_is_the_commands_own_table(command):
     text = (ROOT / "docs/troubleshooting.md").read_text()
     said = subprocess.run([command, "explain-error", "--markdown"], capture_output=True, text=True, check=True).stdout
@@ -110,8 +152,24 @@ def test_figures_of_the_comparison_are_in_the_results():
     speeds = dict(re.findall(r"^\| softmax\.(scaled\w*) bf16 \[4, 16, 2048, 2048\] \| ([\d.]+)", results, re.M))
     wanted = tuple(float(speeds[f"scaled{kind}_forward"]) for kind in ("", "_masked", "_causal"))
     assert "%.2f / %.2f / %.2f TB/s" % wanted in page
+    small = re.search(r"^\| scaled_forward bfloat16\[1, 1, 8, 64\] \|[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) ", results, re.M)
+    assert f"({small[2]} us against {small[3]}, though its kernel alone takes {small[1]})" in page
     steps = [float(one) for one in re.findall(r": step by JAX's \| ([\d.]+)", results)]
     assert f"{min(steps):.2f} to {max(steps):.2f} of its time" in page
+
+
+def leading_nowhere(texts):
+    """Links between pages of the site to what is not there: the generator warns of files alone where it does not know a heading."""
+    ids = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
+    wrong = []
+    for path, text in texts.items():
+        for target in map(html.unescape, re.findall(r'(?:href|src)="([^":]+)"', text)):
+            name, _, place = target.partition("#")
+            to = (path.parent / name).resolve() if name else path
+            to = to / "index.html" if to.is_dir() else to
+            if not to.exists() or place not in ("", "__top") and to in ids and place not in ids[to]:
+                wrong.append(f"{path}: {target}")
+    return wrong
 
 
 def test_the_site_is_made_without_a_warning(tmp_path):
@@ -122,6 +180,11 @@ def test_the_site_is_made_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     for page in PAGES:
         assert (site / "docs" / page.stem / "index.html").exists() or page.stem == "index"
+    texts = {path: path.read_text() for path in site.rglob("index.html")}
+    assert not [path for path, text in texts.items() if "```" in text], "a fence that the generator does not know"
+    running_on = re.compile(r"<p>[^\n]*(?:\n(?!</p>|<pre)[^\n]*)*?\n *(?:- |\|)")
+    assert not [path for path, text in texts.items() if running_on.search(re.sub(r"<pre.*?</pre>", "", text, flags=re.S))], "a list that is none"
+    assert not leading_nowhere(texts)
     reference = (site / "docs/reference/index.html").read_text()
     for name in ("dot_product_attention", "kb_plan_make", "kbundle.open", "scaled_softmax", "register_derivative"):
         assert name in reference, name

@@ -15,7 +15,6 @@ BLOCKS = (
     ("python", "test_python_blocks.py", (r"README\.md", r"python", r"", r".*")),
     ("cute", "test_python_blocks.py", (r"builder/AUTHORING\.md", r"python", r"", r"def scale.*")),
     ("functions", "test_python_blocks.py", (r"docs/python\.md", r"python", r"", r".*")),
-    ("list", "test_python_blocks.py", (r"docs/python\.md", r"text", r"", r"b = kbundle\.open.*")),
     ("tree", "test_blocks.py", (r"CONTRIBUTING\.md", r"", r"", r"schemas/ .*")),
     ("framed", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"toml", r"", r".*")),
     ("lines", "test_manifest_blocks.py", (r"builder/MANIFEST\.md", r"json", r"", r".*")),

@@ -1,5 +1,5 @@
-"""Promise: README.md's Python runs as it stands, without a GPU, its blocks in the page's order in one process, and the list of docs/python.md
-line by line. AUTHORING.md's function of CuTe DSL is one that tests/cute builds."""
+"""Promise: README.md's Python runs as it stands, without a GPU, its blocks in the page's order in one process, and the calls of docs/python.md
+one by one: it names every function that there is. AUTHORING.md's function of CuTe DSL is one that tests/cute builds."""
 
 import contextlib
 import os
@@ -36,7 +36,8 @@ op, path = "softmax.scaled_forward", "kernels.kb"
 variant = kbundle.open("kernels.kb").explain(op, x, scale=0.5)["chosen"]
 operands, attributes = (x,), {"scale": 0.5}
 router_logits, w_in, w_out = normal(len(tokens), 4), normal(4, tokens.shape[-1], 32), normal(4, 16, tokens.shape[-1])
-lhs, rhs, group_sizes, bias = normal(12, 64), normal(3, 64, 32), jnp.array([5, 0, 7]), normal(3, 32)
+lhs, rhs, group_sizes, bias_of_groups = normal(12, 64), normal(3, 64, 32), jnp.array([5, 0, 7]), normal(3, 32)
+rows, offsets, bias_of_norm = normal(32, 4, 16), jnp.array([0, 20, 32], jnp.int32), normal(64)
 step, args = lambda x: kbj.scaled_softmax(x, 0.5), (x,)
 f = jax.jit(step)
 export = lambda f, **named: jax.export.export(f, **named)(x)
@@ -72,23 +73,30 @@ def test_the_blocks_run_in_the_order_of_the_page(run):
     run(ARRAYS + after.join(block.text for block in blocks) + after)
 
 
-def lines_of(block):
-    """(code, the code that its explanation quotes): they stand two or more spaces apart."""
-    for line in block.text.splitlines():
-        code, *words = re.split(r"\s{2,}", line, maxsplit=1)
-        yield code, re.findall(r"`([^`]+)`", " ".join(words))
+def rows_of_calls():
+    """(call, the code that its explanation quotes) of every row of the page's tables."""
+    for call, words in re.findall(r"^\| `([^`]+)` \| (.*) \|$", pages.text_of("docs/python.md"), re.M):
+        yield call, re.findall(r"`((?:kbj|kbundle)\.[^`]+|with [^`]+)`", words)
 
 
-def test_every_line_of_the_list_runs(run):
-    [block] = of("list", "docs/python.md")
+def test_every_call_of_the_page_runs(run):
     lines, quotes = [], []
-    for code, quoted in lines_of(block):
+    for code, quoted in rows_of_calls():
         for general, real in FILLED.items():
             code = code.replace(general, real)
-        compile(code, str(block), "exec")
+        compile(code, "docs/python.md", "exec")
         lines.append(code)
         quotes += [one + " pass" if one.endswith(":") else one for one in quoted]
+    assert len(lines) > 25 and len(quotes) > 20
     run("\n".join([IMPORTS, ARRAYS, NAMES, *lines, *quotes]))
+
+
+def test_the_page_of_calls_names_every_function(run):
+    functions = "(name for name in dir(kbj) if callable(getattr(kbj, name)) and name[0].islower() and not hasattr(kbundle, name))"
+    there = run(f"{IMPORTS}print(*{functions})").split()
+    page = pages.text_of("docs/python.md")
+    assert len(there) > 40
+    assert not [name for name in there if not re.search(rf"\bkbj\.{name}\b", page)]
 
 
 def test_the_blocks_of_the_list_run(run):
