@@ -9,10 +9,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
 import kbundle.torch as kbt  # noqa: E402
+from kbundle.torch import _shortcut  # noqa: E402
 
 F = torch.nn.functional
 BAR, ROUNDS, CALLS, ATTEMPTS = 2.0, 15, 60, 6
-pytestmark = pytest.mark.usefixtures("kernels")
+pytestmark = [pytest.mark.usefixtures("kernels"),
+              pytest.mark.skipif(not _shortcut.enabled and torch.__version__ < "2.11", reason="shortcuts are for PyTorch 2.11 and later")]
 
 X, GAMMA, Q, W, BIAS = torch.randn(4, 64), torch.ones(64), torch.randn(1, 2, 8, 16), torch.randn(64, 16), torch.randn(16)
 PAIRS = {

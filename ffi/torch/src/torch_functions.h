@@ -68,7 +68,7 @@ struct TorchFunctions {
   bool (*RequiresGrad)(const void* implementation) = nullptr;
 
   // A tensor as Python's object, a new reference; null where it is not there. By the name of its
-  // symbol: no part of the stable interface either.
+  // symbol, no part of the stable interface either; throws where memory has run out.
   PythonObject* (*Wrap)(TorchTensor tensor) = nullptr;
 
   int (*TextLength)(TorchText text, size_t* out) = nullptr;
