@@ -1,8 +1,10 @@
 """An author's first hour with the wheels, as a script with a stopwatch: an environment with kbundle[build], `kbundle new`, what the README of the
-new library says, its wheel, another environment with that wheel, a call from JAX there. The folder of this machine's CUDA is empty meanwhile, so
-that what compiles is what pip brought; of the system a C++ compiler is used, for the library's CPU kernels.
+new library says, its wheel, another environment with that wheel, a call from JAX there, and one from PyTorch where this script's own Python has
+it. The folder of this machine's CUDA is empty meanwhile, so that what compiles is what pip brought; of the system a C++ compiler is used, for the
+library's CPU kernels.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,9 +20,17 @@ LARGEST_COMMANDS, LARGEST_SECONDS = 30, 300
 TOOLKIT = pathlib.Path("/usr/local/cuda")
 COMPILERS = ("nvrtc", "ptxas", "nvfatbin", "nvcc", "cuDNN", "Triton")
 USE = """
-import jax, leafy
+import jax, leafy.jax
 x = jax.numpy.arange(-3.0, 4)
-assert (jax.jit(jax.grad(lambda x: leafy.squared_relu(x).sum()))(x) == 2 * jax.numpy.maximum(x, 0)).all(), "a wrong gradient"
+assert (jax.jit(jax.grad(lambda x: leafy.jax.squared_relu(x).sum()))(x) == 2 * jax.numpy.maximum(x, 0)).all(), "a wrong gradient"
+"""
+USE_TORCH = """
+import sys
+sys.path.append(%r)
+import torch, leafy.pytorch
+x = torch.arange(-3.0, 4, requires_grad=True)
+leafy.pytorch.squared_relu(x).sum().backward()
+assert torch.equal(x.grad, 2 * torch.relu(x.detach())), "a wrong gradient"
 """
 
 
@@ -38,10 +48,11 @@ class Road:
             print(f"this machine does not let {TOOLKIT} be hidden: compilers may be found there")
         self.hidden = hide if TOOLKIT.exists() and allowed else []
 
-    def __call__(self, line, place=".", code=(0,)):
-        """Runs one command as typed and returns what it printed."""
+    def __call__(self, line, place=".", code=(0,), hidden=True):
+        """Runs one command as typed and returns what it printed. hidden: the toolkit is."""
         start = time.monotonic()
-        done = subprocess.run([*self.hidden, "bash", "-euc", line], cwd=self.folder / place, env=self.environment, stdin=subprocess.DEVNULL,
+        words = [*(self.hidden if hidden else ()), "bash", "-euc", line]
+        done = subprocess.run(words, cwd=self.folder / place, env=self.environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
         self.commands, self.seconds = self.commands + 1, self.seconds + time.monotonic() - start
         print(f"  {time.monotonic() - start:6.1f} s  {line[:110]}", flush=True)
@@ -76,6 +87,16 @@ def first_library(road, wheels, python):
     return made
 
 
+def call_from_torch(road):
+    """PyTorch is too large to be installed here again: it is this Python's, which links libraries of the toolkit."""
+    found = importlib.util.find_spec("torch")
+    if found is None:
+        print("            not called from PyTorch, which this Python has not: scripts/setup --torch")
+        return
+    program = USE_TORCH % str(pathlib.Path(found.origin).parents[1])
+    road(f"PATH=/nonexistent exec {road.folder}/user/bin/python -c {shlex.quote(program)}", hidden=False)
+
+
 def go(python, wheels):
     python = pathlib.Path(os.path.realpath(python))
     with tempfile.TemporaryDirectory(prefix="kbundle-author-") as folder:
@@ -84,9 +105,10 @@ def go(python, wheels):
         links = f"--find-links {shlex.quote(str(pathlib.Path(wheels[0]).parent))}"
         road.environment["PATH"] = "/usr/bin:/bin"
         road(f"{python} -m venv user")
-        road(f"user/bin/pip install --quiet {links} {made}")
+        road(f"user/bin/pip install --quiet {links} '{made}[jax]'")
         shutil.rmtree(road.folder / "leafy")
         road(f"PATH=/nonexistent exec {road.folder}/user/bin/python -c {shlex.quote(USE)}")
+        call_from_torch(road)
         print(f"a new author: {road.commands} commands, {road.seconds:.0f} s")
         if road.commands > LARGEST_COMMANDS or road.seconds > LARGEST_SECONDS:
             sys.exit(f"wheel: that is more than {LARGEST_COMMANDS} commands or {LARGEST_SECONDS} s")

@@ -18,12 +18,15 @@
 #include "starter_gitignore.h"
 #include "starter_host.h"
 #include "starter_init.h"
+#include "starter_jax.h"
 #include "starter_kernels.h"
 #include "starter_manifest.h"
 #include "starter_pyproject.h"
+#include "starter_pytorch.h"
 #include "starter_readme.h"
 #include "starter_reference.h"
-#include "starter_test.h"
+#include "starter_test_jax.h"
+#include "starter_test_pytorch.h"
 
 namespace kbundle::builder {
 namespace {
@@ -44,7 +47,10 @@ constexpr Text kTexts[] = {
     {"kernels/@NAME@_host.cc", kStarterHost},
     {"kernels/reference.py", kStarterReference},
     {"src/@NAME@/__init__.py", kStarterInit},
-    {"tests/test_@NAME@.py", kStarterTest},
+    {"src/@NAME@/jax.py", kStarterJax},
+    {"src/@NAME@/pytorch.py", kStarterPytorch},
+    {"tests/test_jax.py", kStarterTestJax},
+    {"tests/test_pytorch.py", kStarterTestPytorch},
 };
 
 // Of Python, and of what the library's own functions import.
@@ -54,7 +60,7 @@ constexpr std::array kTaken = {"and",     "as",       "assert", "async",     "aw
                                "if",      "import",   "in",     "is",        "jax",       "kbundle",
                                "lambda",  "nonlocal", "not",    "numpy",     "or",        "pass",
                                "pathlib", "pytest",   "raise",  "reference", "return",    "test",
-                               "tests",   "try",      "while",  "with",      "yield"};
+                               "tests",   "torch",    "try",    "while",     "with",      "yield"};
 
 Status CheckName(const std::string& name) {
   bool fits = !name.empty() && name.size() <= 64 && name[0] >= 'a' && name[0] <= 'z';

@@ -8,7 +8,7 @@ import math
 import torch
 
 from kbundle import Error, default_bundle
-from kbundle.torch import Derivative, call
+from kbundle.torch import Derivative, call, shortcut
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -30,6 +30,7 @@ DERIVATIVES = {"attention.sdpa_forward": Derivative("attention.sdpa_backward", *
                "attention.sdpa_ragged_forward": Derivative("attention.sdpa_ragged_backward", **_MORE)}
 
 
+@shortcut()
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *,
                                  local_window_size=None, bottom_right_diagonal=False, score_mod=None, **score_values):
     """softmax(scale * query key^T + bias) value: torch.nn.functional.scaled_dot_product_attention, with its names, layout and meaning.

@@ -7,7 +7,7 @@ Gradients are products as well. One that arrives in a wider dtype than the opera
 import torch
 
 from kbundle import Error
-from kbundle.torch import DerivativeFunction, call
+from kbundle.torch import DerivativeFunction, call, shortcut
 
 __all__ = ["dense", "matmul", "mlp"]
 
@@ -17,6 +17,7 @@ _GATES = {"swiglu": torch.nn.functional.silu, "geglu": lambda x: torch.nn.functi
           "reglu": torch.nn.functional.relu}
 
 
+@shortcut(torch.get_float32_matmul_precision)
 def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, precision=None, a_scale=None, b_scale=None,
            fast_accumulation=False):
     """alpha * op(a) @ op(b), where op swaps the last two axes if trans_a or trans_b says so. Shapes are those of torch.matmul: vectors,
@@ -55,6 +56,7 @@ def matmul(a, b, *, trans_a=False, trans_b=False, out_dtype=None, alpha=1.0, pre
     return d.squeeze(-1) if vectors[1] else d
 
 
+@shortcut(torch.get_float32_matmul_precision)
 def dense(x, w, bias=None, activation=None, *, precision=None):
     """activation(x[.., K] @ w[K, N] + bias[N]) with activation None, "relu" or "gelu" (the approximation with tanh), in one call. Gradients
     flow to x, w and bias. dtypes and precision are those of `matmul`."""
@@ -178,10 +180,14 @@ def _dense(x, w, bias, activation, precision):
 
 # ---- gradients ----
 
+_OF_EPILOGUE = {"relu": ["d"], "gelu": ["aux_out"]}  # what their gradients need
+
+
 def _keeps(flow):
-    kept = (("a", "b" in flow.wanted), ("b", "a" in flow.wanted), ("d", flow.attributes["epilogue"] == "relu"),
-            ("aux_out", flow.attributes["epilogue"] == "gelu"))
-    return [name for name, needed in kept if needed]
+    kept = ["a"] if "b" in flow.wanted else []
+    if "a" in flow.wanted:
+        kept.append("b")
+    return kept + _OF_EPILOGUE.get(flow.attributes["epilogue"], [])
 
 
 def _gradients(flow):
@@ -190,17 +196,21 @@ def _gradients(flow):
     trans_a, trans_b = flow.attributes["trans_a"], flow.attributes["trans_b"]
     if "a" in flow.wanted:
         b = flow["b"]
-        operands = (b, dz.to(b.dtype)) if trans_a else (dz.to(b.dtype), b)
+        operands = (b, _as(dz, b)) if trans_a else (_as(dz, b), b)
         made["a"] = _product(flow, *operands, trans_a=trans_a and trans_b, trans_b=trans_a or not trans_b)
     if "b" in flow.wanted:
         a = flow["a"]
-        operands = (dz.to(a.dtype), a) if trans_b else (a, dz.to(a.dtype))
+        operands = (_as(dz, a), a) if trans_b else (a, _as(dz, a))
         made["b"] = _product(flow, *operands, trans_a=trans_b or not trans_a, trans_b=trans_a and trans_b)
     if "bias" in flow.wanted:
-        made["bias"] = dz.flatten(0, -2).sum(0)
+        made["bias"] = (dz if dz.dim() == 2 else dz.flatten(0, -2)).sum(0)
     if "c" in flow.wanted:
         made["c"] = dz * flow.attributes["beta"]
     return made
+
+
+def _as(dz, operand):
+    return dz if dz.dtype == operand.dtype else dz.to(operand.dtype)
 
 
 def _product(flow, left, right, **trans):
@@ -214,14 +224,14 @@ def _product(flow, left, right, **trans):
 def _before_activation(flow):
     """What flows back through the epilogue."""
     dd, epilogue = flow["dd"], flow.attributes["epilogue"]
+    if epilogue == "none":
+        return dd
     if epilogue == "relu":
-        return torch.where(flow["d"] > 0, dd, 0)
+        return torch.ops.aten.threshold_backward(dd, flow["d"], 0)
     if epilogue == "gelu" and flow["aux_out"] is not None:
         return torch.ops.aten.gelu_backward(dd, flow["aux_out"], approximate="tanh")
-    if epilogue != "none":
-        raise Error("UNIMPLEMENTED", "differentiating op 'matmul.matmul' with epilogue=%r: %s" % (
-            epilogue, "call it with with_aux=True, which keeps what the gradient needs" if epilogue == "gelu" else "it is a gradient itself"))
-    return dd
+    raise Error("UNIMPLEMENTED", "differentiating op 'matmul.matmul' with epilogue=%r: %s" % (
+        epilogue, "call it with with_aux=True, which keeps what the gradient needs" if epilogue == "gelu" else "it is a gradient itself"))
 
 
 DERIVATIVES = {"matmul.matmul": DerivativeFunction(_gradients, _keeps, through=("d",))}

@@ -4,7 +4,7 @@ they mean for JAX; README.md beside this file says it, corner cases included.
 
 import torch
 
-from kbundle.torch import Derivative, call
+from kbundle.torch import Derivative, call, shortcut
 
 __all__ = ["layer_norm", "rms_norm"]
 
@@ -14,6 +14,7 @@ DERIVATIVES = {"norm.rmsnorm_forward": Derivative("norm.rmsnorm_backward", **_OF
                "norm.layernorm_forward": Derivative("norm.layernorm_backward", **_OF_SUM)}
 
 
+@shortcut()
 def rms_norm(x, gamma, *, epsilon=1e-6, zero_centered_gamma=False, residual=None):
     """x / sqrt(mean(x ** 2) + epsilon) * gamma over the last axis of x[..., H], computed in float32; gamma[H] of x's dtype or float32, or
     gamma + 1 if zero_centered_gamma. x is float32, float16 or bfloat16, and so is the result.
@@ -25,6 +26,7 @@ def rms_norm(x, gamma, *, epsilon=1e-6, zero_centered_gamma=False, residual=None
     return y if residual is None else (y, total)
 
 
+@shortcut()
 def layer_norm(x, gamma, beta=None, *, epsilon=1e-6, zero_centered_gamma=False, residual=None):
     """(x - mean(x)) / sqrt(variance(x) + epsilon) * gamma + beta over the last axis of x[..., H], with the biased variance, computed in
     float32; gamma[H] and beta[H] (or None) of x's dtype or float32. All else is as in `rms_norm`."""

@@ -4,23 +4,26 @@ where kbt is kbundle.torch. They mean what they mean for JAX; README.md beside t
 
 import math
 
-from kbundle.torch import Derivative, call
+from kbundle.torch import Derivative, call, shortcut
 
 __all__ = ["scaled_causal_softmax", "scaled_masked_softmax", "scaled_softmax"]
 
 DERIVATIVES = {"softmax.%s_forward" % kind: Derivative("softmax.%s_backward" % kind) for kind in ("scaled", "scaled_causal", "scaled_masked")}
 
 
+@shortcut()
 def scaled_softmax(x, scale=1.0):
     """softmax(scale * x) over the last axis, computed in float32."""
     return call(None, "softmax.scaled_forward", x, scale=scale)
 
 
+@shortcut()
 def scaled_causal_softmax(x, scale=1.0):
     """softmax(scale * x) of x[..., Q, K] over the keys k <= q of each query q, 0 above the diagonal. Q must equal K."""
     return call(None, "softmax.scaled_causal_forward", x, scale=scale)
 
 
+@shortcut()
 def scaled_masked_softmax(x, mask, scale=1.0):
     """softmax(scale * x) over the last axis of x[..., Q, K], with logits of -10000 where mask is not 0; a row that is masked throughout
     becomes 0. mask broadcasts against x."""

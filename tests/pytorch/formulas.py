@@ -10,6 +10,11 @@ def drawn(device, dtype, *shapes, seed=None):
     return [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
 
 
+def attended(device):
+    """The dtype in which attention is asked of a device: its kernels for GPUs take 16 bits, which TOLERANCE knows."""
+    return torch.float16 if device.type == "cuda" else torch.float32
+
+
 def check(function, formula, given, times=1, seed=0):
     """Values and gradients of all that is given, against the formula of the same numbers in float64."""
     dtype = given[0].dtype

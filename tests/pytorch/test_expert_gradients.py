@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
-from pytorch.formulas import check, drawn  # noqa: E402
+from pytorch.formulas import TOLERANCE, attended, check, drawn  # noqa: E402
 
 import kbundle  # noqa: E402
 import kbundle.torch as kbt  # noqa: E402
@@ -162,9 +162,7 @@ def test_a_layer_of_experts(device, dtype, gated, activation):
 @pytest.mark.parametrize("with_bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize("gaps", [False, True], ids=["", "gaps"])
 def test_ragged_attention(device, is_causal, with_bias, gaps):
-    if device.type == "cuda" and with_bias:
-        pytest.skip("cuda: no kernel takes float32 and a bias")
-    q, k, v, *bias = drawn(device, torch.float32, (12, 4, 16), (14, 2, 16), (14, 2, 8), *[(2, 4, 7, 8)] * with_bias)
+    q, k, v, *bias = drawn(device, attended(device), (12, 4, 16), (14, 2, 16), (14, 2, 8), *[(2, 4, 7, 8)] * with_bias)
     offsets = [torch.tensor(one, device=device) for one in ((0, 5, 12), (0, 6, 14))]
     lengths = [torch.tensor(one, device=device) for one in ((4, 7), (6, 5))] if gaps else (None, None)
     ends = ((0, 4, 5, 12), (0, 6, 6, 11)) if gaps else ((0, 5, 5, 12), (0, 6, 6, 14))
@@ -185,28 +183,30 @@ def test_ragged_attention(device, is_causal, with_bias, gaps):
         return out
     check(lambda q, k, v, bias=None: kbt.ragged_dot_product_attention(
         q, k, v, *offsets, max_query_length=7, max_key_value_length=8, query_lengths=lengths[0], key_value_lengths=lengths[1],
-        is_causal=is_causal, attn_mask=bias), formula, [q, k, v, *bias], times=2)
+        is_causal=is_causal, attn_mask=bias), formula, [q, k, v, *bias], times=3)
 
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
 def test_packed_attention(device, is_causal):
-    [qkv] = drawn(device, torch.float32, (2, 9, 3, 4, 16))
+    [qkv] = drawn(device, attended(device), (2, 9, 3, 4, 16))
     check(functools.partial(kbt.packed_dot_product_attention, is_causal=is_causal),
-          lambda x: F.scaled_dot_product_attention(*[one.transpose(1, 2) for one in x.unbind(2)], is_causal=is_causal).transpose(1, 2), [qkv])
+          lambda x: F.scaled_dot_product_attention(*[one.transpose(1, 2) for one in x.unbind(2)], is_causal=is_causal).transpose(1, 2), [qkv],
+          times=3)
     flat = torch.cat([qkv[:, :, 0], qkv[:, :, 1, :2], qkv[:, :, 2, :2]], 2)
     check(functools.partial(kbt.packed_dot_product_attention, kv_heads=2, is_causal=is_causal), lambda x: F.scaled_dot_product_attention(
-        *[one.transpose(1, 2) for one in x.split([4, 2, 2], 2)], is_causal=is_causal, enable_gqa=True).transpose(1, 2), [flat])
+        *[one.transpose(1, 2) for one in x.split([4, 2, 2], 2)], is_causal=is_causal, enable_gqa=True).transpose(1, 2), [flat], times=3)
 
 
 def test_attention_on_pages_is_that_on_the_keys_they_hold(device):
-    q, k, v = drawn(device, torch.float32, (2, 4, 16), (2, 6, 8, 16), (2, 6, 8, 16))
+    q, k, v = drawn(device, attended(device), (2, 4, 16), (2, 6, 8, 16), (2, 6, 8, 16))
+    within = dict(rtol=0, atol=3 * TOLERANCE[q.dtype])
     pages, lengths = torch.tensor([[3, 0, 5], [1, 4, 2]], device=device), torch.tensor([20, 9], device=device)
     y, stats = kbt.paged_attention(q, k, v, lengths, pages, scale=None, return_residual=True)
     for b in range(2):
-        keys, values = (one[:, pages[b]].flatten(1, 2)[:, :lengths[b]].repeat_interleave(2, 0) for one in (k, v))
-        scores = torch.einsum("nh,nkh->nk", q[b], keys) / 4
-        torch.testing.assert_close(y[b], torch.einsum("nk,nkv->nv", torch.softmax(scores, -1), values), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(stats[b], scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+        keys, values = (one[:, pages[b]].flatten(1, 2)[:, :lengths[b]].repeat_interleave(2, 0).double() for one in (k, v))
+        scores = torch.einsum("nh,nkh->nk", q[b].double(), keys) / 4
+        torch.testing.assert_close(y[b].double(), torch.einsum("nk,nkv->nv", torch.softmax(scores, -1), values), **within)
+        torch.testing.assert_close(stats[b].double(), scores.logsumexp(-1), **within)
 
 
 # ---- what is wrong ----

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
-from pytorch.formulas import check, drawn  # noqa: E402
+from pytorch.formulas import attended, check, drawn  # noqa: E402
 
 import kbundle.torch as kbt  # noqa: E402
 
@@ -89,6 +89,8 @@ SHAPES = [((2, 4, 9, 16), (2, 4, 11, 16), (2, 4, 11, 16)), ((2, 4, 9, 16), (2, 2
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
 def test_attention(device, dtype, shapes, is_causal):
+    if device.type == "cuda" and dtype == torch.float32:
+        pytest.skip("cuda: no kernel takes attention in float32")
     more = dict(is_causal=is_causal, enable_gqa=True)
     check(functools.partial(kbt.scaled_dot_product_attention, **more), functools.partial(F.scaled_dot_product_attention, **more),
           drawn(device, dtype, *shapes), times=3)
@@ -96,19 +98,22 @@ def test_attention(device, dtype, shapes, is_causal):
 
 @pytest.mark.parametrize("mask_shape", [(9, 11), (2, 1, 9, 11), (4, 9, 11), (1, 1, 1, 11)], ids=str)
 def test_attention_with_a_mask_or_a_bias(device, mask_shape):
-    q, k, v = drawn(device, torch.float32, *SHAPES[0])
-    [bias] = drawn(device, torch.float32, mask_shape)
+    q, k, v = drawn(device, attended(device), *SHAPES[0])
+    [bias] = drawn(device, attended(device), mask_shape)
     see = bias > -1
     see[..., 0] = True
-    check(lambda q, k, v: kbt.scaled_dot_product_attention(q, k, v, see), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, see), [q, k, v])
-    check(kbt.scaled_dot_product_attention, F.scaled_dot_product_attention, [q, k, v, bias])
+    check(lambda q, k, v: kbt.scaled_dot_product_attention(q, k, v, see), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, see), [q, k, v],
+          times=3)
+    if device.type == "cuda":  # where kernels for GPUs sum the gradient of a bias that is broadcast in any order, or not at all
+        torch.use_deterministic_algorithms(False)
+    check(kbt.scaled_dot_product_attention, F.scaled_dot_product_attention, [q, k, v, bias], times=3)
 
 
 @pytest.mark.parametrize("window", [3, (2, 1), (0, 4), (None, 2), (5, None), (30, 30)], ids=str)
 @pytest.mark.parametrize("bottom_right", [False, True], ids=["", "bottom right"])
 def test_attention_within_a_window(device, window, bottom_right):
     if device.type == "cuda":
-        pytest.skip("cuda: no kernel takes float32 and a window that looks ahead")
+        pytest.skip("cuda: no kernel takes heads of 16 columns and a window that looks ahead")
     left, right = window if isinstance(window, tuple) else (window, window)
     far = torch.arange(11)[None, :] - torch.arange(9)[:, None] - 2 * bottom_right
     see = (far >= -(99 if left is None else left)) & (far <= (99 if right is None else right))
@@ -118,11 +123,11 @@ def test_attention_within_a_window(device, window, bottom_right):
 
 
 def test_attention_of_tokens_before_heads_is_a_view_away(device):
-    q, k, v = drawn(device, torch.float32, *[(2, 9, 4, 16)] * 3)
+    q, k, v = drawn(device, attended(device), *[(2, 9, 4, 16)] * 3)
 
     def turned(function):
         return lambda *x: function(*[one.transpose(1, 2) for one in x], is_causal=True).transpose(1, 2)
-    check(turned(kbt.scaled_dot_product_attention), turned(F.scaled_dot_product_attention), [q, k, v])
+    check(turned(kbt.scaled_dot_product_attention), turned(F.scaled_dot_product_attention), [q, k, v], times=3)
 
 
 def test_a_score_modifier(device):
@@ -130,19 +135,19 @@ def test_a_score_modifier(device):
         scores = 5 * torch.tanh(q @ k.transpose(-1, -2) / 4 / 5)
         return torch.softmax(scores.masked_fill(~torch.ones(9, 9, device=device).tril().bool(), -1e30), -1) @ v
     check(functools.partial(kbt.scaled_dot_product_attention, is_causal=True, score_mod="softcap", cap=5.0), formula,
-          drawn(device, torch.float32, *[(2, 4, 9, 16)] * 3))
+          drawn(device, attended(device), *[(2, 4, 9, 16)] * 3), times=3)
 
 
 def test_dropout_drops_as_often_as_it_says_and_by_torchs_generator(device):
-    q = torch.zeros(2, 4, 64, 16, device=device)
-    v = torch.ones(2, 4, 64, 16, device=device)
+    q = torch.zeros(2, 4, 64, 16, device=device, dtype=attended(device))
+    v = torch.ones_like(q)
     torch.manual_seed(7)
     first = kbt.scaled_dot_product_attention(q, q, v, dropout_p=0.25)
     torch.manual_seed(7)
     again = kbt.scaled_dot_product_attention(q, q, v, dropout_p=0.25)
     other = kbt.scaled_dot_product_attention(q, q, v, dropout_p=0.25)
     assert torch.equal(first, again) and not torch.equal(first, other)
-    assert abs(float(first.mean()) - 1) < 0.05
+    assert abs(float(first.float().mean()) - 1) < 0.05
 
 
 def test_a_derivative_of_ones_own(probe, device):

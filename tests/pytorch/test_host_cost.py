@@ -1,5 +1,5 @@
 """Promise: an eager call on the CPU, on tensors so small that the host's work is all there is, costs at most twice what torch's own operator
-does, for the functions named here; docs/pytorch.md says what the others cost."""
+does, with gradients and without, for every function that is one op; docs/pytorch.md says what cross_entropy costs, which is several."""
 
 import gc
 import time
@@ -9,28 +9,31 @@ import pytest
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
 import kbundle.torch as kbt  # noqa: E402
+from kbundle.torch import _shortcut  # noqa: E402
 
 F = torch.nn.functional
 BAR, ROUNDS, CALLS, ATTEMPTS = 2.0, 15, 60, 6
-pytestmark = pytest.mark.usefixtures("kernels")
+pytestmark = [pytest.mark.usefixtures("kernels"),
+              pytest.mark.skipif(not _shortcut.enabled and torch.__version__ < "2.11", reason="shortcuts are for PyTorch 2.11 and later")]
 
-X, GAMMA, Q = torch.randn(4, 64), torch.ones(64), torch.randn(1, 2, 8, 16)
+X, GAMMA, Q, W, BIAS = torch.randn(4, 64), torch.ones(64), torch.randn(1, 2, 8, 16), torch.randn(64, 16), torch.randn(16)
 PAIRS = {
     "softmax": (lambda x: kbt.scaled_softmax(x, 0.5), lambda x: torch.softmax(x, -1), X),
     "rms_norm": (lambda x: kbt.rms_norm(x, GAMMA), lambda x: F.rms_norm(x, (64,), GAMMA, 1e-6), X),
     "layer_norm": (lambda x: kbt.layer_norm(x, GAMMA, GAMMA), lambda x: F.layer_norm(x, (64,), GAMMA, GAMMA), X),
     "attention": (lambda q: kbt.scaled_dot_product_attention(q, q, q, is_causal=True),
                   lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), Q),
+    "matmul": (lambda x: kbt.matmul(x, W), lambda x: torch.matmul(x, W), X),
+    "dense": (lambda x: kbt.dense(x, W, BIAS, "relu"), lambda x: torch.relu(torch.addmm(BIAS, x, W)), X),
 }
-# With one thread torch's softmax and layer norm do not hand anything over, and cost less than half of what ours do.
-HELD = [(name, threads, gradient) for name, threads in (("rms_norm", 1), ("attention", 1), ("rms_norm", 2), ("attention", 2), ("layer_norm", 2),
-                                                        ("softmax", 2)) for gradient in (False, True) if (name, gradient) != ("layer_norm", True)]
+HELD = [(name, threads, gradient) for name in PAIRS for threads in (1, 2) for gradient in (False, True)]
 
 
 def called(function, x, gradient):
     if not gradient:
         return lambda: function(x)
-    x, dy = x.clone().requires_grad_(), torch.ones_like(x)
+    x = x.clone().requires_grad_()
+    dy = torch.ones_like(function(x))
     return lambda: torch.autograd.grad(function(x), x, dy)
 
 

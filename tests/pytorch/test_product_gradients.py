@@ -155,7 +155,11 @@ def test_grouped_products_in_fp8_are_those_of_what_codes_stand_for(device):
     (q, s), (qw, sw) = kbt.quantize_blocks(x), kbt.quantize_blocks(w, block=(128, 128))
     y = kbt.scaled_grouped_matmul(q, qw.reshape(2, 128, 256), sizes, s, sw.reshape(2, 1, 2), out_dtype=torch.float32)
     wide, wide_w = q.double() * s.repeat_interleave(128, 1), qw.double() * sw.repeat_interleave(128, 0).repeat_interleave(128, 1)
-    torch.testing.assert_close(y.double(), grouped(wide, wide_w.reshape(2, 128, 256), None, (5, 7), True), rtol=1e-4, atol=1e-3)
+    wanted = grouped(wide, wide_w.reshape(2, 128, 256), None, (5, 7), True)
+    # The op allows 1e-3 of a row's largest number (scaled.toml): tensor cores of Hopper add 32 products of FP8 at a time, aligned to the
+    # largest of them, of which they keep some 14 bits. CPUs, and the kernel for other GPUs, add in float32.
+    allowed = {"cpu": 1e-6, "cuda": 1e-3}[device.type] * wanted.abs().amax(-1, keepdim=True)
+    assert ((y.double() - wanted).abs() <= allowed).all(), ((y.double() - wanted).abs() / allowed).max()
 
 
 # ---- cross entropy ----

@@ -4,6 +4,7 @@ The wheel is made by hatchling with kbundle's hook, without a network, and its c
 """
 
 import email
+import importlib.util
 import json
 import os
 import pathlib
@@ -104,10 +105,11 @@ def test_a_wheel_has_the_bundle_the_functions_and_an_entry_point(wheel):
     assert wheel.name == "leafy-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
-        assert {"leafy/__init__.py", "leafy/leafy.kb"} <= set(names) and not [n for n in names if "tests" in n or ".cu" in n], names
+        assert {"leafy/__init__.py", "leafy/jax.py", "leafy/pytorch.py", "leafy/leafy.kb"} <= set(names)
+        assert not [n for n in names if "tests" in n or ".cu" in n], names
         assert "[kbundle.bundles]\nleafy = leafy:BUNDLE" in file.read("leafy-0.1.0.dist-info/entry_points.txt").decode()
         about = email.message_from_bytes(file.read("leafy-0.1.0.dist-info/METADATA"))
-    assert set(about.get_all("Requires-Dist")) == {"jax", "kbundle"}
+    assert set(about.get_all("Requires-Dist")) == {"kbundle", "kbundle[jax]; extra == 'jax'", "kbundle[torch]; extra == 'torch'"}
 
 
 def test_a_second_wheel_is_the_same_bytes(wheel, built, shell, tmp_path):
@@ -120,9 +122,14 @@ def test_a_second_wheel_is_the_same_bytes(wheel, built, shell, tmp_path):
 def test_what_the_wheel_holds_runs_where_nothing_can_be_built(wheel, shell, tmp_path):
     with zipfile.ZipFile(wheel) as file:
         file.extractall(tmp_path / "site")
-    program = "import jax, leafy; x = jax.numpy.arange(-3.0, 4); print(jax.jit(jax.grad(lambda x: leafy.squared_relu(x).sum()))(x))"
-    done = run([sys.executable, "-c", program], tmp_path, PATH="/nonexistent", HOME="/nonexistent", PYTHONPATH=f"{tmp_path}/site:{ROOT}/ffi/python")
-    assert done.returncode == 0 and "[0. 0. 0. 0. 2. 4. 6.]" in done.stdout, done.stdout
+    programs = ["import jax, leafy.jax; x = jax.numpy.arange(-3.0, 4); print(jax.jit(jax.grad(lambda x: leafy.jax.squared_relu(x).sum()))(x))"]
+    if importlib.util.find_spec("torch") is not None:
+        programs.append("import torch, leafy.pytorch; x = torch.arange(-3.0, 4, requires_grad=True); leafy.pytorch.squared_relu(x).sum().backward(); "
+                        "print(x.grad.numpy())")
+    nothing = dict(PATH="/nonexistent", HOME="/nonexistent", PYTHONPATH=f"{tmp_path}/site:{ROOT}/ffi/python")
+    for program in programs:
+        done = run([sys.executable, "-c", program], tmp_path, **nothing)
+        assert done.returncode == 0 and "[0. 0. 0. 0. 2. 4. 6.]" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("key, message", [

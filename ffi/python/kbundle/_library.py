@@ -35,6 +35,14 @@ class ProblemSpec(ctypes.Structure):
     ]
 
 
+class TorchLayout(ctypes.Structure):
+    _fields_ = [
+        ("tensor_type", ctypes.c_void_p), ("parameter_type", ctypes.c_void_p), ("dtype_type", ctypes.c_void_p),
+        ("tensor_offset", ctypes.c_int64), ("keys_offset", ctypes.c_int64),
+        ("cpu_keys", ctypes.c_uint64), ("cuda_keys", ctypes.c_uint64), ("differentiate", ctypes.c_void_p),
+    ]
+
+
 _HANDLE = ctypes.c_void_p
 _TEXT = ctypes.c_char_p
 _OUT = ctypes.POINTER(ctypes.c_void_p)
@@ -76,6 +84,7 @@ _FUNCTIONS = {
     "kb_torch_forget": (None, []),
     "kb_torch_implement": (_HANDLE, [_TEXT, ctypes.c_int32]),
     "kb_torch_implement_op": (_HANDLE, [_TEXT, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64)]),
+    "kb_torch_shortcut_enable": (_HANDLE, [ctypes.POINTER(TorchLayout)]),
     "kb_torch_site_make": (_HANDLE, [ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int64)]),
     "kb_torch_site_release": (None, [ctypes.c_int64]),
     "kb_torch_learn": (_HANDLE, [ctypes.c_int64, ctypes.c_uint64, _HANDLE, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.c_int32),

@@ -2,11 +2,8 @@
 // came, to the operator that goes the long way.
 #include "op_call.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "eager_call.h"
@@ -50,12 +47,7 @@ bool AddText(const TorchFunctions& torch, TorchText text, EagerKey* key) {
   size_t length = 0;
   const char* data = nullptr;
   if (torch.TextLength(text, &length) != 0 || torch.TextData(text, &data) != 0) return false;
-  key->Add(static_cast<int64_t>(length));
-  for (size_t at = 0; at < length && key->fits(); at += sizeof(int64_t)) {
-    int64_t word = 0;
-    std::memcpy(&word, data + at, std::min(sizeof(word), length - at));
-    key->Add(word);
-  }
+  key->AddText({data, length});
   return true;
 }
 
@@ -113,12 +105,6 @@ void DeleteArguments(const TorchFunctions& torch, const TorchOp& op, const Stabl
   }
 }
 
-bool IsOfThisEnvironment(const EagerPlan& plan) {
-  if (!plan.environment.has_value()) return true;
-  const char* path = std::getenv("KBUNDLE_PATH");
-  return *plan.environment == (path == nullptr ? "" : path);
-}
-
 // Absent results are tensors here, of a shape that no other has.
 bool FillAbsent(const TorchFunctions& torch, TorchDevice device, std::vector<OwnedTensor>* made) {
   static const std::vector<int64_t> dims(kAbsentRank), strides = DenseStrides(dims);
@@ -137,7 +123,7 @@ bool LaunchKnown(const TorchFunctions& torch, Sites* sites, const TorchOp& op, S
   if (WantsGradients(torch, op, stack) || !ReadKey(torch, op, stack, arguments)) return false;
   const auto found = sites->Find(op.site, kb_policy_generation(), arguments->key.bytes());
   if (!found.has_value()) return false;
-  if (found->plan == nullptr || !IsOfThisEnvironment(*found->plan)) {
+  if (found->plan == nullptr || !IsOfThisEnvironment(found->plan->environment)) {
     SetUnknownCall(op.site, std::string(arguments->key.bytes()));
     return false;
   }

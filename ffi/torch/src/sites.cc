@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace kbundle {
@@ -22,6 +23,12 @@ std::vector<int64_t> DenseStrides(const std::vector<int64_t>& dims) {
     stride *= static_cast<uint64_t>(std::max<int64_t>(dims[axis], 1));
   }
   return strides;
+}
+
+bool IsOfThisEnvironment(const std::optional<std::string>& path) {
+  if (!path.has_value()) return true;
+  const char* now = std::getenv("KBUNDLE_PATH");
+  return *path == (now == nullptr ? "" : now);
 }
 
 Sites& Sites::Global() {
@@ -76,6 +83,7 @@ void Sites::Learn(int64_t site, uint64_t generation, std::string key, EagerPlan 
 }
 
 void Sites::Forget() {
+  forgotten_.fetch_add(1, std::memory_order_acq_rel);
   std::vector<decltype(Site::plans)> dropped;
   const std::lock_guard lock(mutex_);
   dropped.reserve(sites_.size());

@@ -5,8 +5,11 @@
 #ifndef KBUNDLE_FFI_SITES_H_
 #define KBUNDLE_FFI_SITES_H_
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,6 +43,9 @@ struct EagerPlan {
   std::optional<std::string> environment;
 };
 
+// Whether $KBUNDLE_PATH is what it was, where that counts.
+bool IsOfThisEnvironment(const std::optional<std::string>& path);
+
 // Device, dtypes and shapes of what a call is given, as bytes. Longer ones (a hundred dims in all)
 // are of no op; they are not known.
 class EagerKey {
@@ -47,6 +53,15 @@ class EagerKey {
   void Add(int64_t number) {
     if (count_ < numbers_.size()) numbers_[count_] = number;
     ++count_;
+  }
+  // Its length goes before it, so that two in a row are told apart.
+  void AddText(std::string_view text) {
+    Add(static_cast<int64_t>(text.size()));
+    for (size_t at = 0; at < text.size() && fits(); at += sizeof(int64_t)) {
+      int64_t word = 0;
+      std::memcpy(&word, text.data() + at, std::min(sizeof(word), text.size() - at));
+      Add(word);
+    }
   }
   bool fits() const { return count_ <= numbers_.size(); }
   std::string_view bytes() const {
@@ -56,6 +71,11 @@ class EagerKey {
  private:
   std::array<int64_t, 128> numbers_;
   size_t count_ = 0;
+};
+
+struct BytesHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view bytes) const { return std::hash<std::string_view>()(bytes); }
 };
 
 class Sites {
@@ -77,12 +97,10 @@ class Sites {
   void Learn(int64_t site, uint64_t generation, std::string key, EagerPlan plan);
   // All plans of all sites.
   void Forget();
+  // How often.
+  uint64_t forgotten() const { return forgotten_.load(std::memory_order_acquire); }
 
  private:
-  struct BytesHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view bytes) const { return std::hash<std::string_view>()(bytes); }
-  };
   struct Site {
     std::shared_ptr<const std::vector<int32_t>> given;
     int32_t operand_count = 0;
@@ -91,6 +109,7 @@ class Sites {
         plans;
   };
 
+  std::atomic<uint64_t> forgotten_{0};
   std::mutex mutex_;
   int64_t last_ = 0;
   std::unordered_map<int64_t, Site> sites_;

@@ -103,6 +103,7 @@ Result<TorchFunctions> FillTorchFunctions(const TorchLookup& lookup) {
                          " is missing; PyTorch has it since 2.10: update it");
   }
   Find(lookup, "_ZNK3c1010TensorImpl13requires_gradEv", &functions.RequiresGrad);
+  Find(lookup, "_Z16THPVariable_WrapRKN2at10TensorBaseE", &functions.Wrap);
   FillCuda(lookup, &functions);
   FillNumbers(lookup, &functions);
   return functions;
@@ -113,9 +114,10 @@ Result<const TorchFunctions*> LoadedTorch() {
     void* cpu = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     void* cuda = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
     void* core = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
+    void* python = dlopen("libtorch_python.so", RTLD_NOW | RTLD_NOLOAD);
     return FillTorchFunctions([&](const char* name) -> void* {
       void* address = nullptr;
-      for (void* library : {cpu, cuda, core}) {
+      for (void* library : {cpu, cuda, core, python}) {
         if (address == nullptr && library != nullptr) address = dlsym(library, name);
       }
       return address;

@@ -15,6 +15,8 @@
 
 namespace kbundle {
 
+struct PythonObject;  // python_functions.h
+
 // Owned references; a tensor's, or an undefined one's.
 using TorchTensor = struct TorchTensorOpaque*;
 using TorchLibrary = struct TorchLibraryOpaque*;
@@ -64,6 +66,10 @@ struct TorchFunctions {
   // Of the implementation of a tensor, c10::TensorImpl; null where PyTorch does not say. No part
   // of the stable interface, which has no such question: see kb_torch_wants_gradient.
   bool (*RequiresGrad)(const void* implementation) = nullptr;
+
+  // A tensor as Python's object, a new reference; null where it is not there. By the name of its
+  // symbol, no part of the stable interface either; throws where memory has run out.
+  PythonObject* (*Wrap)(TorchTensor tensor) = nullptr;
 
   int (*TextLength)(TorchText text, size_t* out) = nullptr;
   int (*TextData)(TorchText text, const char** out) = nullptr;  // borrowed

@@ -132,6 +132,25 @@ bool LaunchPlan(const TorchFunctions& torch, const EagerPlan& plan, TorchDevice 
                                        results, workspace));
 }
 
+// Whatever there is to compute, of operands and into results that are as the plan has them.
+bool Compute(const TorchFunctions& torch, const EagerPlan& plan, int32_t operand_count,
+             std::span<const int32_t> places, TorchDevice device,
+             std::span<const TorchTensor> given, const std::vector<OwnedTensor>& made) {
+  if (!plan.plan.has_value()) return true;
+  std::vector<void*> operands(operand_count), results(made.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    const void* address = nullptr;
+    if (torch.GetConstData(given[i], &address) != 0) return false;
+    operands[places[i]] = AddressOr(const_cast<void*>(address));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (made[i].get() == nullptr) continue;
+    if (torch.GetMutableData(made[i].get(), &results[i]) != 0) return false;
+    results[i] = AddressOr(results[i]);
+  }
+  return LaunchPlan(torch, plan, device, operands.data(), results.data());
+}
+
 }  // namespace
 
 OwnedTensor EmptyTensor(const TorchFunctions& torch, const std::vector<int64_t>& dims,
@@ -152,20 +171,20 @@ bool LaunchEager(const TorchFunctions& torch, const EagerPlan& plan, int32_t ope
   if (!MakeContiguous(torch, device, given) || !AllocateResults(torch, plan, device, given, made)) {
     return false;
   }
-  if (!plan.plan.has_value()) return true;
+  std::vector<TorchTensor> tensors;
+  tensors.reserve(given.size());
+  for (const OwnedTensor& tensor : given) tensors.push_back(tensor.get());
+  return Compute(torch, plan, operand_count, places, device, tensors, *made);
+}
 
-  std::vector<void*> operands(operand_count), results(plan.results.size());
-  for (size_t i = 0; i < given.size(); ++i) {
-    const void* address = nullptr;
-    if (torch.GetConstData(given[i].get(), &address) != 0) return false;
-    operands[places[i]] = AddressOr(const_cast<void*>(address));
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    if ((*made)[i].get() == nullptr) continue;
-    if (torch.GetMutableData((*made)[i].get(), &results[i]) != 0) return false;
-    results[i] = AddressOr(results[i]);
-  }
-  return LaunchPlan(torch, plan, device, operands.data(), results.data());
+bool LaunchContiguous(const TorchFunctions& torch, const EagerPlan& plan, int32_t operand_count,
+                      std::span<const int32_t> places, TorchDevice device,
+                      std::span<const TorchTensor> given, std::vector<OwnedTensor>* made) {
+  CudaGuard guard(torch);
+  if (device.type == torch.cuda && (!torch.has_cuda() || !guard.Enter(device.index))) return false;
+  std::vector<OwnedTensor> nobody;
+  return AllocateResults(torch, plan, device, nobody, made) &&
+         Compute(torch, plan, operand_count, places, device, given, *made);
 }
 
 }  // namespace kbundle

@@ -4,6 +4,7 @@
 #define KBUNDLE_FFI_TORCH_LAUNCH_H_
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,11 @@ OwnedTensor EmptyTensor(const TorchFunctions& torch, const std::vector<int64_t>&
 bool LaunchEager(const TorchFunctions& torch, const EagerPlan& plan, int32_t operand_count,
                  const std::vector<int32_t>& places, TorchDevice device,
                  std::vector<OwnedTensor>& given, std::vector<OwnedTensor>* made);
+
+// The same of tensors that are contiguous, of which no result is written over one.
+bool LaunchContiguous(const TorchFunctions& torch, const EagerPlan& plan, int32_t operand_count,
+                      std::span<const int32_t> places, TorchDevice device,
+                      std::span<const TorchTensor> given, std::vector<OwnedTensor>* made);
 
 }  // namespace kbundle
 

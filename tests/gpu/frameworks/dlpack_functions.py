@@ -1,5 +1,5 @@
 """Ops as functions of tvm-ffi on CUDA: values against float64, on the stream that tvm-ffi has as the current one, with workspace, in a graph, on
-threads that CUDA has not seen. Tensors are PyTorch's; nothing else of it is used."""
+threads that CUDA has not seen. Tensors are PyTorch's; nothing else of it is used. CuPy's arrays too, where CuPy is."""
 
 import importlib.util
 import math
@@ -91,6 +91,47 @@ def threads(report, torch, kbv):
     report.hold("threads that CUDA has not seen", len(found) == 4 and max(found) < 1e-6, f"{found}")
 
 
+def cupy_arrays(report, kbv, tvm_ffi):
+    """CuPy's arrays by DLPack, on its streams and in its graphs. None of its own kernels runs, for which it would want a compiler."""
+    if importlib.util.find_spec("cupy") is None:
+        report.fact("CuPy", "is not here, and its arrays were not tried")
+        return
+    import cupy
+    import numpy as np
+    report.fact("CuPy", cupy.__version__)
+    softmax = kbv.function(None, "softmax.scaled_forward", scale=0.5)
+
+    def drawn(shape, dtype):
+        return np.random.default_rng().standard_normal(shape).astype(dtype)
+
+    def error(found, host):
+        x = host.astype(np.float64) * 0.5
+        wanted = np.exp(x - x.max(-1, keepdims=True))
+        return float(np.abs(found - wanted / wanted.sum(-1, keepdims=True)).max())
+    for shape in SHAPES:
+        for dtype, most in ((np.float32, 1e-6), (np.float16, 1e-3)):
+            host = drawn(shape, dtype)
+            x, y = cupy.asarray(host), cupy.asarray(np.full_like(host, math.nan))
+            softmax(x, y)
+            report.bar(f"CuPy, softmax {list(shape)} {np.dtype(dtype)}: largest error", error(cupy.asnumpy(y), host), most)
+    stream, host = cupy.cuda.Stream(non_blocking=True), drawn((512, 1024), np.float32)
+    x, y = cupy.asarray(host), cupy.asarray(np.full_like(host, math.nan))
+    tensors = tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(y)  # of the same memory; DLPack itself waits for streams, which no capture allows
+    cupy.cuda.get_current_stream().synchronize()
+    with stream, tvm_ffi.use_raw_stream(tvm_ffi.device("cuda:0"), stream.ptr):
+        softmax(*tensors)
+        report.bar("CuPy, on a stream of its own", error(y.get(stream=stream), host), 1e-6)
+        stream.begin_capture()
+        softmax(*tensors)
+        graph = stream.end_capture()
+        for replay in range(2):
+            host = drawn(host.shape, np.float32)
+            x.set(host, stream=stream)
+            y.set(np.full_like(host, math.nan), stream=stream)
+            graph.launch(stream)
+            report.bar(f"CuPy, a graph that its stream captured, replay {replay}", error(y.get(stream=stream), host), 1e-6)
+
+
 def main():
     report = Report("kbundle.tvm_ffi on CUDA")
     for needed in ("tvm_ffi", "torch"):
@@ -108,6 +149,7 @@ def main():
     workspace(report, torch, kbv)
     streams(report, torch, kbv, tvm_ffi)
     threads(report, torch, kbv)
+    cupy_arrays(report, kbv, tvm_ffi)
     report.finish()
 
 

@@ -15,7 +15,7 @@ import torch
 import kbundle
 import kbundle.torch as kbt
 from at_once import at_once
-from kbundle.torch import _direct, _eager
+from kbundle.torch import _direct, _eager, _shortcut
 from report import Report
 
 F = torch.nn.functional
@@ -201,7 +201,7 @@ def pairs(device):
     return {"scaled_softmax": (lambda: scaled(x), lambda: torch.softmax(x * 0.5, -1)),
             "rms_norm": (lambda: kbt.rms_norm(x, w), lambda: rms(x, w)),
             "layer_norm": (lambda: kbt.layer_norm(x, w, w), lambda: layer(x, w)),
-            "matmul": (lambda: kbt.call(None, "matmul.matmul", h, a), lambda: torch.matmul(h, a)),
+            "matmul": (lambda: kbt.matmul(h, a), lambda: torch.matmul(h, a)),
             "attention": (lambda: kbt.scaled_dot_product_attention(q, q, q), lambda: F.scaled_dot_product_attention(q, q, q)),
             "scaled_softmax and its gradient": both(scaled, lambda x: torch.softmax(x * 0.5, -1), xg),
             "rms_norm and its gradients": both(kbt.rms_norm, rms, xg, wg),
@@ -279,6 +279,7 @@ def main():
     kbundle.use(os.environ.get("KB_BUNDLE", "build/kernels.kb"))
     report.fact("PyTorch", torch.__version__)
     report.hold("calls go through the library's kernel, on CUDA too", _eager.enabled and _eager.cuda)
+    report.hold("those that were made before go there in one step", _shortcut.enabled)
     if not torch.cuda.is_available():
         report.hold("PyTorch finds a GPU", False)
         report.finish()

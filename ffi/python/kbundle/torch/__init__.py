@@ -25,8 +25,9 @@ from kbundle._discovery import default_bundle
 from kbundle._open_bundles import use
 from kbundle.torch._derivatives import Derivative, DerivativeFunction, register_derivative
 from kbundle.torch._operators import call, register
+from kbundle.torch._shortcut import shortcut
 
-__all__ = ["Derivative", "DerivativeFunction", "call", "default_bundle", "register", "register_derivative", "use"]
+__all__ = ["Derivative", "DerivativeFunction", "call", "default_bundle", "register", "register_derivative", "shortcut", "use"]
 
 
 def __getattr__(name):

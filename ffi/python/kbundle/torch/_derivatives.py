@@ -112,33 +112,40 @@ class Backward(NamedTuple):
                 attributes[name] = function(frozenset(name for name, needed in zip(self.names, needs) if needed))
             elif name in ctx.attributes:
                 attributes[name] = ctx.attributes[name]
-        made = call(self.op, tensors, attributes)
+        made = call(self.op, *tensors, **attributes)
         return [made[index] if needed and index is not None else None for index, needed in zip(self.gradients, needs)]
 
 
-class BackwardFunction(NamedTuple):
-    """The same of a DerivativeFunction."""
-    op: str
-    derivative: DerivativeFunction
-    names: list
-    places: dict  # (whether it is a result, index) of what has a name
-    through: list
-    without: list
-    defaults: dict  # attributes of the op
+class BackwardFunction:
+    """The same of a DerivativeFunction. places: (whether it is a result, index) of what has a name; defaults: attributes of the op."""
+
+    def __init__(self, op, derivative, names, places, through, without, defaults):
+        self.op, self.derivative, self.names, self.places, self.through, self.without = op, derivative, names, places, through, without
+        self._defaults, self._complete, self._wanted = defaults, ({}, defaults), {}
 
     def keep(self, ctx, needs, tensors):
-        wanted = frozenset(name for name, needed in zip(self.names, needs) if needed)
+        wanted = self._wanted.get(needs := tuple(needs))
+        if wanted is None:
+            wanted = self._wanted[needs] = frozenset([name for name, needed in zip(self.names, needs) if needed])
+        given, complete = self._complete
+        if given is not ctx.attributes:  # a site has the same ones each time
+            complete = {**self._defaults, **ctx.attributes}
+            self._complete = ctx.attributes, complete
         shapes = {name: tensor.shape for name, tensor in zip(self.names, tensors) if tensor is not None}
-        ctx.flow = Flow(wanted, shapes, {**self.defaults, **ctx.attributes})
-        ctx.kept = list(self.derivative.keeps(ctx.flow))
-        return [_known(self.places, name, "differentiating op %r by a function: it keeps" % self.op) for name in ctx.kept]
+        ctx.flow = flow = Flow(wanted, shapes, complete)
+        ctx.kept = kept = self.derivative.keeps(flow)
+        try:
+            return [self.places[name] for name in kept]
+        except KeyError:
+            return [_known(self.places, name, "differentiating op %r by a function: it keeps" % self.op) for name in kept]
 
     def made(self, ctx, needs, cotangents, call):
         def one_or_all(op, *tensors, **attributes):
-            results = call(op, tensors, attributes)
+            results = call(op, *tensors, **attributes)
             return results[0] if len(results) == 1 else tuple(results)
         tensors, flow = dict(zip(ctx.kept, ctx.saved_tensors)), ctx.flow
-        tensors.update(("d" + name, cotangents[index]) for name, index in zip(self.derivative.through, self.through))
+        for name, index in zip(self.derivative.through, self.through):
+            tensors["d" + name] = cotangents[index]
         made = self.derivative.function(Flow(flow.wanted, flow.shapes, flow.attributes, one_or_all, tensors))
         for name in flow.wanted:
             if name not in made:
@@ -208,13 +215,14 @@ def save(ctx, backward, needs, tensors, results, attributes):
     ctx.save_for_backward(*[results[index] if is_result else tensors[index] for is_result, index in backward.keep(ctx, needs, tensors)])
     if len(backward.through) > 1:  # then it may be that something flows back through others alone
         ctx.results = [None if result is None else (result.shape, result.dtype, result.device) for result in results]
-    if backward.without:
-        ctx.mark_non_differentiable(*[results[index] for index in backward.without if results[index] is not None])
+    without = [results[index] for index in backward.without if results[index] is not None]
+    if without:
+        ctx.mark_non_differentiable(*without)
 
 
 def gradients(ctx, backward, needs, cotangents, call):
-    """Of the operands of the forward op, None of those that have none. needs: of each whether its gradient is wanted; call(op, tensors,
-    attributes): results, absent ones None."""
+    """Of the operands of the forward op, None of those that have none. needs: of each whether its gradient is wanted; call(op,
+    *tensors, **attributes): results, absent ones None."""
     if all([cotangents[index] is None for index in backward.through]):
         return [None] * len(backward.names)
     return backward.made(ctx, needs, cotangents, call)

@@ -16,7 +16,7 @@ from kbundle import _open_bundles
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._errors import Error
-from kbundle.torch import _derivatives, _direct, _eager, _launch, _symbolic
+from kbundle.torch import _derivatives, _direct, _eager, _launch, _shortcut, _symbolic
 from kbundle.torch._dtypes import NAMES, TORCH
 
 NAMESPACE = "kbundle"
@@ -39,13 +39,19 @@ def call(bundle, op, *tensors, **attributes):
     is None. Tensors that are not contiguous are copied. Gradients flow where the op's family says how."""
     if bundle is not None and not isinstance(bundle, Bundle):
         raise Error("INVALID_ARGUMENT", "calling op %r: %r is no bundle; pass what kbundle.open returned, or None" % (op, bundle))
-    results = _call(None if bundle is None else bundle.name, op, tensors, attributes)
+    results = _called(None if bundle is None else bundle.name, op, *tensors, **attributes)
     return results[0] if len(results) == 1 else results if type(results) is tuple else tuple(results)
 
 
-def _call(bundle, op, tensors, attributes):
+def _called(bundle, op, /, *tensors, **attributes):
     """Results, absent ones None."""
-    if not _eager.enabled or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        return _long(bundle, op, tensors, attributes)
+    return _known_call(bundle, op, *tensors, **attributes)
+
+
+def _call(bundle, op, /, *tensors, **attributes):
+    if not _eager.enabled:
         return _long(bundle, op, tensors, attributes)
     made = _eager.attempt(bundle, op, tensors, attributes)
     if type(made) is tuple:
@@ -55,6 +61,9 @@ def _call(bundle, op, tensors, attributes):
         _know(unknown, bundle, op, tensors, attributes)
         return made
     return _long(bundle, op, tensors, attributes) if made is None else made
+
+
+_known_call = _shortcut.known_calls(_call) if _shortcut.enabled else _call
 
 
 def _know(unknown, bundle, op, tensors, attributes):
@@ -331,7 +340,7 @@ class _Kernel:
             raise Error("UNIMPLEMENTED", "differentiating op %r: its family says of no op that computes its gradients; keep it out of what is "
                         "differentiated (torch.no_grad, detach), or say it by kbundle.torch.register_derivative" % self.op)
         return _derivatives.gradients(ctx, ctx.backward_op, needs, cotangents,
-                                      lambda op, tensors, attributes: _call(ctx.bundle or None, op, tensors, attributes))
+                                      functools.partial(_called, ctx.bundle or None))
 
     def _resolve(self, bundle):
         derivative = _derivatives.derivative_of(self.op)

@@ -64,6 +64,29 @@ KB_EXPORT kb_error* kb_torch_learn(int64_t site, uint64_t generation, const kb_p
                                    const kb_tensor* results, const int32_t* aliases,
                                    size_t result_count, int32_t few, const char* environment);
 
+/* Shortcuts: Python functions whose known calls are launched without their Python (ffi/torch's
+ * shortcut.h). Pointers are of Python's objects. */
+typedef struct kb_torch_layout {
+  void *tensor_type, *parameter_type, *dtype_type;
+  int64_t tensor_offset;        /* of the tensor in a Python object of either type, in bytes */
+  int64_t keys_offset;          /* of its dispatch keys in what that points to */
+  uint64_t cpu_keys, cuda_keys; /* all that a tensor may have which needs no dispatcher */
+  void* differentiate;          /* (site, tensor, ..): results in a tuple, with gradients */
+} kb_torch_layout;
+
+/* The layout was tried on tensors before, and what it points to stays. Code 12: this PyTorch or
+ * Python lacks something. kb_torch_load goes before, once for the process. */
+KB_EXPORT kb_error* kb_torch_shortcut_enable(const kb_torch_layout* layout);
+/* These three are called with the interpreter's lock, return a new reference, and NULL with an
+ * exception set. states: functions without arguments, whose answers (numbers, texts, None) are part
+ * of what calls have in common. */
+KB_EXPORT void* kb_torch_shortcut_make(void* function, void* const* states, size_t state_count);
+/* note(site, its number, $KBUNDLE_PATH or None, operands, results): a call of an op while a
+ * function is learned; nothing at other times. */
+KB_EXPORT void* kb_torch_shortcut_note(void);
+/* run(number of a site, operands ..): what its operator gives, None where that is to be asked. */
+KB_EXPORT void* kb_torch_shortcut_run(void);
+
 #ifdef __cplusplus
 }
 #endif
