@@ -1,7 +1,8 @@
 """The op matmul on odd shapes with everything it can do, the same on every device, every variant forced.
 
 An error is allowed in proportion to the magnitudes that were summed, so that sums that cancel are no excuse and no trouble:
-UNIT (of two factors in TF32 what their rounding makes) times sum(|a| |b|) and so on, plus half a step of the result's dtype and a little for what the epilogue computes.
+UNIT (of two factors in TF32 what their rounding makes) times sum(|a| |b|) and so on, plus half a step of the result's dtype
+and a little for what the epilogue computes.
 """
 
 import itertools

@@ -30,8 +30,8 @@ def main():
               "norm": [(check, ["variants.py", "--few", "norm"]) for check in ("memcheck", "racecheck")],
               "quantize": [(check, ["layers/quantize.py", "--hostile"]) for check in ("memcheck", "racecheck")],
               "router": [(check, ["layers/router.py", "--hostile"]) for check in ("memcheck", "racecheck")],
-              "matmul": [("memcheck", ["variants.py", "--libraries", "matmul", "product_then_gradient"]), ("memcheck", ["variants.py", "--own", "matmul"]),
-                         ("racecheck", ["variants.py", "--own", "matmul"])]}
+              "matmul": [("memcheck", ["variants.py", "--libraries", "matmul", "product_then_gradient"]),
+                         *((check, ["variants.py", "--few", "--own", "matmul", "A=bf16,B=bf16,O=bf16"]) for check in ("memcheck", "racecheck"))]}
     for check, script in next((runs for family, runs in others.items() if family in sys.argv), plain):
         # A driver call that answers "no" is no finding: the loader asks for parameters until there are no more.
         options = ["--report-api-errors", "no"] if check == "memcheck" else []
