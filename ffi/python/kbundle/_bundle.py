@@ -75,11 +75,11 @@ class Bundle:
         self.path = described["path"]
         self.content_id = described["content_id"]
         self.targets = described["targets"]
-        self.parts = tuple(SimpleNamespace(**part) for part in described["parts"])
+        self._parts = described["parts"]
         self.provenance = described["provenance"]
         self.ops = [Op(self, op["name"]) for op in described["ops"]]
         self._by_name = {op.name: op for op in self.ops}
-        self._absolute_paths = tuple(os.path.abspath(path) for path in paths or [part.path for part in self.parts])
+        self._absolute_paths = tuple(os.path.abspath(path) for path in paths or [part["path"] for part in self._parts])
         self._infer_cache = InferCache(self._infer)
 
     def __copy__(self):
@@ -107,6 +107,11 @@ class Bundle:
         return op in self._by_name
 
     @property
+    def parts(self):
+        """Its files, each with path, content_id, file_bytes and targets."""
+        return tuple(SimpleNamespace(**part) for part in self._parts)
+
+    @property
     def closed(self):
         return self._handle is None
 
@@ -127,7 +132,7 @@ class Bundle:
     def stats(self):
         """kbundle.stats() with the choices of this bundle's content only, whatever the name it was used under."""
         result = _all_stats()
-        contents = {part.content_id for part in self.parts}
+        contents = {part["content_id"] for part in self._parts}
         result["chosen"] = [row for row in result["chosen"] if row["content_id"] in contents]
         return result
 

@@ -86,7 +86,7 @@ class BundleHook(BuildHookInterface):
         for family, targets in self._families:
             (room / family).mkdir()
             self._build(bundle, room / family / pathlib.Path(bundle).name, targets)
-        described = bundle + SUFFIX
+        described = bundle + SUFFIX.decode()
         (room / "parts").write_text(self._families.text())
         build_data["force_include"][str(room / "parts")] = self.build_config.get_distribution_path(described)
         self._families.offer()

@@ -54,13 +54,15 @@ def open(path, name=None, *, reload=False):
     reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one.
 
     Where the file is the base of a library that other wheels bring parts of (_parts), it is opened with those that are installed."""
-    beside = _parts.beside(path)
-    if beside != _parts.Beside():
+    encoded = text(os.fspath(path), "path")
+    if os.access(encoded + _parts.SUFFIX, os.F_OK):
+        beside = _parts.beside(path)
         absent = [(target, part.install) for part in beside.absent for target in part.targets]
         return open_library([path, *(part.path for part in beside.parts)], name, reload=reload, absent=absent)
     out = ctypes.c_void_p()
     opener = library().kb_bundle_reload if reload else library().kb_bundle_open
-    return _opened([path], name, out, lambda: opener(text(os.fspath(path), "path"), _name(name, path), ctypes.byref(out)))
+    check(opener(encoded, _name(name, path), ctypes.byref(out)))
+    return _opened(out, name, [path])
 
 
 def open_library(paths, name=None, *, reload=False, absent=()):
@@ -80,7 +82,8 @@ def open_library(paths, name=None, *, reload=False, absent=()):
     options = OpenOptions(size=ctypes.sizeof(OpenOptions), path=encoded[0], name=_name(name, paths[0]), reload=1 if reload else 0,
                           parts=others, part_count=len(paths) - 1, absent=missing, absent_count=len(absent))
     out = ctypes.c_void_p()
-    return _opened(paths, name, out, lambda: library().kb_bundle_open_with(ctypes.byref(options), ctypes.byref(out)))
+    check(library().kb_bundle_open_with(ctypes.byref(options), ctypes.byref(out)))
+    return _opened(out, name, paths)
 
 
 def _name(name, path):
@@ -90,10 +93,8 @@ def _name(name, path):
     return None if name is None else text(name, "name")
 
 
-def _opened(paths, name, out, opener):
-    """What opener() wrote to `out`."""
+def _opened(out, name, paths):
     global _changes
-    check(opener())
     _changes += 1
     _bundle.tell_listeners()
     return _object(out, name, [os.fsdecode(path) for path in paths])

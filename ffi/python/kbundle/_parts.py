@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kbundle._entry_points import BUNDLES, entry_points, paths_of
 from kbundle._errors import Error
 
-SUFFIX = ".parts"
+SUFFIX = b".parts"
 
 
 class Part(NamedTuple):
@@ -42,7 +42,7 @@ def text(library, package, version, families):
 
 def beside(path):
     """Of a bundle's path: of nearly all, nothing, for one look at the disk."""
-    described = os.fsdecode(path) + SUFFIX
+    described = os.fsdecode(os.fsencode(path) + SUFFIX)
     if not os.path.exists(described):
         return Beside()
     base = _read(described)
