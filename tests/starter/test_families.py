@@ -49,6 +49,9 @@ def project(command, shell, tmp_path_factory):  # noqa: F811
     made = run([command, "new", "leafy"], folder)
     assert made.returncode == 0, made.stdout
     set_keys(folder / "leafy", DIVIDED)
+    described = folder / "leafy/pyproject.toml"
+    described.write_text(described.read_text().replace("[project]\n", '[project]\nlicense = { text = "Mine,\\nand yours" }\n'))
+    (folder / "leafy/LICENSE").write_text("Do as you like.\n")
     return folder / "leafy"
 
 
@@ -108,8 +111,10 @@ def test_a_base_wheel_and_one_for_each_family_name_each_other_in_one_version(dis
     for name in WHEELS:
         with zipfile.ZipFile(folder / name) as wheel:
             about = email.message_from_bytes(wheel.read(next(path for path in wheel.namelist() if path.endswith(".dist-info/METADATA"))))
+            assert wheel.read(next(path for path in wheel.namelist() if path.endswith("/licenses/LICENSE"))) == b"Do as you like.\n"
         needs[about["Name"]] = set(about.get_all("Requires-Dist"))
         assert about["Version"] == "0.1.0" and about["Requires-Python"] == ">=3.11"
+        assert re.fullmatch(r"Mine,\s+and yours", about["License"]) and about["License-File"] == "LICENSE"
         extras = about.get_all("Provides-Extra")
         assert extras == (["v3", "v4"] if about["Name"] == "leafy" else None)
     assert needs == {"leafy": {"jax", "kbundle", "leafy-v3==0.1.0; extra == 'v3'", "leafy-v4==0.1.0; extra == 'v4'"},
@@ -148,6 +153,28 @@ def test_an_extra_installs_its_family_and_calls_go_to_what_fits_the_machine(site
 def test_the_base_alone_serves_what_it_has(dist, tmp_path):
     site = install(dist[0], tmp_path / "site", "leafy")
     assert python(site, "-c", USE) == "[0. 0. 0. 0. 2. 4. 6.]\nx86-64-v2\n"
+
+
+def test_a_program_that_was_exported_with_some_parts_runs_with_others(dist, site, tmp_path):
+    base = install(dist[0], tmp_path / "base", "leafy")
+    file, asks = tmp_path / "program", "print(*sorted({row['variant'].partition('@')[2] for row in kbundle.stats()['chosen']}))"
+    python(site, "-c", f"""
+import jax, jax.export, leafy, kbundle.jax as kbj
+x = jax.ShapeDtypeStruct((7,), "float32")
+open({str(file)!r}, "wb").write(jax.export.export(jax.jit(leafy.squared_relu), disabled_checks=kbj.disabled_checks())(x).serialize())""")
+    for packages, served in ((base, "x86-64-v2"), (site, "x86-64-v3")):
+        assert python(packages, "-c", f"""
+import jax, jax.export, kbundle, leafy, kbundle.jax
+kbundle.use(leafy.BUNDLE)
+program = jax.export.deserialize(open({str(file)!r}, "rb").read())
+print(program.call(jax.numpy.arange(-3.0, 4)))
+{asks}""") == f"[0. 0. 0. 0. 1. 4. 9.]\n{served}\n"
+
+
+def test_a_base_that_was_built_whole_leaves_parts_alone(site):
+    (site / "leafy/leafy.kb.parts").unlink()
+    assert python(site, "-c", USE) == "[0. 0. 0. 0. 2. 4. 6.]\nx86-64-v2\n"
+    assert "leafy_v3" not in python(site, "-m", "kbundle")
 
 
 def test_all_ways_to_the_bundle_give_the_one_library(site):

@@ -79,8 +79,8 @@ class Families:
         return _wheel.write(folder, module, self._metadata.version, "py3-none-any", files, self._about(family, about), entry, licenses)
 
     def _about(self, family, about):
-        head = about.split("\n\n")[0].splitlines()
-        kept = [line for line in head if line.split(":")[0] in KEPT]
+        fields = re.split(r"\n(?=\S)", about.split("\n\n")[0])  # a field's further lines are indented
+        kept = [field for field in fields if field.split(":")[0] in KEPT]
         base = self._metadata.core.raw_name
         own = ["Name: %s" % self.package(family), "Summary: %s for %s" % (base, ", ".join(self._families[family])),
                "Requires-Dist: %s==%s" % (base, self._metadata.version)]

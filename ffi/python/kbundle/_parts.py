@@ -46,8 +46,8 @@ def beside(path):
     if not os.path.exists(described):
         return Beside()
     base = _read(described)
-    prefix = base["library"] + "."
-    installed = {entry.name.removeprefix(prefix): (origin, entry) for origin, entry in entry_points(BUNDLES) if entry.name.startswith(prefix)}
+    installed = {entry.name.rpartition(".")[2]: (origin, entry) for origin, entry in entry_points(BUNDLES)
+                 if entry.name.rpartition(".")[0] == base["library"]}
     parts = []
     for family, (origin, entry) in sorted(installed.items()):
         if entry.dist.version != base["version"]:
