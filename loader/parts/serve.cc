@@ -33,6 +33,14 @@ bool GoesOn(const Status& answer, Modes modes) {
   }
 }
 
+// Whether a wish means one of its variants of this problem.
+bool HasForced(const Bundle& bundle, const Problem& problem, const Device& device,
+               const SelectOptions& options) {
+  const CandidateCheck check(bundle, problem, device, options);
+  const auto means = [&check](const std::string& id) { return !check.MeantBy(id).empty(); };
+  return std::any_of(options.policy.forced.begin(), options.policy.forced.end(), means);
+}
+
 // "x86-64-v2, sm_90a (leafy.kb)".
 std::string TargetsInWords(const Bundle& bundle) {
   std::string names;
@@ -57,14 +65,19 @@ std::vector<size_t> Parts::Order(const Problem& problem, const Device& device,
   std::vector<size_t> order;
   for (const auto& [fit, capability, part] : ranked) order.push_back(part);
   if (options.policy.forced.empty()) return order;
-  const auto is_forced = [&](size_t part) {
+  // Where one is forced nothing else will do, and what cannot run it says so.
+  std::vector<size_t> forced;
+  for (size_t part = 0; part < bundles_.size(); ++part) {
     const Result<Problem> of_part = ProblemIn(part, problem);
-    if (!of_part.ok()) return false;
-    const Result<Selected> first = SelectFirst(*bundles_[part], *of_part, device, options);
-    return first.ok() && first->choice == Choice::kForced;
+    if (of_part.ok() && HasForced(*bundles_[part], *of_part, device, options))
+      forced.push_back(part);
+  }
+  const auto rank = [&](size_t part) {
+    return std::find(order.begin(), order.end(), part) - order.begin();
   };
-  std::stable_partition(order.begin(), order.end(), is_forced);
-  return order;
+  std::stable_sort(forced.begin(), forced.end(),
+                   [&](size_t a, size_t b) { return rank(a) < rank(b); });
+  return forced.empty() ? order : forced;
 }
 
 std::string Parts::WhatThereIs(Device::Kind kind, const Device* device) const {

@@ -59,11 +59,12 @@ class Parts {
   // The same request as a problem of another part, by its place in all().
   Result<Problem> ProblemIn(size_t part, const Problem& problem) const;
 
-  // Asks the parts with code for the device until one answers OK: one whose variant is forced, then
-  // the best first. An answer that is kNotFound, or of what this machine lacks, leads to the next
-  // part, damage to none; nor, with batch_invariant, does anything but kNotFound, since a smaller
-  // batch might be served here. The error is of all that were asked; where no part has code for the
-  // device, it is kNotFound and says which targets are here, and how to get what is not.
+  // Asks the parts with code for the device until one answers OK, the best first; where a variant
+  // is forced, the parts that have it and no other. An answer that is kNotFound, or of what this
+  // machine lacks, leads to the next part, damage to none; nor, with batch_invariant, does anything
+  // but kNotFound, since a smaller batch might be served here. The error is of all that were asked;
+  // where no part has code for the device, it is kNotFound and says which targets are here, and how
+  // to get what is not.
   using Ask = std::function<Status(const BundlePtr& part, const Problem& problem)>;
   Status Serve(const Problem& problem, const Device& device, const SelectOptions& options,
                const Ask& ask) const;

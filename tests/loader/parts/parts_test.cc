@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -78,11 +79,25 @@ TEST_F(PartsTest, AProblemGoesToTheMostSpecificPartAndWhereThatHasNothingToTheNe
   EXPECT_EQ(ServedBy(*gpus, "u8[16]", "sm_103"), "sm100f.kb");
 }
 
-TEST_F(PartsTest, AForcedVariantGoesBeforeABetterTarget) {
+TEST_F(PartsTest, AForcedVariantGoesBeforeABetterTargetAndNothingInItsPlace) {
   auto v2 = Open(PartMaker("x86-64-v2", 2), "v2.kb");
-  const auto parts = Joined({v2, Open(PartMaker("x86-64-v3", 3), "v3.kb")});
+  auto v3 = Open(PartMaker("x86-64-v3", 3, "K 8 % 0 =="), "v3.kb");
+  const auto parts = Joined({v2, v3});
   ASSERT_TRUE(Policy::Global().Force(*v2, "library.fill/fill@x86-64-v2").ok());
   EXPECT_EQ(ServedBy(*parts, "u8[16]", "x86-64-v4"), "v2.kb");
+  Policy::Global().Clear();
+  ASSERT_TRUE(Policy::Global().Force(*v3, "library.fill/fill@x86-64-v3").ok());
+  EXPECT_EQ(ServedBy(*parts, "u8[16]", "x86-64-v3"), "v3.kb");
+  for (const auto& [size, target, why] :
+       {std::tuple{"u8[17]", "x86-64-v3", "`K 8 % 0 ==` is false"},
+        std::tuple{"u8[16]", "x86-64-v2", "no target of it runs on x86-64-v2"}}) {
+    const std::string said = ServedBy(*parts, size, target);
+    EXPECT_NE(said.find("is forced but not legal"), std::string::npos) << said;
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  }
+  Policy::Global().Clear();
+  ASSERT_TRUE(Policy::Global().Force(*v3, "library.fill/fill").ok());  // of any target
+  EXPECT_EQ(ServedBy(*parts, "u8[17]", "x86-64-v3"), "v2.kb");
 }
 
 TEST_F(PartsTest, PlansAreOfThePartThatServes) {
