@@ -17,7 +17,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # The headers that are a promise; the others of loader/ and schemas/ are for this tree.
-set(kb_public_headers allocator bundle check_plan cuts describe description explanation launch log modes open_bundles plan problem runtime select target)
+set(kb_public_headers allocator bundle check_plan cuts describe description explanation launch log modes open_bundles parts plan problem runtime select target)
 list(TRANSFORM kb_public_headers REPLACE "(.+)" "loader/include/kbundle/\\1.h")
 foreach(header dtype format sha256 status)
   list(APPEND kb_public_headers schemas/include/kbundle/${header}.h)

@@ -1,20 +1,16 @@
-"""One wheel: the same files give the same bytes, on any day and in any folder.
+"""What is inside the wheels that scripts/wheel makes; kbundle._wheel writes them."""
 
-A wheel is a zip with its own list of digests (RECORD); names are sorted, times are the first that a zip can say, modes are 0644, and 0755 of
-what is run.
-"""
-
-import base64
-import hashlib
-import io
 import pathlib
 import shutil
 import subprocess
-import zipfile
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "ffi/python"))
+from kbundle._wheel import write  # noqa: E402, F401
 
 COMPONENTS = ("runtime", "development", "command")  # of cmake/install.cmake, what the wheel kbundle holds
 PROGRAMS = ("bin/kbundle", "libexec/kbundle/kb_planner")
-FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 
 def metadata(name, version, summary, requires=(), extras=(), description=""):
@@ -52,43 +48,3 @@ def of_command(package, version, files):
 def programs(version):
     """Of these the ones that are run."""
     return {in_prefix("kbundle", version, path) for path in PROGRAMS}
-
-
-def record(files, name):
-    """RECORD of the other files: path, SHA-256, size."""
-    rows = []
-    for path, data in sorted(files.items()):
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    return "".join(rows) + f"{name},,\n"
-
-
-def write(folder, name, version, tag, files, about, entry_points="", licenses=(), programs=()):
-    """Writes the wheel into the folder and returns its path. files: {path inside: bytes}; about: METADATA; licenses: {name: bytes}; programs:
-    the paths of files that are run. The module's own code is pure or loaded by ctypes, so tag begins with py3-none."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    info = f"{stem}.dist-info"
-    pure = "true" if tag.endswith("-any") else "false"
-    whole = dict(files)
-    whole[f"{info}/METADATA"] = about.encode()
-    whole[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: kbundle scripts/wheel\nRoot-Is-Purelib: {pure}\nTag: {tag}\n".encode()
-    if entry_points:
-        whole[f"{info}/entry_points.txt"] = entry_points.encode()
-    for license_name, text in dict(licenses).items():
-        whole[f"{info}/licenses/{license_name}"] = text
-    whole[f"{info}/RECORD"] = record(whole, f"{info}/RECORD").encode()
-
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for path in sorted(whole, key=lambda path: (path.startswith(info), path)):  # as the format recommends: about it comes last
-            entry = zipfile.ZipInfo(path, FIRST_DAY)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o100755 if path in programs else 0o100644) << 16
-            entry.create_system = 3
-            archive.writestr(entry, whole[path])
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}-{tag}.whl"
-    draft = path.with_suffix(".new")
-    draft.write_bytes(packed.getvalue())
-    return draft.replace(path)

@@ -4,12 +4,10 @@
 #include "builder/cli/doctor_findings.h"
 
 #include <cuda.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "builder/provider/provider.h"
 #include "builder/support/process.h"
 #include "builder/tools/choose_python.h"
+#include "builder/tools/python_bundles.h"
 #include "builder/tools/toolchain.h"
 #include "kbundle/driver_api.h"
 #include "kbundle/target.h"
@@ -89,46 +88,7 @@ std::string AskPython(const std::string& python, const std::string& expression) 
   return result->output.substr(0, result->output.find('\n'));
 }
 
-// What KBUNDLE_PATH and installed packages bring, as the Python package finds it: a finding each.
-std::vector<Finding> FindBundles(const std::string& python) {
-  Finding package;
-  package.part = "Python kbundle";
-  package.advice =
-      "kbundle.jax, kbundle.torch and `python -m kbundle`, which lists the bundles that " +
-      (python.empty() ? "a Python" : python) + " finds, need it: pip install kbundle";
-  ProcessOptions options;
-  options.arguments = {python, "-m", "kbundle", "--json"};
-  for (char** one = environ; *one != nullptr; ++one) options.environment.emplace_back(*one);
-  options.limit = std::chrono::seconds(60);
-  const auto result = python.empty() ? Result<ProcessResult>(NotFound("")) : RunProcess(options);
-  if (!result.ok()) return {package};
-  // Warnings may stand before it.
-  const size_t begin = std::min(result->output.rfind("{\"version\""), result->output.size());
-  const nlohmann::json found = nlohmann::json::parse(result->output.substr(begin), nullptr, false);
-  if (!found.is_object() || !found.contains("bundles")) {
-    if (result->output.find("No module named kbundle") != std::string::npos) return {package};
-    package.state = State::kBroken;
-    package.advice = "`" + ShellCommand(options.arguments) + "`: " + result->Describe() + ": " +
-                     result->output.substr(0, 2000);
-    return {package};
-  }
-  package.state = State::kWorks;
-  package.version = found.value("version", "");
-  package.where = found.value("library", "");
-  std::vector<Finding> findings = {package};
-  for (const nlohmann::json& bundle : found["bundles"]) {
-    Finding& one = findings.emplace_back();
-    const std::string error = bundle.value("error", "");
-    one.part = "bundle of " + bundle.value("origin", "");
-    one.state = error.empty() ? State::kWorks : State::kBroken;
-    one.version = std::to_string(bundle["ops"].size()) + " ops";
-    one.where = bundle.value("path", "");
-    one.advice = error;
-  }
-  return findings;
-}
-
-std::vector<Finding> FindPython() {
+std::vector<Finding> FindPython(const std::vector<Machine>& devices) {
   const std::string python = ChoosePython("");
   Finding interpreter;
   interpreter.part = "Python";
@@ -144,7 +104,7 @@ std::vector<Finding> FindPython() {
   }
   if (!jax.version.empty()) jax.state = State::kWorks;
   std::vector<Finding> findings = {interpreter, jax};
-  for (Finding& one : FindBundles(interpreter.version.empty() ? "" : python)) {
+  for (Finding& one : FindBundles(interpreter.version.empty() ? "" : python, devices)) {
     findings.push_back(std::move(one));
   }
   return findings;
@@ -182,9 +142,13 @@ std::vector<Finding> LookAround(const std::vector<std::string>& manifests) {
         (looks[i].needed == Look::For::kVariants && needed.contains(looks[i].compiler));
   }
   findings.push_back(FindCpu());
-  for (auto& more : {FindGpus(), FindPython()}) {
-    findings.insert(findings.end(), more.begin(), more.end());
+  std::vector<Machine> devices = {{"the CPU", HostDevice()}};
+  for (const Finding& gpu : FindGpus()) {
+    findings.push_back(gpu);
+    const Result<Device> device = DeviceFromTargetName(gpu.version);
+    if (device.ok()) devices.push_back({gpu.part, *device});
   }
+  for (Finding& more : FindPython(devices)) findings.push_back(std::move(more));
   for (Finding& finding : findings) {
     if (finding.state == State::kWorks) finding.advice.clear();
   }

@@ -36,6 +36,9 @@ constexpr ErrorCause kNotFound[] = {
     {"No variant is legal for this problem on this device; each one's reason follows",
      "`kbundle explain FILE OP --operand .. --target ..` prints all; build for the missing target, "
      "or reshape the problem."},
+    {"No part of a library that comes in several wheels has code for this device",
+     "The message says what there is and what to install; `kbundle doctor` says which part serves "
+     "which device."},
     {"`No FFI handler registered for kbundle.call.v1`: an exported program is called in a process "
      "that has not imported kbundle",
      "Import `kbundle.jax` before it is called."},
@@ -79,6 +82,8 @@ constexpr ErrorCause kFailedPrecondition[] = {
      "Start workers by `spawn` or `forkserver`."},
     {"The forced variant is not legal for this problem", "Force another, or clear the policy."},
     {"A bundle's entry point raises, or gives no path", "Install that package again."},
+    {"Parts of one library are of two versions, or declare an op differently",
+     "The message names both: install them in one version, as the extra of the base does."},
 };
 constexpr ErrorCause kOutOfRange[] = {
     {"An expression of the manifest overflows, divides by zero or is negative for this problem",

@@ -81,11 +81,27 @@ void WriteOp(JsonWriter& json, const OpDescription& op, Detail detail) {
   json.EndObject();
 }
 
+void WriteParts(JsonWriter& json, const std::vector<PartDescription>& parts) {
+  json.Key("parts").BeginArray();
+  for (const PartDescription& part : parts) {
+    json.BeginObject().Key("path").Text(part.path).Key("content_id").Text(part.content_id);
+    json.Key("file_bytes").Unsigned(part.file_bytes).Key("targets").BeginArray();
+    for (std::string_view target : part.targets) json.Text(target);
+    json.EndArray().EndObject();
+  }
+  json.EndArray();
+}
+
 void WriteBlobs(JsonWriter& json, const std::vector<BlobDescription>& blobs) {
   json.Key("blobs").BeginArray();
   for (const BlobDescription& blob : blobs) {
     json.BeginObject().Key("sha256").Text(ToHex(blob.sha256)).Key("format").Text(blob.format);
-    json.Key("offset").Unsigned(blob.offset).Key("stored_bytes").Unsigned(blob.stored_bytes);
+    json.Key("part")
+        .Unsigned(blob.part)
+        .Key("offset")
+        .Unsigned(blob.offset)
+        .Key("stored_bytes")
+        .Unsigned(blob.stored_bytes);
     json.Key("bytes").Unsigned(blob.bytes).Key("base").Int(blob.base).EndObject();
   }
   json.EndArray();
@@ -110,16 +126,15 @@ void WriteCuts(JsonWriter& json, const std::vector<Cut>& cuts) {
   json.EndArray();
 }
 
-}  // namespace
-
-Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, Detail detail) {
-  KB_ASSIGN_OR_RETURN(const BundleDescription description, Describe(bundle, op, detail));
+std::string ToJson(const BundleDescription& description, Detail detail) {
   JsonWriter json;
   json.BeginObject().Key("name").Text(description.name).Key("path").Text(description.path);
   json.Key("content_id").Text(description.content_id);
   json.Key("file_bytes").Unsigned(description.file_bytes).Key("provenance").BeginObject();
   for (const auto& [key, value] : description.provenance) json.Key(key).Text(value);
-  json.EndObject().Key("targets").BeginArray();
+  json.EndObject();
+  WriteParts(json, description.parts);
+  json.Key("targets").BeginArray();
   for (std::string_view target : description.targets) json.Text(target);
   json.EndArray().Key("devices").BeginArray();
   for (std::string_view device : description.devices) json.Text(device);
@@ -131,8 +146,7 @@ Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, Deta
   return std::move(json).text();
 }
 
-Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
-  KB_ASSIGN_OR_RETURN(const Inference inference, Infer(bundle, problem, kind));
+std::string ToJson(const Inference& inference, const Problem& problem) {
   JsonWriter json;
   json.BeginObject().Key("interface").Text(Hex(inference.interface_hash));
   json.Key("results").BeginArray();
@@ -147,6 +161,28 @@ Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Devi
   WriteCuts(json, inference.cuts);
   json.EndObject();
   return std::move(json).text();
+}
+
+}  // namespace
+
+Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, Detail detail) {
+  KB_ASSIGN_OR_RETURN(const BundleDescription description, Describe(bundle, op, detail));
+  return ToJson(description, detail);
+}
+
+Result<std::string> DescribeJson(const Parts& parts, std::string_view op, Detail detail) {
+  KB_ASSIGN_OR_RETURN(const BundleDescription description, Describe(parts, op, detail));
+  return ToJson(description, detail);
+}
+
+Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
+  KB_ASSIGN_OR_RETURN(const Inference inference, Infer(bundle, problem, kind));
+  return ToJson(inference, problem);
+}
+
+Result<std::string> InferJson(const Parts& parts, const Problem& problem, Device::Kind kind) {
+  KB_ASSIGN_OR_RETURN(const Inference inference, Infer(parts, problem, kind));
+  return ToJson(inference, problem);
 }
 
 std::string StatsJson(const RuntimeStats& stats) {

@@ -167,6 +167,8 @@ Result<BundleDescription> Describe(const Bundle& bundle, std::string_view op, De
   }
   for (uint32_t i = 0; i < Count(index.targets()); ++i)
     description.targets.push_back(View(index.targets()->Get(i)->name()));
+  description.parts.push_back({bundle.path(), bundle.content_id(), bundle.file_size(), {}});
+  description.parts[0].targets = description.targets;
   for (uint32_t i = 0; i < Count(index.devices()); ++i)
     description.devices.push_back(View(index.devices()->Get(i)));
   for (uint32_t i = 0; i < Count(index.ops()); ++i) {

@@ -2,6 +2,7 @@
 #include "kbundle/bundle_generated.h"
 #include "kbundle/explanation.h"
 #include "kbundle/format.h"
+#include "loader/describe/infer_within.h"
 #include "loader/open/index.h"
 #include "loader/provider/provider.h"
 #include "loader/support/absent.h"
@@ -40,6 +41,7 @@ Explanation ExplainProblem(const Bundle& bundle, const Problem& problem, const D
   Explanation explanation;
   explanation.problem = problem.ToString();
   explanation.target = device.ToString();
+  explanation.part = bundle.path();
   const Result<Selected> chosen = SelectFirstLaunchable(bundle, problem, device, options);
   if (chosen.ok()) {
     explanation.chosen = *chosen;
@@ -60,8 +62,13 @@ Explanation ExplainProblem(const Bundle& bundle, const Problem& problem, const D
 }
 
 Result<Inference> Infer(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
+  KB_ASSIGN_OR_RETURN(const int64_t bytes, MaxWorkspaceBytes(bundle, problem, kind));
+  return InferWithin(bytes, bundle, problem);
+}
+
+Inference InferWithin(int64_t workspace_bytes, const Bundle& bundle, const Problem& problem) {
   Inference inference;
-  KB_ASSIGN_OR_RETURN(inference.workspace_bytes, MaxWorkspaceBytes(bundle, problem, kind));
+  inference.workspace_bytes = workspace_bytes;
   inference.interface_hash = OpOf(bundle, problem.op).interface_hash();
   inference.empty = problem.AllResultsEmpty();
   inference.cuts = CutsOf(bundle, problem);

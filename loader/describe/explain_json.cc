@@ -1,4 +1,5 @@
 // The JSON of an explanation, and with it of what the chosen variant would launch.
+#include <algorithm>
 #include <utility>
 
 #include "kbundle/describe.h"
@@ -37,11 +38,9 @@ void WriteLaunch(JsonWriter& json, const Bundle& bundle, const Problem& problem,
   json.EndObject();
 }
 
-}  // namespace
-
-std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Device& device,
-                        const SelectOptions& options) {
-  const Explanation explanation = ExplainProblem(bundle, problem, device, options);
+// bundle, problem: of the part that serves.
+std::string JsonOfExplanation(const Explanation& explanation, const Bundle& bundle,
+                              const Problem& problem, const Device& device, int64_t alignment) {
   const auto& chosen = explanation.chosen;
   JsonWriter json;
   json.BeginObject().Key("problem").Text(explanation.problem);
@@ -51,11 +50,13 @@ std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Devi
   chosen ? json.Text(ChoiceName(chosen->choice)) : json.Null();
   json.Key("workspace_bytes");
   explanation.workspace_bytes ? json.Int(*explanation.workspace_bytes) : json.Null();
+  json.Key("part");
+  chosen ? json.Text(explanation.part) : json.Null();
   json.Key("needs");
   explanation.needs.empty() ? json.Null() : json.Text(explanation.needs);
   json.Key("launch");
   if (chosen) {
-    WriteLaunch(json, bundle, problem, device, chosen->variant, options.alignment);
+    WriteLaunch(json, bundle, problem, device, chosen->variant, alignment);
   } else {
     json.Null().Key("error").Text(explanation.error);
   }
@@ -68,6 +69,25 @@ std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Devi
   }
   json.EndArray().EndObject();
   return std::move(json).text();
+}
+
+}  // namespace
+
+std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Device& device,
+                        const SelectOptions& options) {
+  const Explanation explanation = ExplainProblem(bundle, problem, device, options);
+  return JsonOfExplanation(explanation, bundle, problem, device, options.alignment);
+}
+
+std::string ExplainJson(const Parts& parts, const Problem& problem, const Device& device,
+                        const SelectOptions& options) {
+  const Explanation explanation = ExplainProblem(parts, problem, device, options);
+  const auto& all = parts.all();
+  const auto serves = [&](const auto& bundle) { return bundle->path() == explanation.part; };
+  const size_t part = std::find_if(all.begin(), all.end(), serves) - all.begin();
+  const Result<Problem> of_part = parts.ProblemIn(part == all.size() ? 0 : part, problem);
+  return JsonOfExplanation(explanation, part == all.size() ? parts.first() : *all[part],
+                           of_part.ok() ? *of_part : problem, device, options.alignment);
 }
 
 }  // namespace kbundle

@@ -1,4 +1,4 @@
-// The bundles that compiled programs of this process refer to by name and op.
+// The libraries that compiled programs of this process refer to by name and op.
 #include "kbundle/open_bundles.h"
 
 #include <fmt/format.h>
@@ -17,13 +17,13 @@
 namespace kbundle {
 namespace {
 
-using BundlePtr = std::shared_ptr<const Bundle>;
+using PartsPtr = std::shared_ptr<const Parts>;
 
-// Names stay taken until they are closed: a compiled program may ask at any time. Bundles of one
-// name share no op, so a name and an op are one bundle, whatever was opened first.
+// Names stay taken until they are closed: a compiled program may ask at any time. Libraries of one
+// name share no op, so a name and an op are one library, whatever was opened first.
 struct OpenBundles {
   std::mutex mutex;
-  std::map<std::string, std::vector<BundlePtr>, std::less<>> by_name;
+  std::map<std::string, std::vector<PartsPtr>, std::less<>> by_name;
 
   static OpenBundles& Global() {
     static OpenBundles& bundles = *new OpenBundles();
@@ -31,21 +31,22 @@ struct OpenBundles {
   }
 };
 
-std::string NameOr(const std::string& name, const Bundle& bundle) {
+std::string NameOr(const std::string& name, const Parts& bundle) {
   return name.empty() ? std::string(bundle.name()) : name;
 }
 
 // The first op that both have; "": none.
-std::string_view SharedOp(const Bundle& a, const Bundle& b) {
-  for (uint32_t op = 0; op < Count(IndexOf(a).ops()); ++op) {
-    if (b.HasOp(OpName(IndexOf(a), op))) return OpName(IndexOf(a), op);
+std::string_view SharedOp(const Parts& a, const Parts& b) {
+  const fb::Index& index = IndexOf(a.first());
+  for (uint32_t op = 0; op < Count(index.ops()); ++op) {
+    if (b.HasOp(OpName(index, op))) return OpName(index, op);
   }
   return "";
 }
 
 // The bundle of this content under the name; null: none.
-BundlePtr FindContent(const std::vector<BundlePtr>& bundles, const Bundle& like) {
-  for (const BundlePtr& bundle : bundles) {
+PartsPtr FindContent(const std::vector<PartsPtr>& bundles, const Parts& like) {
+  for (const PartsPtr& bundle : bundles) {
     if (bundle->digest() == like.digest()) return bundle;
   }
   return nullptr;
@@ -60,15 +61,15 @@ Status NoSuchName(const char* doing, std::string_view name, const OpenBundles& o
       doing, name, names.empty() ? "none" : names));
 }
 
-std::string PathsOf(const std::vector<BundlePtr>& bundles) {
+std::string PathsOf(const std::vector<PartsPtr>& bundles) {
   std::string paths;
-  for (const BundlePtr& bundle : bundles) paths += (paths.empty() ? "" : ", ") + bundle->path();
+  for (const PartsPtr& bundle : bundles) paths += (paths.empty() ? "" : ", ") + bundle->path();
   return paths;
 }
 
-Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<BundlePtr>& bundles) {
+Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<PartsPtr>& bundles) {
   // One bundle says itself what it has, and what is near.
-  if (bundles.size() == 1) return bundles[0]->FindOp(op).status();
+  if (bundles.size() == 1) return bundles[0]->first().FindOp(op).status();
   return NotFound(
       fmt::format("looking for op '{}': none of the bundles open as '{}' has it: {}; "
                   "open the one that does under this name",
@@ -77,18 +78,18 @@ Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<Bu
 
 }  // namespace
 
-Result<BundlePtr> OpenShared(const std::string& path, const std::string& name) {
-  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path, Checks::kByOp));
-  return Share(std::move(bundle), name);
+Result<PartsPtr> OpenShared(const std::string& path, const std::string& name) {
+  KB_ASSIGN_OR_RETURN(auto bundle, Bundle::Open(path, Checks::kByOp));
+  return Share(Parts::Of(std::move(bundle)), name);
 }
 
-Result<BundlePtr> Share(BundlePtr bundle, const std::string& name) {
+Result<PartsPtr> Share(PartsPtr bundle, const std::string& name) {
   const std::string key = NameOr(name, *bundle);
   OpenBundles& open = OpenBundles::Global();
   std::lock_guard lock(open.mutex);
-  std::vector<BundlePtr>& bundles = open.by_name[key];
-  if (BundlePtr held = FindContent(bundles, *bundle)) return held;
-  for (const BundlePtr& held : bundles) {
+  std::vector<PartsPtr>& bundles = open.by_name[key];
+  if (PartsPtr held = FindContent(bundles, *bundle)) return held;
+  for (const PartsPtr& held : bundles) {
     const std::string_view shared = SharedOp(*bundle, *held);
     if (shared.empty()) continue;
     return AlreadyExists(fmt::format(
@@ -100,19 +101,19 @@ Result<BundlePtr> Share(BundlePtr bundle, const std::string& name) {
   return bundle;
 }
 
-Result<BundlePtr> ReloadShared(const std::string& path, const std::string& name) {
-  KB_ASSIGN_OR_RETURN(BundlePtr bundle, Bundle::Open(path, Checks::kByOp));
-  return Replace(std::move(bundle), name);
+Result<PartsPtr> ReloadShared(const std::string& path, const std::string& name) {
+  KB_ASSIGN_OR_RETURN(auto bundle, Bundle::Open(path, Checks::kByOp));
+  return Replace(Parts::Of(std::move(bundle)), name);
 }
 
-Result<BundlePtr> Replace(BundlePtr bundle, const std::string& name) {
-  std::vector<BundlePtr> old;  // die after the lock
+Result<PartsPtr> Replace(PartsPtr bundle, const std::string& name) {
+  std::vector<PartsPtr> old;  // die after the lock
   OpenBundles& open = OpenBundles::Global();
   {
     std::lock_guard lock(open.mutex);
-    std::vector<BundlePtr>& bundles = open.by_name[NameOr(name, *bundle)];
-    if (BundlePtr held = FindContent(bundles, *bundle)) return held;
-    const auto stays = [&](const BundlePtr& held) { return SharedOp(*bundle, *held).empty(); };
+    std::vector<PartsPtr>& bundles = open.by_name[NameOr(name, *bundle)];
+    if (PartsPtr held = FindContent(bundles, *bundle)) return held;
+    const auto stays = [&](const PartsPtr& held) { return SharedOp(*bundle, *held).empty(); };
     const auto gone = std::stable_partition(bundles.begin(), bundles.end(), stays);
     old.assign(gone, bundles.end());
     bundles.erase(gone, bundles.end());
@@ -123,14 +124,14 @@ Result<BundlePtr> Replace(BundlePtr bundle, const std::string& name) {
   return bundle;
 }
 
-Status CloseShared(std::string_view name, const BundlePtr& bundle) {
+Status CloseShared(std::string_view name, const PartsPtr& bundle) {
   OpenBundles& open = OpenBundles::Global();
-  BundlePtr closed;  // dies after the lock
+  PartsPtr closed;  // dies after the lock
   {
     std::lock_guard lock(open.mutex);
     const auto found = open.by_name.find(name);
     if (found == open.by_name.end()) return NoSuchName("closing", name, open);
-    std::vector<BundlePtr>& bundles = found->second;
+    std::vector<PartsPtr>& bundles = found->second;
     const auto place = std::find(bundles.begin(), bundles.end(), bundle);
     if (place == bundles.end()) {
       return NotFound(fmt::format(
@@ -146,14 +147,14 @@ Status CloseShared(std::string_view name, const BundlePtr& bundle) {
   return Status();
 }
 
-Result<BundlePtr> FindOpen(std::string_view name, std::string_view op) {
+Result<PartsPtr> FindOpen(std::string_view name, std::string_view op) {
   OpenBundles& open = OpenBundles::Global();
   std::lock_guard lock(open.mutex);
   const auto found = open.by_name.find(name);
   if (found == open.by_name.end() || found->second.empty()) {
     return NoSuchName("looking for", name, open);
   }
-  const std::vector<BundlePtr>& bundles = found->second;
+  const std::vector<PartsPtr>& bundles = found->second;
   if (op.empty() && bundles.size() == 1) return bundles[0];
   if (op.empty()) {
     return InvalidArgument(
@@ -161,7 +162,7 @@ Result<BundlePtr> FindOpen(std::string_view name, std::string_view op) {
                     "which op",
                     name, PathsOf(bundles)));
   }
-  for (const BundlePtr& bundle : bundles) {
+  for (const PartsPtr& bundle : bundles) {
     if (bundle->HasOp(op)) return bundle;
   }
   return NoSuchOp(name, op, bundles);

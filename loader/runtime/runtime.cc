@@ -189,6 +189,24 @@ Result<std::shared_ptr<const Plan>> Runtime::MakePlan(const std::shared_ptr<cons
   return rep_->plans.Publish(key, std::move(plan));
 }
 
+Result<Runtime::PartPlan> Runtime::MakePlan(const Parts& parts, const Problem& problem,
+                                            Device::Kind kind, const PlanOptions& options) {
+  PartPlan made;
+  const auto make = [&](const Parts::BundlePtr& bundle, const Problem& of_part) -> Status {
+    KB_ASSIGN_OR_RETURN(made.plan, MakePlan(bundle, of_part, kind, options));
+    made.bundle = bundle;
+    return Status();
+  };
+  if (parts.all().size() == 1 && parts.absent().empty()) {  // which need not know the device
+    KB_RETURN_IF_ERROR(make(parts.all().front(), problem));
+    return made;
+  }
+  KB_ASSIGN_OR_RETURN(const Device device, CurrentDevice(kind));
+  const SelectOptions wishes{.policy = Policy::Global().snapshot(), .modes = options.modes};
+  KB_RETURN_IF_ERROR(parts.Serve(problem, device, wishes, make));
+  return made;
+}
+
 RuntimeStats Runtime::stats() const {
   RuntimeStats stats;
   stats.plans_made = rep_->plans_made.load(std::memory_order_relaxed);

@@ -33,8 +33,12 @@ def desk(command, tmp_path):
     bundle = ROOT / "build/kernels.kb"
     assert bundle.exists(), "run `build/release/kbundle build kernels -o build/kernels.kb`"
     (tmp_path / "kernels.kb").symlink_to(bundle)
+    about = tmp_path / ".installed/kbundle-0.1.0.dist-info"  # as pip writes it: names the build hook
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: kbundle\nVersion: 0.1.0\n")
+    (about / "entry_points.txt").write_text("[hatch]\nkbundle = kbundle._hatch\n")
     path = [str(pathlib.Path(command).parent), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
-    python = [str(tmp_path), str(ROOT / "ffi/python"), os.environ.get("PYTHONPATH", "")]
+    python = [str(tmp_path), str(about.parent), str(ROOT / "ffi/python"), os.environ.get("PYTHONPATH", "")]
     return dict(os.environ, PATH=os.pathsep.join(path), PYTHONPATH=os.pathsep.join(python), JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="",
                 KBUNDLE_PYTHON=sys.executable, KBUNDLE_LIBRARY=os.path.realpath(os.environ["KBUNDLE_LIBRARY"]),
                 KBUNDLE_INCLUDE=str(ROOT / "ffi/c/include"))

@@ -35,9 +35,9 @@ std::shared_ptr<const Bundle> OpenOnce(BundleMaker maker) {
   static const TempDir folder;
   const std::string path = folder / (maker.index.name + ".kb");
   WriteFile(path, maker.Bytes());
-  auto bundle = OpenShared(path);
-  KB_CHECK(bundle.ok());
-  return *bundle;
+  auto opened = OpenShared(path);
+  KB_CHECK(opened.ok());
+  return (*opened)->all().front();
 }
 
 const Bundle& HostBundle() {

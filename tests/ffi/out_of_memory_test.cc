@@ -124,9 +124,10 @@ TEST_F(OutOfMemory, IsAnErrorOfEveryStageOfXla) {
   XLA_FFI_Metadata metadata;
   ASSERT_EQ(site.Query(&kb_xla_instantiate_host, &metadata).message, "");
   char interface[17];
-  std::snprintf(interface, sizeof interface, "%016llx",
-                static_cast<unsigned long long>(
-                    OpOf(**bundle, *(*bundle)->FindOp("host.scale")).interface_hash()));
+  std::snprintf(
+      interface, sizeof interface, "%016llx",
+      static_cast<unsigned long long>(
+          OpOf((*bundle)->first(), *(*bundle)->FindInterface("host.scale")).interface_hash()));
   site.attributes = {{"bundle", std::string("out of memory in XLA")},
                      {"op", std::string("host.scale")},
                      {"interface", std::string(interface)},

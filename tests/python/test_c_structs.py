@@ -161,14 +161,18 @@ def test_every_op_variant_and_blob_is_what_the_json_says(structs, bundle):
     with Made(structs, "kb_bundle_info", bundle.handle, None, 1) as info:
         assert {"name": text(info.name), "path": text(info.path), "content_id": text(info.content_id), "file_bytes": info.file_bytes,
                 "provenance": dict(zip(texts(info.provenance_keys, info.provenance_count), texts(info.provenance_values, info.provenance_count))),
-                "targets": texts(info.targets, info.target_count), "devices": texts(info.devices, info.device_count)} == without(said, "ops", "blobs")
+                "targets": texts(info.targets, info.target_count), "devices": texts(info.devices, info.device_count),
+                "parts": [{"path": text(one.path), "content_id": text(one.content_id), "file_bytes": one.file_bytes,
+                           "targets": texts(one.targets, one.target_count)}
+                          for one in rows(info.parts, info.part_count)]} == without(said, "ops", "blobs")
         for op, wanted in zip(rows(info.ops, info.op_count), said["ops"], strict=True):
             assert interface_of(op) == without(wanted, "problems", "variants")
             assert [problem_of(one) for one in rows(op.problems, op.problem_count)] == wanted["problems"]
             for variant, row in zip(rows(op.variants, op.variant_count), wanted["variants"], strict=True):
                 assert variant_of(op, variant) == without(row, "registers", "blob")
-        assert [{"sha256": bytes(one.sha256).hex(), "format": text(one.format), "offset": one.offset, "stored_bytes": one.stored_bytes,
-                 "bytes": one.bytes, "base": one.base} for one in rows(info.blobs, info.blob_count)] == said["blobs"]
+        assert [{"sha256": bytes(one.sha256).hex(), "format": text(one.format), "part": one.part, "offset": one.offset,
+                 "stored_bytes": one.stored_bytes, "bytes": one.bytes, "base": one.base}
+                for one in rows(info.blobs, info.blob_count)] == said["blobs"]
 
 
 def test_a_listed_problem_can_be_asked_as_it_stands(structs, bundle):
@@ -192,7 +196,7 @@ def test_a_listed_problem_can_be_asked_as_it_stands(structs, bundle):
 
 def check_explanation(why, said):
     assert (text(why.problem), text(why.target)) == (said["problem"], said["target"])
-    found = {"chosen": text(why.chosen), "choice": CHOICES[why.choice], "needs": text(why.needs), "error": text(why.error)}
+    found = {"chosen": text(why.chosen), "part": text(why.part), "choice": CHOICES[why.choice], "needs": text(why.needs), "error": text(why.error)}
     assert found == {key: said.get(key) for key in found}
     assert why.workspace_bytes == (-1 if said["workspace_bytes"] is None else said["workspace_bytes"])
     assert [{"id": text(one.id), "legal": bool(one.legal), "reason": text(one.reason)}

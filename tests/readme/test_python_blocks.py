@@ -33,6 +33,7 @@ routing_map = jnp.arange(4) < jnp.full((8, 1), 2)
 # .. and what the list speaks of in general.
 NAMES = """
 op, path = "softmax.scaled_forward", "kernels.kb"
+paths = [path]
 variant = kbundle.open("kernels.kb").explain(op, x, scale=0.5)["chosen"]
 operands, attributes = (x,), {"scale": 0.5}
 router_logits, w_in, w_out = normal(len(tokens), 4), normal(4, tokens.shape[-1], 32), normal(4, 16, tokens.shape[-1])

@@ -1,6 +1,7 @@
 """Promise: scripts/wheel writes wheels that pip installs and Python finds, the same bytes from the same files; the package of kernels/ holds
 every function that a family brings along. (Compiling and using them is `scripts/wheel --check`.)"""
 
+import base64
 import csv
 import hashlib
 import importlib.metadata
@@ -38,7 +39,7 @@ def test_the_record_is_true(tmp_path):
         for name, digest, size in rows[:-1]:
             data = wheel.read(name)
             assert len(data) == int(size)
-            assert digest == "sha256=" + wheel_file.base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 def test_pip_installs_it_and_python_finds_its_entry_points(tmp_path):

@@ -50,6 +50,7 @@ LOADER = {
     "bind": "support problem open",
     "resolve": "support problem provider open bind",
     "select": "support provider open bind resolve",
+    "parts": "support problem open select",
     "plan": "problem open resolve select",
     "cuda": "support problem open resolve plan",
     "host": "support provider open resolve plan",
@@ -60,10 +61,10 @@ LOADER = {
     "provider/cute": "provider/cuda",
     "provider/cudnn": "support verify open resolve cuda provider/cuda",
     "provider/cublaslt": "support problem verify open resolve plan cuda provider/cuda",
-    "runtime": "support problem provider open plan cuda host "
+    "runtime": "support problem provider open parts plan cuda host "
                "provider/cuda provider/host provider/triton provider/warp provider/cudnn provider/cublaslt "
                "provider/cute",
-    "describe": "support problem provider open bind resolve select runtime",
+    "describe": "support problem provider open bind resolve select parts runtime",
 }
 # Public headers have no folders, so here is which room is behind each.
 PUBLIC = {
@@ -72,6 +73,7 @@ PUBLIC = {
     "open": "bundle.h",
     "resolve": "check_plan.h launch.h",
     "select": "modes.h select.h tuned.h",
+    "parts": "parts.h",
     "plan": "plan.h",
     "cuda": "driver_api.h",
     "provider/cublaslt": "cublaslt_api.h product_descriptors.h",

@@ -34,6 +34,18 @@ void LogTo(void (*function)(void*, int32_t, const char*), void* state) {
   if (function != nullptr) SetLog(&CallCLog, &log);
 }
 
+// A wish is of the process: enough that one part has the variant. The error is the first's.
+template <typename Wish>
+Status InAnyPart(const Parts& parts, Wish wish) {
+  Status first;
+  for (const auto& part : parts.all()) {
+    Status status = wish(*part);
+    if (status.ok()) return status;
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
 }  // namespace
 }  // namespace kbundle
 
@@ -47,20 +59,20 @@ kb_error* kb_bundle_find(const char* name, const char* op, kb_bundle** out) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(name, "name"));
     KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
-    KB_ASSIGN_OR_RETURN(auto bundle, kbundle::FindOpen(name, op == nullptr ? "" : op));
-    *out = new kb_bundle{name, std::move(bundle)};
+    KB_ASSIGN_OR_RETURN(auto parts, kbundle::FindOpen(name, op == nullptr ? "" : op));
+    *out = new kb_bundle{name, std::move(parts)};
     return Status();
   });
 }
 
 const void* kb_bundle_identity(const kb_bundle* bundle) {
-  return bundle == nullptr ? nullptr : bundle->bundle.get();
+  return bundle == nullptr ? nullptr : bundle->parts.get();
 }
 
 kb_error* kb_bundle_close(const kb_bundle* bundle) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
-    return kbundle::CloseShared(bundle->name, bundle->bundle);
+    return kbundle::CloseShared(bundle->name, bundle->parts);
   });
 }
 
@@ -69,7 +81,7 @@ void kb_bundle_release(kb_bundle* bundle) { delete bundle; }
 kb_error* kb_bundle_verify(const kb_bundle* bundle) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
-    return bundle->bundle->VerifyAll();
+    return bundle->parts->VerifyAll();
   });
 }
 
@@ -81,7 +93,7 @@ kb_error* kb_bundle_describe(const kb_bundle* bundle, const char* op, int32_t wh
                         : whole == 0 ? kbundle::Detail::kInterface
                                      : kbundle::Detail::kName;
     KB_ASSIGN_OR_RETURN(std::string text,
-                        kbundle::DescribeJson(*bundle->bundle, op == nullptr ? "" : op, detail));
+                        kbundle::DescribeJson(*bundle->parts, op == nullptr ? "" : op, detail));
     return kbundle::ReturnText(text, json);
   });
 }
@@ -90,7 +102,9 @@ kb_error* kb_policy_force(const kb_bundle* bundle, const char* variant_id) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
     KB_RETURN_IF_ERROR(RequirePointer(variant_id, "variant_id"));
-    return kbundle::Policy::Global().Force(*bundle->bundle, variant_id);
+    return kbundle::InAnyPart(*bundle->parts, [&](const kbundle::Bundle& part) {
+      return kbundle::Policy::Global().Force(part, variant_id);
+    });
   });
 }
 
@@ -98,7 +112,9 @@ kb_error* kb_policy_deny(const kb_bundle* bundle, const char* variant_id) {
   return Guarded([&]() -> Status {
     KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
     KB_RETURN_IF_ERROR(RequirePointer(variant_id, "variant_id"));
-    return kbundle::Policy::Global().Deny(*bundle->bundle, variant_id);
+    return kbundle::InAnyPart(*bundle->parts, [&](const kbundle::Bundle& part) {
+      return kbundle::Policy::Global().Deny(part, variant_id);
+    });
   });
 }
 

@@ -166,6 +166,13 @@ class OpInfo {
   Arena& arena_;
 };
 
+void FillPart(Arena& arena, const PartDescription& part, kb_part_info& row) {
+  row.path = arena.Text(part.path);
+  row.content_id = arena.Text(part.content_id);
+  row.file_bytes = part.file_bytes;
+  row.targets = arena.Texts(part.targets, &row.target_count);
+}
+
 void FillBlob(Arena& arena, const BlobDescription& blob, kb_blob_info& row) {
   std::copy(blob.sha256.begin(), blob.sha256.end(), row.sha256);
   row.format = arena.Text(blob.format);
@@ -173,6 +180,7 @@ void FillBlob(Arena& arena, const BlobDescription& blob, kb_blob_info& row) {
   row.stored_bytes = blob.stored_bytes;
   row.bytes = blob.bytes;
   row.base = blob.base;
+  row.part = blob.part;
 }
 
 void FillBundle(Arena& arena, const BundleDescription& bundle, kb_bundle_info& row) {
@@ -189,6 +197,9 @@ void FillBundle(Arena& arena, const BundleDescription& bundle, kb_bundle_info& r
   row.blobs = arena.Rows<kb_blob_info>(
       bundle.blobs, &row.blob_count,
       [&arena](const BlobDescription& blob, kb_blob_info& one) { FillBlob(arena, blob, one); });
+  row.parts = arena.Rows<kb_part_info>(
+      bundle.parts, &row.part_count,
+      [&arena](const PartDescription& part, kb_part_info& one) { FillPart(arena, part, one); });
 }
 
 Result<Detail> ToDetail(int32_t detail) {
@@ -212,7 +223,7 @@ kb_error* kb_bundle_info_make(const kb_bundle* bundle, const char* op, int32_t d
     KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
     KB_ASSIGN_OR_RETURN(const kbundle::Detail wanted, kbundle::ToDetail(detail));
     KB_ASSIGN_OR_RETURN(const auto description,
-                        kbundle::Describe(*bundle->bundle, op == nullptr ? "" : op, wanted));
+                        kbundle::Describe(*bundle->parts, op == nullptr ? "" : op, wanted));
     auto info = std::make_unique<kbundle::Owned<kb_bundle_info>>();
     kbundle::FillBundle(info->arena, description, *info);
     *out = info.release();

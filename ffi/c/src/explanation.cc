@@ -62,6 +62,7 @@ void FillExplanation(Arena& arena, const Explanation& explanation, kb_explanatio
   row.problem = arena.Text(explanation.problem);
   row.target = arena.Text(explanation.target);
   row.chosen = arena.TextOrNull(explanation.id);
+  if (explanation.chosen) row.part = arena.Text(explanation.part);
   row.error = arena.TextOrNull(explanation.error);
   if (explanation.chosen) row.choice = static_cast<int32_t>(explanation.chosen->choice);
   row.workspace_bytes = explanation.workspace_bytes.value_or(-1);
@@ -110,8 +111,7 @@ kb_error* kb_inference_make(const kb_bundle* bundle, const char* op, const kb_pr
     KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
     KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
     KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::ToProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(const auto inference,
-                        kbundle::Infer(*bundle->bundle, problem, device_kind));
+    KB_ASSIGN_OR_RETURN(const auto inference, kbundle::Infer(*bundle->parts, problem, device_kind));
     auto row = std::make_unique<Owned<kb_inference>>();
     kbundle::FillInference(row->arena, problem, inference, *row);
     *out = row.release();
@@ -131,7 +131,7 @@ kb_error* kb_explanation_make(const kb_bundle* bundle, const char* op, const kb_
     auto row = std::make_unique<Owned<kb_explanation>>();
     kbundle::FillExplanation(
         row->arena,
-        kbundle::ExplainProblem(*bundle->bundle, asked.problem, asked.device, asked.options), *row);
+        kbundle::ExplainProblem(*bundle->parts, asked.problem, asked.device, asked.options), *row);
     *out = row.release();
     return Status();
   });

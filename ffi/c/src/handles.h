@@ -14,6 +14,7 @@
 
 #include "kbundle/allocator.h"
 #include "kbundle/kbundle_c.h"
+#include "kbundle/parts.h"
 #include "kbundle/runtime.h"
 #include "kbundle/status.h"
 #include "kbundle/target.h"
@@ -26,12 +27,12 @@ struct kb_error {
 
 struct kb_bundle {
   std::string name;  // that it was opened under
-  std::shared_ptr<const kbundle::Bundle> bundle;
+  std::shared_ptr<const kbundle::Parts> parts;
 };
 
 struct kb_plan {
   kbundle::Device::Kind kind;                     // says which launch is legal
-  std::shared_ptr<const kbundle::Bundle> bundle;  // names the plan's variants
+  std::shared_ptr<const kbundle::Bundle> bundle;  // the part that serves; names its variants
   std::shared_ptr<const kbundle::Plan> plan;
 };
 

@@ -1,9 +1,11 @@
 // Opening of the C ABI: every way in is one kb_open_options, which is checked whole before anything
 // is opened.
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "handles.h"
 #include "kbundle/open_bundles.h"
@@ -14,10 +16,12 @@ namespace {
 using Opened = Result<std::shared_ptr<const Bundle>>;
 
 constexpr size_t kMostOptionBytes = 4096;  // of a header that is newer than this library
+constexpr size_t kMostParts = 256;
 
 // What a newer header knows and this library does not must not be wanted.
 Status CheckSize(const kb_open_options& options) {
-  if (options.size < sizeof(kb_open_options) || options.size > kMostOptionBytes) {
+  const bool fits = options.size >= sizeof options || options.size == KB_OPEN_OPTIONS_0_SIZE;
+  if (!fits || options.size > kMostOptionBytes) {
     return InvalidArgument("opening a bundle: the options' size is " +
                            std::to_string(options.size) +
                            "; it must be sizeof(kb_open_options), which is " +
@@ -25,7 +29,8 @@ Status CheckSize(const kb_open_options& options) {
   }
   const auto* bytes = reinterpret_cast<const uint8_t*>(&options);
   const auto wanted = [](uint8_t byte) { return byte != 0; };
-  if (options.reserved == 0 && std::none_of(bytes + sizeof options, bytes + options.size, wanted))
+  const size_t known = std::min(options.size, sizeof options);
+  if (options.reserved == 0 && std::none_of(bytes + known, bytes + options.size, wanted))
     return Status();
   return Unimplemented(
       "opening a bundle: the options ask for something that this library does not know, in "
@@ -56,17 +61,52 @@ Opened OpenSource(const kb_open_options& options, const Allocator& allocator) {
   }
 }
 
+Result<std::vector<AbsentPart>> ToAbsent(const kb_open_options& options) {
+  std::vector<AbsentPart> absent;
+  if (options.absent_count > 0) KB_RETURN_IF_ERROR(RequirePointer(options.absent, "absent"));
+  for (size_t i = 0; i < options.absent_count; ++i) {
+    KB_RETURN_IF_ERROR(RequirePointer(options.absent[i].target, "target"));
+    KB_RETURN_IF_ERROR(RequirePointer(options.absent[i].how, "how"));
+    Result<Target> target = Target::Parse(options.absent[i].target);
+    if (!target.ok()) return std::move(target).status().Annotate("opening a bundle: absent part");
+    absent.push_back({*target, options.absent[i].how});
+  }
+  return absent;
+}
+
+// The file of the options, and those that are said to be parts of the same library.
+Result<std::shared_ptr<const Parts>> OpenParts(const kb_open_options& given) {
+  kb_open_options options{};
+  std::memcpy(&options, &given, std::min(given.size, sizeof options));
+  KB_ASSIGN_OR_RETURN(const Allocator allocator, ToAllocator(options.allocator));
+  KB_ASSIGN_OR_RETURN(auto first, OpenSource(options, allocator));
+  if (options.part_count == 0 && options.absent_count == 0) return Parts::Of(std::move(first));
+  if (options.source != KB_SOURCE_PATH || options.part_count > kMostParts ||
+      options.absent_count > kMostParts) {
+    return InvalidArgument("opening a bundle: parts and absent are for KB_SOURCE_PATH, at most " +
+                           std::to_string(kMostParts) + " of each");
+  }
+  if (options.part_count > 0) KB_RETURN_IF_ERROR(RequirePointer(options.parts, "parts"));
+  KB_ASSIGN_OR_RETURN(std::vector<AbsentPart> absent, ToAbsent(options));
+  std::vector<std::shared_ptr<const Bundle>> bundles = {std::move(first)};
+  for (size_t i = 0; i < options.part_count; ++i) {
+    KB_RETURN_IF_ERROR(RequirePointer(options.parts[i], "path"));
+    KB_ASSIGN_OR_RETURN(auto part, Bundle::Open(options.parts[i], Checks::kByOp, allocator));
+    bundles.push_back(std::move(part));
+  }
+  return Parts::Join(std::move(bundles), std::move(absent));
+}
+
 Status OpenWith(const kb_open_options* options, kb_bundle** out) {
   KB_RETURN_IF_ERROR(RequirePointer(options, "options"));
   KB_RETURN_IF_ERROR(RequirePointer(out, "out"));
   KB_RETURN_IF_ERROR(CheckSize(*options));
-  KB_ASSIGN_OR_RETURN(const Allocator allocator, ToAllocator(options->allocator));
   const std::string name = options->name == nullptr ? "" : options->name;
   auto handle = std::make_unique<kb_bundle>();  // what may fail comes before the name is taken
-  KB_ASSIGN_OR_RETURN(auto opened, OpenSource(*options, allocator));
+  KB_ASSIGN_OR_RETURN(auto opened, OpenParts(*options));
   handle->name = name.empty() ? std::string(opened->name()) : name;
-  KB_ASSIGN_OR_RETURN(handle->bundle, options->reload != 0 ? Replace(std::move(opened), name)
-                                                           : Share(std::move(opened), name));
+  KB_ASSIGN_OR_RETURN(handle->parts, options->reload != 0 ? Replace(std::move(opened), name)
+                                                          : Share(std::move(opened), name));
   *out = handle.release();
   return Status();
 }

@@ -64,9 +64,9 @@ kb_error* kb_plan_make_modes(const kb_bundle* bundle, const char* op, const kb_p
     options.workspace_limit = workspace_limit;
     options.alignment = alignment;
     KB_ASSIGN_OR_RETURN(options.modes, kbundle::Modes::FromBits(modes, "making a plan"));
-    KB_ASSIGN_OR_RETURN(auto plan, kbundle::Runtime::Global().MakePlan(bundle->bundle, problem,
+    KB_ASSIGN_OR_RETURN(auto made, kbundle::Runtime::Global().MakePlan(*bundle->parts, problem,
                                                                        device_kind, options));
-    *out = new kb_plan{device_kind, bundle->bundle, std::move(plan)};
+    *out = new kb_plan{device_kind, std::move(made.bundle), std::move(made.plan)};
     return Status();
   });
 }

@@ -21,8 +21,7 @@ kb_error* kb_infer(const kb_bundle* bundle, const char* op, const kb_problem_spe
     KB_RETURN_IF_ERROR(RequirePointer(json, "json"));
     KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
     KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::ToProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(std::string text,
-                        kbundle::InferJson(*bundle->bundle, problem, device_kind));
+    KB_ASSIGN_OR_RETURN(std::string text, kbundle::InferJson(*bundle->parts, problem, device_kind));
     return kbundle::ReturnText(text, json);
   });
 }
@@ -39,7 +38,7 @@ kb_error* kb_explain_modes(const kb_bundle* bundle, const char* op, const kb_pro
     KB_ASSIGN_OR_RETURN(const auto asked, kbundle::ToQuestion(bundle, op, spec, kind, target, modes,
                                                               "explaining a choice"));
     return kbundle::ReturnText(
-        kbundle::ExplainJson(*bundle->bundle, asked.problem, asked.device, asked.options), json);
+        kbundle::ExplainJson(*bundle->parts, asked.problem, asked.device, asked.options), json);
   });
 }
 
@@ -63,7 +62,7 @@ kb_error* kb_workspace_bytes(const kb_bundle* bundle, const char* op, const kb_p
     KB_RETURN_IF_ERROR(RequirePointer(bytes, "bytes"));
     KB_ASSIGN_OR_RETURN(auto device_kind, kbundle::ToDeviceKind(kind));
     KB_ASSIGN_OR_RETURN(kbundle::Problem problem, kbundle::ToProblem(bundle, op, spec));
-    KB_ASSIGN_OR_RETURN(*bytes, kbundle::MaxWorkspaceBytes(*bundle->bundle, problem, device_kind));
+    KB_ASSIGN_OR_RETURN(*bytes, kbundle::MaxWorkspaceBytes(*bundle->parts, problem, device_kind));
     return Status();
   });
 }
@@ -74,9 +73,9 @@ kb_error* kb_select(const kb_bundle* bundle, const char* op, const kb_problem_sp
     KB_RETURN_IF_ERROR(RequirePointer(variant_id, "variant_id"));
     KB_ASSIGN_OR_RETURN(const auto asked, kbundle::ToQuestion(bundle, op, spec, kind, target, modes,
                                                               "selecting a variant"));
-    KB_ASSIGN_OR_RETURN(auto chosen, kbundle::SelectFirstLaunchable(*bundle->bundle, asked.problem,
+    KB_ASSIGN_OR_RETURN(auto served, kbundle::SelectFirstLaunchable(*bundle->parts, asked.problem,
                                                                     asked.device, asked.options));
-    return kbundle::ReturnText(bundle->bundle->VariantId(chosen.variant), variant_id);
+    return kbundle::ReturnText(served.bundle->VariantId(served.selected.variant), variant_id);
   });
 }
 

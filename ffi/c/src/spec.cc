@@ -120,7 +120,7 @@ Result<Problem> ToProblem(const kb_bundle* bundle, const char* op, const kb_prob
   KB_RETURN_IF_ERROR(RequirePointer(bundle, "bundle"));
   KB_RETURN_IF_ERROR(RequirePointer(op, "op"));
   KB_ASSIGN_OR_RETURN(ProblemSpec request, ToProblemSpec(spec));
-  return bundle->bundle->MakeProblem(op, request);
+  return bundle->parts->MakeProblem(op, request);
 }
 
 namespace {

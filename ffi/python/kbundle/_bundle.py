@@ -3,6 +3,7 @@
 import ctypes
 import os
 import threading
+from types import SimpleNamespace
 
 from kbundle import _modes, _spec
 from kbundle._c_spec import c_spec
@@ -59,24 +60,26 @@ class _Handle:
 
 
 class Bundle:
-    """One open bundle file. Made by kbundle.open; immutable until it is closed; safe from any thread. As a context
-    manager it is closed at the end.
+    """One open bundle file, or several of one library. Made by kbundle.open and kbundle.open_library; immutable until it is
+    closed; safe from any thread. As a context manager it is closed at the end. parts: path, content_id, file_bytes and targets of
+    each file.
 
-    A copy is the bundle itself. Pickled it is its absolute path and its name (_open_bundles says how): who unpickles it has
+    A copy is the bundle itself. Pickled it is its absolute paths and its name (_open_bundles says how): who unpickles it has
     it open under that name, opening the file when need be."""
 
-    def __init__(self, handle, name=None, path=None):
-        """Takes over a kb_bundle. name: what it is open as; path: where the file was when it was opened."""
+    def __init__(self, handle, name=None, paths=None):
+        """Takes over a kb_bundle. name: what it is open as; paths: where its files were when they were opened."""
         self._handle = _Handle(handle)
         described = self._describe(None, whole=-1)
         self.name = described["name"] if name is None else name
         self.path = described["path"]
         self.content_id = described["content_id"]
         self.targets = described["targets"]
+        self._parts = described["parts"]
         self.provenance = described["provenance"]
         self.ops = [Op(self, op["name"]) for op in described["ops"]]
         self._by_name = {op.name: op for op in self.ops}
-        self._absolute_path = os.path.abspath(self.path if path is None else path)
+        self._absolute_paths = tuple(os.path.abspath(path) for path in paths or [part["path"] for part in self._parts])
         self._infer_cache = InferCache(self._infer)
 
     def __copy__(self):
@@ -104,6 +107,11 @@ class Bundle:
         return op in self._by_name
 
     @property
+    def parts(self):
+        """Its files, each with path, content_id, file_bytes and targets."""
+        return tuple(SimpleNamespace(**part) for part in self._parts)
+
+    @property
     def closed(self):
         return self._handle is None
 
@@ -124,7 +132,8 @@ class Bundle:
     def stats(self):
         """kbundle.stats() with the choices of this bundle's content only, whatever the name it was used under."""
         result = _all_stats()
-        result["chosen"] = [row for row in result["chosen"] if row["content_id"] == self.content_id]
+        contents = {part["content_id"] for part in self._parts}
+        result["chosen"] = [row for row in result["chosen"] if row["content_id"] in contents]
         return result
 
     def force(self, variant):

@@ -3,20 +3,20 @@
     1. the bundle of kbundle.use()
     2. the files of $KBUNDLE_PATH, joined as in $PATH
     3. what installed packages bring: entry points of the group "kbundle.bundles", sorted by name; each is the path of a
-       bundle, or a list of paths
+       bundle, or a list of paths; NAME.PART beside NAME is a part of its library (_parts), and is opened with it
 
 Nothing is looked for before it is needed, and nothing behind the bundle that has the op: a bundle of ours goes before one that
 is installed, and a damaged file that nobody asks is no error. One that is asked is: what cannot be read is never passed over.
 """
 
-import functools
 import os
 from typing import NamedTuple
 
-from kbundle import _open_bundles
+from kbundle import _open_bundles, _parts
+from kbundle._entry_points import BUNDLES, entry_points, paths_of
 from kbundle._errors import Error
 
-USE, PATH, GROUP = "kbundle.use()", "$KBUNDLE_PATH", "kbundle.bundles"
+USE, PATH = "kbundle.use()", "$KBUNDLE_PATH"
 
 _opened = {}  # by place
 
@@ -27,43 +27,16 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A place of bundles(). ops: which it serves; hidden: {op: the place that serves it instead}; error: why it cannot be opened."""
+    """A place of bundles(). ops: which it serves; hidden: {op: the place that serves it instead}; error: why it cannot be opened.
+    Where other wheels bring parts of it, or may (_parts), parts: [(origin, path, targets)], itself first; absent: [(targets, install)],
+    the command for each that is not installed."""
     place: Place
     name: str | None = None
     ops: tuple = ()
     hidden: dict = {}
     error: Error | None = None
-
-
-@functools.lru_cache(maxsize=None)
-def entry_points(group):
-    """((origin, entry point), ...) of the group, sorted by name."""
-    from importlib import metadata  # which takes longer to import than all of kbundle
-    found = [("%s %s (entry point %s)" % (entry.dist.name, entry.dist.version, entry.name), entry)
-             for entry in metadata.entry_points(group=group)]
-    return tuple(sorted(found, key=lambda pair: (pair[1].name, pair[0])))
-
-
-def load(origin, entry):
-    """What an entry point names. What goes wrong there is said to be its package's fault."""
-    try:
-        return entry.load()
-    except Exception as error:
-        raise _broken(origin, entry, error) from error
-
-
-@functools.lru_cache(maxsize=None)
-def _paths_of(origin, entry):
-    paths = load(origin, entry)
-    try:
-        return tuple(os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths))
-    except TypeError as error:
-        raise _broken(origin, entry, error) from error
-
-
-def _broken(origin, entry, error):
-    return Error("FAILED_PRECONDITION", "reading what %s brings: %s: %s: %s; install that package again, or take it away"
-                 % (origin, entry.value, type(error).__name__, error))
+    parts: tuple = ()
+    absent: tuple = ()
 
 
 def _files():
@@ -73,9 +46,16 @@ def _files():
 def _places():
     """All places but kbundle.use()'s, in order; packages are imported as they are reached."""
     yield from _files()
-    for origin, entry in entry_points(GROUP):
-        for path in _paths_of(origin, entry):
+    for origin, entry in _installed():
+        for path in paths_of(origin, entry):
             yield Place(origin, path)
+
+
+def _installed():
+    """Entry points of bundles, without those of parts."""
+    found = entry_points(BUNDLES)
+    names = {entry.name for _, entry in found}
+    return [pair for pair in found if not _parts.is_part(pair[1].name, names)]
 
 
 def _bundle(place):
@@ -118,14 +98,15 @@ def bundles():
 
     def add(place, bundle):
         hidden = {op.name: first[op.name] for op in bundle.ops if op.name in first}
-        found.append(Found(place, bundle.name, tuple(op.name for op in bundle.ops if op.name not in hidden), hidden))
+        parts, absent = _described_parts(place, bundle)
+        found.append(Found(place, bundle.name, tuple(op.name for op in bundle.ops if op.name not in hidden), hidden, None, parts, absent))
         first.update((op, place) for op in found[-1].ops)
     used = _open_bundles.used()
     if used is not None:
         add(Place(USE, used.path), used)
-    for origin, entry in [(PATH, None), *entry_points(GROUP)]:
+    for origin, entry in [(PATH, None), *_installed()]:
         try:
-            places = _files() if entry is None else [Place(origin, path) for path in _paths_of(origin, entry)]
+            places = _files() if entry is None else [Place(origin, path) for path in paths_of(origin, entry)]
         except Error as error:
             found.append(Found(Place(origin, ""), error=error))
             continue
@@ -135,3 +116,10 @@ def bundles():
             except Error as error:
                 found.append(Found(place, error=error))
     return found
+
+
+def _described_parts(place, bundle):
+    beside = _parts.beside(place.path)
+    if beside == _parts.Beside() or len(bundle.parts) != 1 + len(beside.parts):
+        return (), ()
+    return tuple((*whose, tuple(part.targets)) for whose, part in zip((place, *beside.parts), bundle.parts)), beside.absent

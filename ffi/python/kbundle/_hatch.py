@@ -9,9 +9,13 @@
     bundle    = "src/mylib/mylib.kb"      # where it is made, inside a package of the wheel
     lean      = true                      # without what no problem's choice can come to [false]
     targets   = ["sm_90a", "x86-64-v3"]   # [those of the manifests]
+    families  = { sm90a = ["sm_90a"] }    # wheels of their own for these targets, NAME-sm90a, beside the base [none]
 
 The command is $KBUNDLE_COMMAND, the one installed with this Python, or the first on PATH. The same sources give the same wheel: the
 bundle is reproducible, and hatchling sorts files and fixes times. With `pip install -e .` the bundle is built in place.
+
+`families` divides a large library (docs/wheel.md): `python -m build --wheel` writes all wheels into one folder. pip keeps one wheel of
+a build, so what it builds itself, `pip install .` or `pip wheel .`, is one wheel with every target.
 """
 
 import os
@@ -19,11 +23,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.plugin import hookimpl
 
-KEYS = ("manifests", "bundle", "lean", "targets")
+from kbundle._families import Families
+from kbundle._parts import SUFFIX
+
+KEYS = ("manifests", "bundle", "lean", "targets", "families")
 INDEX_LIMIT = 100 * 10**6  # bytes: what PyPI takes of one file unless asked
 
 
@@ -46,17 +55,58 @@ class BundleHook(BuildHookInterface):
         bundle = self._text("bundle")
         if bundle is None:
             self._refuse("bundle is missing; it says where in the wheel's package the bundle is made, as \"src/mylib/mylib.kb\"")
-        self._build(bundle)
+        targets = self._texts("targets", [])
+        self._families = self._divide(targets) if version == "standard" else None
+        self._build(bundle, bundle, self._families.left if self._families else targets)
         build_data["artifacts"].append("/" + bundle)
-        size = (pathlib.Path(self.root) / bundle).stat().st_size
-        self.app.display_info("kbundle: %s, %s bytes" % (bundle, format(size, ",")))
-        if size > INDEX_LIMIT:
-            self.app.display_warning("kbundle: %s has %s bytes, and PyPI takes files of at most %s unless asked: fewer targets, "
-                                     "lean = true, or a wheel for each GPU family" % (bundle, format(size, ","), format(INDEX_LIMIT, ",")))
+        if self._families:
+            self._build_families(bundle, build_data)
 
-    def _build(self, bundle):
-        words = [command(), "build", *self._texts("manifests", ["kernels"]), "-o", bundle]
-        for target in self._texts("targets", []):
+    def finalize(self, version, build_data, artifact_path):
+        """Packs what the base does not hold, and tells sizes."""
+        made = [pathlib.Path(artifact_path)]
+        if self._families:
+            about = self._about_base(artifact_path)
+            for family, _ in self._families:
+                part = pathlib.Path(self._room.name) / family / pathlib.Path(self.config["bundle"]).name
+                made.append(self._families.write(family, part, made[0].parent, about, self.root))
+        for wheel in made if version == "standard" else ():
+            self._tell_size(wheel)
+
+    def _divide(self, targets):
+        """Families as pyproject.toml has them, checked; None where it has none, or where pip would throw their wheels away."""
+        families = self.config.get("families")
+        divided = Families(families, targets, self.metadata, self._refuse) if families is not None else None
+        return None if "PIP_BUILD_TRACKER" in os.environ else divided
+
+    def _build_families(self, bundle, build_data):
+        """Each into a room of its own, before anything is packed: a kernel that does not compile leaves no wheel."""
+        self._room = tempfile.TemporaryDirectory(prefix="kbundle-")
+        room = pathlib.Path(self._room.name)
+        for family, targets in self._families:
+            (room / family).mkdir()
+            self._build(bundle, room / family / pathlib.Path(bundle).name, targets)
+        described = bundle + SUFFIX.decode()
+        (room / "parts").write_text(self._families.text())
+        build_data["force_include"][str(room / "parts")] = self.build_config.get_distribution_path(described)
+        self._families.offer()
+
+    def _about_base(self, wheel):
+        with zipfile.ZipFile(wheel) as file:
+            about, = [name for name in file.namelist() if name.endswith(".dist-info/METADATA")]
+            return file.read(about).decode()
+
+    def _tell_size(self, wheel):
+        size = wheel.stat().st_size
+        self.app.display_info("kbundle: %s, %s bytes of the %s that PyPI takes" % (wheel.name, format(size, ","), format(INDEX_LIMIT, ",")))
+        if size > INDEX_LIMIT:
+            self.app.display_warning("kbundle: WARNING: %s is larger than PyPI takes unless asked: fewer targets, lean = true, or families, "
+                                     "which put GPUs into wheels of their own" % wheel.name)
+
+    def _build(self, bundle, output, targets):
+        """Under the name of the base's bundle, whatever the file is called."""
+        words = [command(), "build", *self._texts("manifests", ["kernels"]), "-o", str(output), "--name", pathlib.Path(bundle).stem]
+        for target in targets:
             words += ["--target", target]
         lean = self.config.get("lean", False)
         if not isinstance(lean, bool):

@@ -43,6 +43,20 @@ class TorchLayout(ctypes.Structure):
     ]
 
 
+class AbsentPart(ctypes.Structure):
+    _fields_ = [("target", ctypes.c_char_p), ("how", ctypes.c_char_p)]
+
+
+class OpenOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t), ("source", ctypes.c_int32), ("descriptor", ctypes.c_int32), ("path", ctypes.c_char_p),
+        ("bytes", ctypes.c_void_p), ("byte_count", ctypes.c_uint64), ("name", ctypes.c_char_p), ("allocator", ctypes.c_void_p),
+        ("reload", ctypes.c_int32), ("reserved", ctypes.c_int32),
+        ("parts", ctypes.POINTER(ctypes.c_char_p)), ("part_count", ctypes.c_size_t),
+        ("absent", ctypes.POINTER(AbsentPart)), ("absent_count", ctypes.c_size_t),
+    ]
+
+
 _HANDLE = ctypes.c_void_p
 _TEXT = ctypes.c_char_p
 _OUT = ctypes.POINTER(ctypes.c_void_p)
@@ -58,6 +72,7 @@ _FUNCTIONS = {
     "kb_string_free": (None, [_HANDLE]),
     "kb_bundle_open": (_HANDLE, [_TEXT, _TEXT, _OUT]),
     "kb_bundle_reload": (_HANDLE, [_TEXT, _TEXT, _OUT]),
+    "kb_bundle_open_with": (_HANDLE, [ctypes.POINTER(OpenOptions), _OUT]),
     "kb_bundle_find": (_HANDLE, [_TEXT, _TEXT, _OUT]),
     "kb_bundle_identity": (_HANDLE, [_HANDLE]),
     "kb_bundle_close": (_HANDLE, [_HANDLE]),

@@ -5,10 +5,10 @@ import ctypes
 import os
 import weakref
 
-from kbundle import _bundle
+from kbundle import _bundle, _parts
 from kbundle._bundle import Bundle
 from kbundle._errors import Error
-from kbundle._library import check, library, text
+from kbundle._library import AbsentPart, OpenOptions, check, library, text
 
 _objects = weakref.WeakValueDictionary()  # by name and the library's identity; each keeps its identity taken
 _default = None
@@ -25,7 +25,7 @@ def _live(name, identity):
     return known if known is not None and known._handle is not None else None
 
 
-def _object(handle, name, path=None):
+def _object(handle, name, paths=None):
     """The object of the bundle that a new kb_bundle refers to. name: None where it is not known yet."""
     identity = library().kb_bundle_identity(handle)
     with _bundle.lock:
@@ -33,7 +33,7 @@ def _object(handle, name, path=None):
         if known:
             library().kb_bundle_release(handle)
             return known
-        bundle = Bundle(handle.value, name, path)
+        bundle = Bundle(handle.value, name, paths)
         known = _live(bundle.name, identity)
         if known:
             return known
@@ -51,28 +51,65 @@ def open(path, name=None, *, reload=False):
     Where other threads use kbundle, start processes by spawn or forkserver: a child forked in the middle of a call of theirs
     has its locks.
 
-    reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one."""
-    if name is not None and (not isinstance(name, str) or not name):
-        raise Error("INVALID_ARGUMENT", "opening %s: name is %r; give a string that is not empty, or leave it out" % (path, name))
-    global _changes
+    reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one.
+
+    Where the file is the base of a library that other wheels bring parts of (_parts), it is opened with those that are installed."""
+    encoded = text(os.fspath(path), "path")
+    if os.access(encoded + _parts.SUFFIX, os.F_OK):
+        beside = _parts.beside(path)
+        absent = [(target, part.install) for part in beside.absent for target in part.targets]
+        return open_library([path, *(part.path for part in beside.parts)], name, reload=reload, absent=absent)
     out = ctypes.c_void_p()
     opener = library().kb_bundle_reload if reload else library().kb_bundle_open
-    check(opener(text(os.fspath(path), "path"), None if name is None else text(name, "name"), ctypes.byref(out)))
+    check(opener(encoded, _name(name, path), ctypes.byref(out)))
+    return _opened(out, name, [path])
+
+
+def open_library(paths, name=None, *, reload=False, absent=()):
+    """Opens several bundle files as one: parts of a library, each with the same ops for other targets, as wheels of GPU
+    families bring them. A call goes to the part whose code fits the device best, and where that has nothing for the
+    problem, to the next. Two files with code for one target, or other names or ops, are INVALID_ARGUMENT; an op that they declare
+    differently is FAILED_PRECONDITION when it is first asked for; both name the files.
+
+    absent: (target, how to get it) of parts that are not here, for the error where no part has code for a device. name, reload: as
+    of open."""
+    paths = [os.fspath(path) for path in paths]
+    if not paths:
+        raise Error("INVALID_ARGUMENT", "opening a library: no path is given; give the files of its parts")
+    encoded = [text(path, "path") for path in paths]
+    others = (ctypes.c_char_p * max(1, len(paths) - 1))(*encoded[1:])
+    missing = (AbsentPart * max(1, len(absent)))(*(AbsentPart(text(target, "target"), text(how, "how")) for target, how in absent))
+    options = OpenOptions(size=ctypes.sizeof(OpenOptions), path=encoded[0], name=_name(name, paths[0]), reload=1 if reload else 0,
+                          parts=others, part_count=len(paths) - 1, absent=missing, absent_count=len(absent))
+    out = ctypes.c_void_p()
+    check(library().kb_bundle_open_with(ctypes.byref(options), ctypes.byref(out)))
+    return _opened(out, name, paths)
+
+
+def _name(name, path):
+    """For C; None: the one inside the file."""
+    if name is not None and (not isinstance(name, str) or not name):
+        raise Error("INVALID_ARGUMENT", "opening %s: name is %r; give a string that is not empty, or leave it out" % (path, name))
+    return None if name is None else text(name, "name")
+
+
+def _opened(out, name, paths):
+    global _changes
     _changes += 1
     _bundle.tell_listeners()
-    return _object(out, name, os.fsdecode(path))
+    return _object(out, name, [os.fsdecode(path) for path in paths])
 
 
-def reopen(path, name, content_id):
-    """What a pickled bundle stands for: the one of that name where it has this content, else the file's."""
+def reopen(paths, name, content_id):
+    """What a pickled bundle stands for: the one of that name where it has this content, else the files'."""
     with _bundle.lock:
         for known in list(_objects.values()):
             if known.name == name and known.content_id == content_id and known._handle is not None:
                 return known
-    return open(path, name)
+    return open(paths[0], name) if len(paths) == 1 else open_library(paths, name)
 
 
-copyreg.pickle(Bundle, lambda bundle: (reopen, (bundle._absolute_path, bundle.name, bundle.content_id)))
+copyreg.pickle(Bundle, lambda bundle: (reopen, (bundle._absolute_paths, bundle.name, bundle.content_id)))
 
 
 def every():

@@ -6,14 +6,14 @@ They are data to this package, as ops are: it knows none of them by name.
 
 import functools
 
-from kbundle import _discovery
+from kbundle import _entry_points
 from kbundle._errors import Error
 
 
 @functools.lru_cache(maxsize=None)
 def modules(group):
     """((origin, module), ...) of the group, imported."""
-    return tuple((origin, _discovery.load(origin, entry)) for origin, entry in _discovery.entry_points(group))
+    return tuple((origin, _entry_points.load(origin, entry)) for origin, entry in _entry_points.entry_points(group))
 
 
 @functools.lru_cache(maxsize=None)

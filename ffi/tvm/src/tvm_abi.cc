@@ -37,7 +37,7 @@ Status Register(const kb_bundle& bundle, const char* op, const kb_problem_spec* 
                 const char* name) {
   KB_ASSIGN_OR_RETURN(const TvmFunctions* tvm, LoadedTvm());
   KB_ASSIGN_OR_RETURN(ProblemSpec given, ToProblemSpec(spec));
-  KB_ASSIGN_OR_RETURN(auto function, TvmFunction::Make(tvm, bundle.bundle, op, std::move(given)));
+  KB_ASSIGN_OR_RETURN(auto function, TvmFunction::Make(tvm, bundle.parts, op, std::move(given)));
   void* object = nullptr;
   const auto drop = [](void* self) { delete static_cast<TvmFunction*>(self); };
   const std::string doing = std::string("making op '") + op + "' function '" + name + "': ";

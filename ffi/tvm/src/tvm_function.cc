@@ -6,7 +6,7 @@
 #include <array>
 #include <thread>
 
-#include "kbundle/bundle.h"
+#include "kbundle/parts.h"
 #include "loader/open/index.h"
 #include "tvm_launch.h"
 
@@ -76,13 +76,13 @@ bool ToValue(const TvmAny& given, AttributeValue* out, std::string* key) {
 }  // namespace
 
 Result<std::unique_ptr<TvmFunction>> TvmFunction::Make(const TvmFunctions* tvm,
-                                                       std::shared_ptr<const Bundle> bundle,
+                                                       std::shared_ptr<const Parts> parts,
                                                        const std::string& op, ProblemSpec given) {
   std::unique_ptr<TvmFunction> made(new TvmFunction);
   made->tvm_ = tvm;
-  KB_ASSIGN_OR_RETURN(made->op_, bundle->FindInterface(op));
+  KB_ASSIGN_OR_RETURN(made->op_, parts->FindInterface(op));
   made->op_name_ = op;
-  const fb::Op& row = OpOf(*bundle, made->op_);
+  const fb::Op& row = OpOf(parts->first(), made->op_);
   const size_t operand_count = row.operands() == nullptr ? 0 : row.operands()->size();
   if (given.operands.size() != operand_count) {
     return InvalidArgument("making op '" + op +
@@ -96,7 +96,7 @@ Result<std::unique_ptr<TvmFunction>> TvmFunction::Make(const TvmFunctions* tvm,
       made->open_.push_back(name);
     }
   }
-  made->bundle_ = std::move(bundle);
+  made->parts_ = std::move(parts);
   made->fixed_ = std::move(given);
   return made;
 }
@@ -174,7 +174,7 @@ Result<TvmArguments> TvmFunction::Sort(const TvmAny* arguments, int32_t count) c
     KB_ASSIGN_OR_RETURN(operand, Look(argument, what, &call));
     call.operands[i] = argument.tensor();
   }
-  const fb::Op& op = OpOf(*bundle_, op_);
+  const fb::Op& op = OpOf(parts_->first(), op_);
   const size_t all = op.results() == nullptr ? 0 : op.results()->size();
   for (; at < count; ++at) {
     const bool none = arguments[at].type == TvmAny::kNone && call.results.size() < all;
@@ -229,12 +229,13 @@ Status TvmFunction::PlaceResults(const Problem& problem, TvmArguments* call) con
 Result<std::shared_ptr<const TvmFunction::Known>> TvmFunction::MakeKnown(
     const TvmArguments& call) const {
   auto known = std::make_shared<Known>();
-  KB_ASSIGN_OR_RETURN(known->problem, bundle_->MakeProblem(op_name_, call.spec));
+  KB_ASSIGN_OR_RETURN(known->problem, parts_->MakeProblem(op_name_, call.spec));
   if (known->problem.AllResultsEmpty()) return std::shared_ptr<const Known>(std::move(known));
   const bool cuda = call.device_type == kDlCuda || call.device_type == kDlCudaManaged;
   const Device::Kind kind = cuda ? Device::Kind::kCuda : Device::Kind::kHost;
-  KB_ASSIGN_OR_RETURN(auto plan, Runtime::Global().MakePlan(bundle_, known->problem, kind));
-  known->plan = std::make_unique<kb_plan>(kb_plan{kind, bundle_, std::move(plan)});
+  KB_ASSIGN_OR_RETURN(auto made, Runtime::Global().MakePlan(*parts_, known->problem, kind));
+  known->plan =
+      std::make_unique<kb_plan>(kb_plan{kind, std::move(made.bundle), std::move(made.plan)});
   int64_t bytes = 0;
   for (const TensorSpec& tensor : known->problem.operands) bytes += tensor.size_bytes();
   for (const TensorSpec& tensor : known->problem.results) bytes += tensor.size_bytes();
@@ -271,7 +272,7 @@ Status TvmFunction::Call(const TvmAny* arguments, int32_t count) {
   KB_ASSIGN_OR_RETURN(const auto known, Find(call));
   KB_RETURN_IF_ERROR(PlaceResults(known->problem, &call));
 
-  const fb::Op& op = OpOf(*bundle_, op_);
+  const fb::Op& op = OpOf(parts_->first(), op_);
   std::vector<void*> operands, results;
   for (const DlTensor* tensor : call.operands) operands.push_back(AddressOf(tensor));
   for (size_t i = 0; i < call.results.size(); ++i) {

@@ -31,7 +31,7 @@ class TvmFunction {
  public:
   // given: which of the op's operands calls have. tvm outlives the function.
   static Result<std::unique_ptr<TvmFunction>> Make(const TvmFunctions* tvm,
-                                                   std::shared_ptr<const Bundle> bundle,
+                                                   std::shared_ptr<const Parts> parts,
                                                    const std::string& op, ProblemSpec given);
 
   Status Call(const TvmAny* arguments, int32_t count);
@@ -56,7 +56,7 @@ class TvmFunction {
   std::string ToString() const;  // "calling op 'f.x'"
 
   const TvmFunctions* tvm_ = nullptr;
-  std::shared_ptr<const Bundle> bundle_;
+  std::shared_ptr<const Parts> parts_;
   uint32_t op_ = 0;
   std::string op_name_;
   ProblemSpec fixed_;              // the operands that calls have, the attributes of every call

@@ -121,25 +121,25 @@ Status CallSite::ReadAttributes(const XLA_FFI_Attrs& attrs) {
 }
 
 Status CallSite::Resolve() {
-  auto bundle = FindOpen(bundle_name_, op_name_);
-  if (!bundle.ok()) {
-    return std::move(bundle).status().Annotate("resolving op '" + op_name_ + "' of a program");
+  auto parts = FindOpen(bundle_name_, op_name_);
+  if (!parts.ok()) {
+    return std::move(parts).status().Annotate("resolving op '" + op_name_ + "' of a program");
   }
-  bundle_ = *std::move(bundle);
-  auto op = bundle_->FindInterface(op_name_);
+  parts_ = *std::move(parts);
+  auto op = parts_->FindInterface(op_name_);
   if (!op.ok()) return std::move(op).status().Annotate("resolving a program's call");
   op_ = *op;
-  const std::string expected = Hex(OpOf(*bundle_, op_).interface_hash());
+  const std::string expected = Hex(OpOf(parts_->first(), op_).interface_hash());
   if (interface_ == expected) return Status();
   return FailedPrecondition(
       "resolving " + ToString() + ": the program was made for interface " + interface_ +
-      ", the bundle open in this process (" + bundle_->path() + ") has " + expected +
+      ", the bundle open in this process (" + parts_->path() + ") has " + expected +
       "; open the bundle that the program was made with, or trace the program again (and clear the "
       "compilation cache, or export anew)");
 }
 
 Status CallSite::MapTensors() {
-  const fb::Op& op = OpOf(*bundle_, op_);
+  const fb::Op& op = OpOf(parts_->first(), op_);
   operand_count_ = op.operands() == nullptr ? 0 : static_cast<int>(op.operands()->size());
   result_count_ = op.results() == nullptr ? 0 : static_cast<int>(op.results()->size());
   const auto beyond = [](uint64_t bits, int count) { return count < 64 && (bits >> count) != 0; };
@@ -186,7 +186,7 @@ Result<Problem> CallSite::MakeProblem(const XLA_FFI_CallFrame& frame) const {
     }
     spec.operands[operand_of_[i]] = *std::move(tensor);
   }
-  return bundle_->MakeProblem(op_name_, spec);
+  return parts_->MakeProblem(op_name_, spec);
 }
 
 Status CallSite::CheckResults(const Problem& problem, const XLA_FFI_CallFrame& frame) const {
@@ -232,12 +232,12 @@ Result<const Plan*> CallSite::Fill(int slot, const XLA_FFI_CallFrame& frame) {
   options.workspace_limit = workspace_bytes_ > slack ? workspace_bytes_ - slack : 0;
   options.alignment = kXlaAlignment;
   options.modes = modes_;
-  KB_ASSIGN_OR_RETURN(auto plan, runtime_->MakePlan(bundle_, problem, kind_, options));
+  KB_ASSIGN_OR_RETURN(auto made, runtime_->MakePlan(*parts_, problem, kind_, options));
 
   const std::lock_guard lock(mutex_);
   const Plan* filled = slots_[slot].load(std::memory_order_relaxed);
   if (filled != nullptr) return filled;
-  plans_.push_back(std::move(plan));
+  plans_.push_back(std::move(made.plan));
   slots_[slot].store(plans_.back().get(), std::memory_order_release);
   return plans_.back().get();
 }

@@ -60,7 +60,7 @@ class CallSite {
   Runtime* runtime_ = &Runtime::Global();
   Device::Kind kind_ = Device::Kind::kHost;
   std::string bundle_name_, op_name_, interface_;
-  std::shared_ptr<const Bundle> bundle_;
+  std::shared_ptr<const Parts> parts_;
   uint32_t op_ = 0;
   std::vector<std::pair<std::string, AttributeValue>> attributes_;
   uint64_t present_ = 0, results_ = 0;  // bit i: operand, result i of the op is in the frame

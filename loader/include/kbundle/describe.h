@@ -19,14 +19,18 @@ namespace kbundle {
 // (text, or null for a memset or copy), "blob" (-1), "registers", "spill_bytes", "static_shared".
 // kDataLoss where the bundle was opened with Checks::kByOp and what is described is damaged.
 Result<std::string> DescribeJson(const Bundle& bundle, std::string_view op, Detail detail);
+Result<std::string> DescribeJson(const Parts& parts, std::string_view op, Detail detail);
 
 // The shape of kb_explain. "target" is the device's name. When no variant can be launched, which is
 // no error here, "chosen", "choice" and "workspace_bytes" are null and "error" says why.
 std::string ExplainJson(const Bundle& bundle, const Problem& problem, const Device& device,
                         const SelectOptions& options = {});
+std::string ExplainJson(const Parts& parts, const Problem& problem, const Device& device,
+                        const SelectOptions& options = {});
 
 // The shape of kb_infer.
 Result<std::string> InferJson(const Bundle& bundle, const Problem& problem, Device::Kind kind);
+Result<std::string> InferJson(const Parts& parts, const Problem& problem, Device::Kind kind);
 
 // The shape of kb_stats.
 std::string StatsJson(const RuntimeStats& stats);

@@ -16,6 +16,7 @@
 #include "kbundle/bundle.h"
 #include "kbundle/dtype.h"
 #include "kbundle/format.h"
+#include "kbundle/parts.h"
 #include "kbundle/problem.h"
 #include "kbundle/sha256.h"
 
@@ -115,15 +116,25 @@ struct OpDescription {
 struct BlobDescription {
   Sha256Digest sha256;  // of the inflated bytes
   std::string_view format;
-  uint64_t offset = 0;  // in the file
+  uint32_t part = 0;    // BundleDescription.parts: the file
+  uint64_t offset = 0;  // in it
   uint32_t stored_bytes = 0, bytes = 0;
   int64_t base = -1;  // the blob that it is stored as a difference to
+};
+
+// A file of a library.
+struct PartDescription {
+  std::string_view path;
+  std::string content_id;
+  uint64_t file_bytes = 0;
+  std::vector<std::string_view> targets;
 };
 
 struct BundleDescription {
   std::string_view name, path;
   std::string content_id;  // 64 hex digits
   uint64_t file_bytes = 0;
+  std::vector<PartDescription> parts;  // of a bundle one: itself
   std::vector<std::pair<std::string_view, std::string_view>> provenance;
   std::vector<std::string_view> targets, devices;
   std::vector<OpDescription> ops;
@@ -133,6 +144,9 @@ struct BundleDescription {
 // `op` empty: every op; else only that one (kNotFound names the nearest). kDataLoss where the
 // bundle was opened with Checks::kByOp and what is described is damaged.
 Result<BundleDescription> Describe(const Bundle& bundle, std::string_view op, Detail detail);
+// Of all parts together: targets, devices, variants and blobs of each, the first's one after the
+// other; of what made them, what the first says, and what only others know.
+Result<BundleDescription> Describe(const Parts& parts, std::string_view op, Detail detail);
 
 // Devices on which conformance has run every code object of the variant; empty: never run.
 std::vector<std::string> RanOn(const Bundle& bundle, uint32_t variant);

@@ -13,6 +13,7 @@
 
 #include "kbundle/bundle.h"
 #include "kbundle/cuts.h"
+#include "kbundle/parts.h"
 #include "kbundle/select.h"
 
 namespace kbundle {
@@ -44,6 +45,7 @@ struct Explanation {
   std::string problem, target;
   std::optional<Selected> chosen;  // none is no error here
   std::string error;               // why none
+  std::string part;                // the file that serves; empty: none
   // Of the chosen one.
   std::string id;
   std::optional<int64_t> workspace_bytes;
@@ -54,6 +56,9 @@ struct Explanation {
 
 Explanation ExplainProblem(const Bundle& bundle, const Problem& problem, const Device& device,
                            const SelectOptions& options = {});
+// Of the part that serves, and behind it the candidates of others.
+Explanation ExplainProblem(const Parts& parts, const Problem& problem, const Device& device,
+                           const SelectOptions& options = {});
 
 // What a framework needs when it traces a call, beside the problem itself.
 struct Inference {
@@ -63,6 +68,7 @@ struct Inference {
   std::vector<Cut> cuts;
 };
 Result<Inference> Infer(const Bundle& bundle, const Problem& problem, Device::Kind kind);
+Result<Inference> Infer(const Parts& parts, const Problem& problem, Device::Kind kind);
 
 }  // namespace kbundle
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kbundle/bundle.h"
+#include "kbundle/parts.h"
 #include "kbundle/plan.h"
 #include "kbundle/problem.h"
 #include "kbundle/target.h"
@@ -55,6 +56,13 @@ class Runtime {
   Result<std::shared_ptr<const Plan>> MakePlan(const std::shared_ptr<const Bundle>& bundle,
                                                const Problem& problem, Device::Kind kind,
                                                const PlanOptions& options = {});
+  // Of the part that serves (Parts::Serve): the plan, and the part, whose variants it names.
+  struct PartPlan {
+    std::shared_ptr<const Bundle> bundle;
+    std::shared_ptr<const Plan> plan;
+  };
+  Result<PartPlan> MakePlan(const Parts& parts, const Problem& problem, Device::Kind kind,
+                            const PlanOptions& options = {});
   RuntimeStats stats() const;
   // Gives back what no plan alive uses on the host: keys, mapped code. Always safe; called when a
   // bundle is closed.
@@ -68,11 +76,11 @@ class Runtime {
   std::unique_ptr<Rep> rep_;
 };
 
-// Open bundles by name, process-wide: what a compiled program refers to. Several bundles may have
-// one name as long as no op is in two of them. The same content under the same name again gives the
-// same Bundle; kAlreadyExists names an op that other content has there already. See open_bundles.h.
-Result<std::shared_ptr<const Bundle>> OpenShared(const std::string& path,
-                                                 const std::string& name = "");
+// Open libraries by name, process-wide: what a compiled program refers to. Several may have one
+// name as long as no op is in two of them. The same content under the same name again gives the
+// same Parts; kAlreadyExists names an op that other content has there already. See open_bundles.h.
+Result<std::shared_ptr<const Parts>> OpenShared(const std::string& path,
+                                                const std::string& name = "");
 
 }  // namespace kbundle
 

@@ -65,7 +65,7 @@ TEST_F(OpenBundles, AReloadedNameStandsForTheNewFile) {
   ASSERT_TRUE(fresh.ok()) << fresh.status().ToString();
   EXPECT_EQ(*FindOpen("reloaded", "run.scale"), *fresh);
   EXPECT_EQ(*FindOpen("reloaded", "host.fill"), host) << "it shares no op with the new file";
-  EXPECT_TRUE(old->FindOp("run.scale").ok()) << "whoever has it goes on";
+  EXPECT_TRUE(old->FindInterface("run.scale").ok()) << "whoever has it goes on";
   const Status absent = ReloadShared(dir_ / "absent.kb", "reloaded").status();
   EXPECT_EQ(absent.code(), StatusCode::kNotFound);
   EXPECT_EQ(*FindOpen("reloaded", "run.scale"), *fresh) << "a failed reload changes nothing";

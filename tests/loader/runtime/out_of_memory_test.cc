@@ -21,19 +21,19 @@ Status OpenToLaunch(const std::string& path, const ProblemSpec& spec, const Devi
   Runtime runtime;
   KB_ASSIGN_OR_RETURN(const auto bundle, OpenShared(path, "out_of_memory"));
   struct Close {
-    const std::shared_ptr<const Bundle>& bundle;
+    const std::shared_ptr<const Parts>& bundle;
     ~Close() {
       FailAllocation(0);
       (void)CloseShared("out_of_memory", bundle);
     }
   } close{bundle};
   KB_ASSIGN_OR_RETURN(const Problem problem, bundle->MakeProblem("host.scale", spec));
-  KB_RETURN_IF_ERROR(Select(*bundle, problem, cpu).status());
+  KB_RETURN_IF_ERROR(SelectFirstLaunchable(*bundle, problem, cpu).status());
   (void)ExplainJson(*bundle, problem, cpu);
-  KB_ASSIGN_OR_RETURN(const auto plan, runtime.MakePlan(bundle, problem, Device::Kind::kHost));
+  KB_ASSIGN_OR_RETURN(const auto made, runtime.MakePlan(*bundle, problem, Device::Kind::kHost));
   float x[35] = {2}, y[35] = {};
   void *operands[] = {x}, *results[] = {y};
-  KB_RETURN_IF_ERROR(plan->Launch(nullptr, {operands, results, nullptr}));
+  KB_RETURN_IF_ERROR(made.plan->Launch(nullptr, {operands, results, nullptr}));
   return y[0] == 6 ? Status() : Internal("wrong result");
 }
 

@@ -127,6 +127,13 @@ typedef struct {
   void* state;
 } kb_allocator;
 
+/* A part of a library that is not here. Where no part has code for a device, the error (code 5)
+ * says how to get those that would. */
+typedef struct {
+  const char* target; /* "sm_80" */
+  const char* how;    /* "pip install \"leafy[sm80]\"" */
+} kb_absent_part;
+
 typedef enum { KB_SOURCE_PATH = 0, KB_SOURCE_DESCRIPTOR = 1, KB_SOURCE_MEMORY = 2 } kb_source;
 typedef struct {
   size_t size;    /* sizeof(kb_open_options) */
@@ -139,7 +146,18 @@ typedef struct {
   const kb_allocator* allocator; /* NULL: malloc. Copied, but for its state */
   int32_t reload;                /* not 0: as kb_bundle_reload */
   int32_t reserved;              /* 0 */
+  /* Below: with KB_SOURCE_PATH alone. Further files of the library that `path` is a part of, each
+   * with the same ops for other targets: all are opened as one kb_bundle, which answers by the part
+   * whose code fits a device best, and where that has nothing for the problem, by the next. Code 3
+   * names two files that have code for one target, or different names or ops; code 9, when an op is
+   * first asked for, two that declare it differently. */
+  const char* const* parts;
+  size_t part_count;
+  const kb_absent_part* absent; /* that are not here */
+  size_t absent_count;
 } kb_open_options;
+/* The size of this struct before it had `parts`, which is taken too. */
+#define KB_OPEN_OPTIONS_0_SIZE offsetof(kb_open_options, parts)
 /* Every other way to open is one of these options. Where the same content is open under the name
  * already, it keeps the memory that it has, and `allocator` is used during the call alone. */
 KB_EXPORT kb_error* kb_bundle_open_with(const kb_open_options* options, kb_bundle** out);
@@ -159,6 +177,7 @@ KB_EXPORT void kb_bundle_release(kb_bundle* bundle);
  * is damaged. */
 KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
 /* JSON: {"name","path","content_id": 64 hex, SHA-256 of the outline,"file_bytes","provenance":{},
+ *  "parts":[{"path","content_id","file_bytes","targets":[..]}] (the files; of a bundle itself),
  *  "targets":[..],"devices":[..],
  *  "ops":[{"name","summary","interface":"16 hex","vmap":"leading|loop|none","coordinates":[..],
  *   "types":[{"name","dtypes","attribute"}],
@@ -174,7 +193,7 @@ KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
  *   "variants":[{"id","target","template","provider","rank","ran_on":[..],"registers","blob",
  *    "types":{},"deterministic","batch_invariant": where it promises that ("true" or a condition)
  *    or null,"tunables":{}}]}],
- *  "blobs":[{"sha256","format","offset","stored_bytes","bytes","base":index or -1}]}
+ *  "blobs":[{"sha256","format","part": whose,"offset","stored_bytes","bytes","base":index or -1}]}
  * With op != NULL only that op's entry is in "ops". whole = 0 leaves "problems", "variants"
  * and "blobs" out, which are nearly all of the text; whole < 0 also all of an op but its "name".
  * Code 15 where an op that is described is damaged: opening a bundle checks what its ops share, and
@@ -216,8 +235,8 @@ KB_EXPORT kb_error* kb_workspace_bytes(const kb_bundle* bundle, const char* op,
 KB_EXPORT kb_error* kb_select(const kb_bundle* bundle, const char* op, const kb_problem_spec* spec,
                               int32_t kind, const char* target, uint64_t modes, char** variant_id);
 
-/* JSON: {"problem","target","chosen": id or null,"choice","workspace_bytes","needs": which library
- *    a process must bring for it, or null,
+/* JSON: {"problem","target","chosen": id or null,"choice","workspace_bytes","part": path of the
+ *    file that serves, or null,"needs": which library a process must bring for it, or null,
  *  "tuned": null, or of the tuned problem that decided {"problem","device","winner","default",
  *    "verdict","reason","times":[{"id","us":[q25,median,q75],"versus_default":[ratio,band],
  *    "dropped","failed"}]},

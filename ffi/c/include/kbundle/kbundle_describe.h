@@ -155,13 +155,24 @@ typedef struct {
   uint64_t offset, stored_bytes; /* in the file */
   uint64_t bytes;                /* inflated */
   int64_t base;                  /* the blob that it is stored as a difference to, or -1 */
+  size_t part;                   /* kb_bundle_info.parts: the file that it lies in */
 } kb_blob_info;
+
+/* A file of a library. */
+typedef struct {
+  size_t size;
+  const char* path;
+  const char* content_id; /* 64 hex digits */
+  uint64_t file_bytes;
+  const char* const* targets;
+  size_t target_count;
+} kb_part_info;
 
 typedef struct {
   size_t size;
   const char *name, *path;
   const char* content_id; /* 64 hex digits: equal ids, equal content */
-  uint64_t file_bytes;
+  uint64_t file_bytes;    /* of all parts */
   const char* const* provenance_keys;
   const char* const* provenance_values; /* as many */
   size_t provenance_count;
@@ -173,6 +184,8 @@ typedef struct {
   size_t op_count;
   const kb_blob_info* const* blobs; /* with KB_DETAIL_WHOLE alone */
   size_t blob_count;
+  const kb_part_info* const* parts; /* of a bundle one: itself */
+  size_t part_count;
 } kb_bundle_info;
 
 /* The numbers that kb_bundle_describe takes. */
@@ -263,6 +276,7 @@ typedef struct {
   const kb_tuned* tuned;   /* the tuned problem that decided; NULL: none did */
   const kb_candidate* const* candidates; /* of every target of this device kind */
   size_t candidate_count;
+  const char* part; /* path of the file that serves; NULL where none is chosen */
 } kb_explanation;
 
 /* Arguments as of kb_select. Loads nothing. */
