@@ -63,15 +63,13 @@ def dist(project, shell):  # noqa: F811
 
 
 def install(dist, site, *wanted):
-    """By pip, from the folder, with wheels that stand for what the library needs."""
-    for name in ("kbundle", "jax"):
-        _wheel.write(dist, name, "9", "py3-none-any", {}, f"Metadata-Version: 2.1\nName: {name}\nVersion: 9\n")
+    """By pip, from the folder, with a wheel that stands for what the library needs."""
+    _wheel.write(dist, "kbundle", "9", "py3-none-any", {}, "Metadata-Version: 2.1\nName: kbundle\nVersion: 9\n")
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--find-links", dist, "--target", site]
     done = subprocess.run([*words, *wanted], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("kbundle", "jax"):
-        shutil.rmtree(site / f"{name}-9.dist-info")
-        (dist / f"{name}-9-py3-none-any.whl").unlink()
+    shutil.rmtree(site / "kbundle-9.dist-info")
+    (dist / "kbundle-9-py3-none-any.whl").unlink()
     (site / "kbundle").symlink_to(pathlib.Path(kbundle.__file__).resolve().parent)  # alone, not beside kbundle-kernels
     return site
 
@@ -96,8 +94,8 @@ def python(site, *words, isa="x86-64-v4", wrong=False):
 
 
 USE = """
-import jax, kbundle, leafy
-print(jax.jit(jax.grad(lambda x: leafy.squared_relu(x).sum()))(jax.numpy.arange(-3.0, 4)))
+import jax, kbundle, leafy.jax
+print(jax.jit(jax.grad(lambda x: leafy.jax.squared_relu(x).sum()))(jax.numpy.arange(-3.0, 4)))
 print(*sorted({row["variant"].partition("@")[2] for row in kbundle.stats()["chosen"]}))
 """
 
@@ -116,8 +114,9 @@ def test_a_base_wheel_and_one_for_each_family_name_each_other_in_one_version(dis
         assert about["Version"] == "0.1.0" and about["Requires-Python"] == ">=3.11"
         assert re.fullmatch(r"Mine,\s+and yours", about["License"]) and about["License-File"] == "LICENSE"
         extras = about.get_all("Provides-Extra")
-        assert extras == (["v3", "v4"] if about["Name"] == "leafy" else None)
-    assert needs == {"leafy": {"jax", "kbundle", "leafy-v3==0.1.0; extra == 'v3'", "leafy-v4==0.1.0; extra == 'v4'"},
+        assert extras == (["jax", "torch", "v3", "v4"] if about["Name"] == "leafy" else None)
+    assert needs == {"leafy": {"kbundle", "kbundle[jax]; extra == 'jax'", "kbundle[torch]; extra == 'torch'",
+                               "leafy-v3==0.1.0; extra == 'v3'", "leafy-v4==0.1.0; extra == 'v4'"},
                      "leafy-v3": {"leafy==0.1.0"}, "leafy-v4": {"leafy==0.1.0"}}
 
 
@@ -159,9 +158,9 @@ def test_a_program_that_was_exported_with_some_parts_runs_with_others(dist, site
     base = install(dist[0], tmp_path / "base", "leafy")
     file, asks = tmp_path / "program", "print(*sorted({row['variant'].partition('@')[2] for row in kbundle.stats()['chosen']}))"
     python(site, "-c", f"""
-import jax, jax.export, leafy, kbundle.jax as kbj
+import jax, jax.export, leafy.jax, kbundle.jax as kbj
 x = jax.ShapeDtypeStruct((7,), "float32")
-open({str(file)!r}, "wb").write(jax.export.export(jax.jit(leafy.squared_relu), disabled_checks=kbj.disabled_checks())(x).serialize())""")
+open({str(file)!r}, "wb").write(jax.export.export(jax.jit(leafy.jax.squared_relu), disabled_checks=kbj.disabled_checks())(x).serialize())""")
     for packages, served in ((base, "x86-64-v2"), (site, "x86-64-v3")):
         assert python(packages, "-c", f"""
 import jax, jax.export, kbundle, leafy, kbundle.jax
