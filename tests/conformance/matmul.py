@@ -17,7 +17,7 @@ SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 13), (12, 32, 64), (13, 33, 257), (97, 65,
 # The same of up to 8 rows: odd ones, rows of whole vectors, great depths.
 FEW_ROWS = [(1, 1, 1), (1, 264, 2048), (2, 71, 1030), (3, 72, 328), (4, 200, 168), (5, 1, 13), (7, 136, 517), (8, 136, 2056)]
 # And what decides which of a GPU's kernels of small products is legal: 9 to 16 rows, wide and short, narrow and deep, more rows.
-SMALL = [(9, 72, 328), (16, 40, 1448), (2, 4104, 136), (10, 1104, 1408), (12, 600, 1000), (16, 4, 8), (13, 100, 5000), (11, 4096, 192),
+SMALL = [(9, 72, 328), (16, 40, 1448), (2, 4104, 136), (10, 1104, 1408), (12, 600, 1000), (16, 4, 8), (13, 100, 5000), (11, 4096, 64),
          (8, 4100, 64), (33, 40, 64), (100, 96, 200), (17, 48, 600), (300, 24, 120), (40, 16, 440)]
 LEADS = [(), (3,), (2, 2)]
 UNIT, TF32_UNIT = 1e-6, 2 ** -10
@@ -96,14 +96,18 @@ class Cases:
         return outcome
 
     def run_few_rows(self, variant, sizes=FEW_ROWS):
-        """The same of products of few rows; b's layout takes turns, so that variants differ in what they have of it."""
+        """The same of products of few rows."""
         outcome = runner.Outcome(variant["id"])
+        for arrays, attributes in self.few_rows(variant, sizes):
+            self.run_one(outcome, variant, arrays, attributes)
+        return outcome
+
+    def few_rows(self, variant, sizes):
+        """(arrays, attributes) of each; b's layout takes turns, so that variants differ in what they have of it."""
         turn = zlib.crc32(variant["id"].encode())
         for number, (size, (wanted, attributes)) in enumerate(itertools.product(sizes, PRODUCTS)):
             trans_a, trans_b, lead = size[0] == 1 and number % 4 > 1, bool((turn + number) % 2), LEADS[number % len(LEADS)]
-            arrays = self.made(number, variant["types"], size, lead, trans_a, trans_b, wanted)
-            self.run_one(outcome, variant, arrays, {"trans_a": trans_a, "trans_b": trans_b} | attributes)
-        return outcome
+            yield self.made(number, variant["types"], size, lead, trans_a, trans_b, wanted), {"trans_a": trans_a, "trans_b": trans_b} | attributes
 
     def made(self, number, types, *case):
         """operands() of a case; variants of the same dtypes, which come together, share them."""
@@ -125,12 +129,14 @@ class Cases:
             self._legal[key] = {c["id"] for c in candidates if c["legal"]}
         return self._legal[key]
 
+    def problem(self, variant, arrays, attributes):
+        names = {np.dtype(t): n for n, t in devices.NUMPY.items()}
+        described = [None if a is None else (names[np.asarray(a).dtype], np.shape(a)) for a in arrays]
+        return capi.Problem("matmul.matmul", described, attributes | {"out_dtype": variant["types"]["O"]})
+
     def results(self, variant, arrays, attributes):
         """What the variant makes of the arrays; None where it is not legal."""
-        names = {np.dtype(t): n for n, t in devices.NUMPY.items()}
-        attributes = attributes | {"out_dtype": variant["types"]["O"]}
-        described = [None if a is None else (names[np.asarray(a).dtype], np.shape(a)) for a in arrays]
-        problem = capi.Problem("matmul.matmul", described, attributes)
+        problem = self.problem(variant, arrays, attributes)
         if variant["id"] not in self.legal(problem):
             return None, problem
         inferred = self.bundle.infer(problem, self.device.kind)  # before anything is forced, which makes it a hundred times slower

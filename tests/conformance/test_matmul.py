@@ -36,6 +36,24 @@ def test_products_of_few_rows_are_right(cases, dtype):
     assert not [f"{o.variant}: {o.reason()}" for o in outcomes if not o.passed]
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_every_kernel_of_small_products_has_a_case_that_it_takes(cases, dtype):
+    """On a GPU those are launched; which they are is known without one."""
+    kernels = [v for v in cases.op["variants"] if v["provider"] == "cuda" and set(v["types"].values()) == {dtype}]
+    assert len(kernels) > 15, f"no code for sm_90a in {BUNDLE}"
+    legal = {}
+
+    def takes(kernel, arrays, attributes):
+        problem = cases.problem(kernel, arrays, attributes)
+        if str(problem) not in legal:
+            candidates = cases.bundle.explain(problem, capi.CUDA, "sm_90a")["candidates"]
+            legal[str(problem)] = {candidate["id"] for candidate in candidates if candidate["legal"]}
+        return kernel["id"] in legal[str(problem)]
+
+    every = [*matmul.FEW_ROWS, *matmul.SMALL]
+    assert not [kernel["id"] for kernel in kernels if not any(takes(kernel, *case) for case in cases.few_rows(kernel, every))]
+
+
 def variants(cases, a, b, o):
     return [v for v in cases.variants() if v["types"] == {"A": a, "B": b, "O": o}]
 

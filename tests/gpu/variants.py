@@ -84,7 +84,7 @@ def run_op(conformance, op, parts, few, until, only):
             outcomes.append(by_cases_too(conformance, cases.run(op, variant), op, variant))
         elif op["name"] == "matmul.matmul":
             cases = cases or matmul.Cases(KERNELS, conformance.device, conformance.roots)
-            outcomes.append(small_products(conformance, cases, variant, few))
+            outcomes.append(small_products(conformance, cases, variant))
         else:
             outcomes.append(conformance.run(op, variant))
     if of_libraries and not few:
@@ -101,9 +101,9 @@ def flash_cases(conformance, made={}):
     return made["cases"]
 
 
-def small_products(conformance, cases, variant, few):
+def small_products(conformance, cases, variant):
     """What own kernels of products are for; what is allowed of float32 in general problems is less than TF32 rounds."""
-    outcome, found = conformance.outcome(variant), cases.run_few_rows(variant, [*matmul.SMALL, *(() if few else matmul.FEW_ROWS)])
+    outcome, found = conformance.outcome(variant), cases.run_few_rows(variant, [*matmul.FEW_ROWS, *matmul.SMALL])
     outcome.launches, outcome.failures, outcome.worst = found.launches, found.failures, found.worst
     return outcome
 
