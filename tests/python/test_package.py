@@ -146,3 +146,23 @@ def test_importing_kbundle_imports_neither_jax_nor_numpy():
     code = "import kbundle, sys; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+def test_importing_kbundle_jax_takes_a_small_part_of_importing_jax_and_leaves_what_few_programs_use():
+    code = """
+import sys, time
+start = time.perf_counter()
+import jax, jax.numpy
+middle = time.perf_counter()
+import kbundle.jax as kbj
+end = time.perf_counter()
+later = ["kbundle.jax." + name for name in ("_cuts", "_partition", "_ranks", "_record", "_vmap")]
+assert not [name for name in later if name in sys.modules], sys.modules
+from kbundle.jax import GatheredWarning, check_ranks, record_problems
+assert issubclass(GatheredWarning, UserWarning) and GatheredWarning is kbj.GatheredWarning and record_problems is kbj.record_problems
+assert {"GatheredWarning", "check_ranks", "record_problems"} <= set(dir(kbj))
+print((end - middle) / (middle - start))
+"""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    ratios = [float(subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True).stdout) for _ in range(3)]
+    assert min(ratios) < 0.05, ratios

@@ -9,7 +9,7 @@ CODES = {
     15: "DATA_LOSS", 16: "UNAUTHENTICATED",
 }
 _NUMBERS = {name: code for code, name in CODES.items()}
-_TAG = re.compile(r"\[kbundle:([A-Z_]+)\]")
+_TAG = r"\[kbundle:([A-Z_]+)\]"
 
 
 class Error(RuntimeError):
@@ -35,5 +35,5 @@ class InvalidArgument(Error, ValueError):
 
 def tag_of(error):
     """The tag of a kbundle error inside any exception or text, such as jax's, or None."""
-    match = _TAG.search(str(error))
+    match = re.search(_TAG, str(error))
     return match.group(1) if match else None

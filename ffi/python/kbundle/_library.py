@@ -5,7 +5,6 @@ import functools
 import json
 import os
 
-from kbundle import _platform
 from kbundle._errors import CODES, Error
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -136,6 +135,7 @@ def library():
     try:
         loaded = ctypes.CDLL(path)
     except OSError as error:
+        from kbundle import _platform
         raise Error("UNAVAILABLE", _platform.wrong_library(path, error)) from None
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(loaded, name, None)

@@ -10,8 +10,8 @@ import re
 from kbundle._dtypes import dtype_name
 from kbundle._errors import Error
 
-_TEXT_SPEC = re.compile(r"\s*([a-z0-9_]+)\s*\[([0-9\s,]*)\]\s*")
-_NUMBER = re.compile(r"[0-9]+")
+_TEXT_SPEC = r"\s*([a-z0-9_]+)\s*\[([0-9\s,]*)\]\s*"
+_NUMBER = r"[0-9]+"
 _MOST = 2**63 - 1
 
 BOOL, INT, FLOAT, TEXT, INT_ARRAY, FLOAT_ARRAY = range(6)
@@ -39,9 +39,9 @@ def _dims(shape, what):
 
 
 def _operand_of_text(spec, what):
-    match = _TEXT_SPEC.fullmatch(spec)
+    match = re.fullmatch(_TEXT_SPEC, spec)
     dims = [part.strip() for part in match.group(2).split(",")] if match and match.group(2).strip() else []
-    if not match or not all(_NUMBER.fullmatch(dim) for dim in dims):
+    if not match or not all(re.fullmatch(_NUMBER, dim) for dim in dims):
         raise Error("INVALID_ARGUMENT", "reading %s: %r is no tensor; write it like 'bf16[4,2048]'" % (what, spec))
     return dtype_name(match.group(1)), tuple(_dim(int(dim.lstrip("0")[:40] or "0"), what) for dim in dims)
 

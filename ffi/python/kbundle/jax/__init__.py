@@ -15,20 +15,22 @@ others they are gathered, and a GatheredWarning says so. Inside jax.shard_map ea
 Importing this module starts no backend.
 """
 
+import importlib
+
 from kbundle import _wrappers
 from kbundle._discovery import default_bundle
 from kbundle._open_bundles import use
 from kbundle.jax import _fork, _registration
 from kbundle.jax._modes import modes
-from kbundle.jax._partition import GatheredWarning
 from kbundle.jax._primitive import call
-from kbundle.jax._ranks import check_ranks
-from kbundle.jax._record import record_problems
 
 _registration.register()
 _fork.watch()
 
 __all__ = ["GatheredWarning", "call", "check_ranks", "default_bundle", "disabled_checks", "modes", "record_problems", "use"]
+
+# Names that most programs never use, and where they are: imported when they are first asked for.
+_LATER = {"GatheredWarning": "_partition", "check_ranks": "_ranks", "record_problems": "_record"}
 
 
 def disabled_checks():
@@ -44,6 +46,9 @@ def disabled_checks():
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in _LATER:
+        found = globals()[name] = getattr(importlib.import_module("%s.%s" % (__name__, _LATER[name])), name)
+        return found
     return _wrappers.wrapper(__name__, name)
 
 

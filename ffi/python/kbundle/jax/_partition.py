@@ -12,10 +12,11 @@ import warnings
 import jax
 import jax.numpy as jnp
 from jax.interpreters import mlir
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from kbundle._errors import Error
 from kbundle.jax import _cuts
+from kbundle.jax._specs import partition_spec, spec_of
 
 
 class GatheredWarning(UserWarning):
@@ -127,26 +128,6 @@ class Division:
         return outputs
 
 
-def spec_of(spec, rank):
-    """A PartitionSpec as a tuple of mesh axes for each dim."""
-    dims = [() if axes is None or axes is PartitionSpec.UNCONSTRAINED else axes if isinstance(axes, tuple) else (axes,) for axes in spec]
-    return tuple(dims) + ((),) * (rank - len(dims))
-
-
-def partition_spec(spec):
-    return PartitionSpec(*(axes if len(axes) > 1 else axes[0] if axes else None for axes in spec))
-
-
-def across_devices(context):
-    """Whether a program is for several devices under a mesh. Not so where each device runs a program of its own (shard_map), and
-    for jax.export, which could not keep a rule: there XLA gathers."""
-    module = context.module_context
-    if getattr(module.lowering_parameters, "for_export", False):
-        return False
-    axes = module.axis_context
-    return getattr(axes, "num_devices", 1) > 1 and bool(getattr(axes, "device_assignment", None)) and axes.abstract_mesh is not None
-
-
 def _identify(operation, identity):
     """JAX's call names its rule by an address. Users whose persistent cache shall find the program have JAX leave that out of the key
     (jax_remove_custom_partitioning_ptr_from_cache_key): then this tells calls apart that would be equal otherwise."""
@@ -163,13 +144,3 @@ def _let_executables_be_serialized():
     except ImportError:
         return
     copyreg.pickle(_ShardingCallbackInfo, lambda asked: (object, ()))
-
-
-def wants_devices(primitive):
-    """Has JAX say which devices and which mesh a program is for when it lowers a primitive; without it calls are not divided.
-    As of any such primitive, a program for an AbstractMesh, which has no devices, is then refused."""
-    try:
-        from jax._src.dispatch import prim_requires_devices_during_lowering
-    except ImportError:
-        return
-    prim_requires_devices_during_lowering.add(primitive)

@@ -7,6 +7,7 @@ kb_infer. Features of JAX are used where they are found; versions are never comp
 """
 
 import functools
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +21,15 @@ from kbundle._dtypes import LONG_NAMES
 from kbundle._errors import Error
 from kbundle._open_bundles import find
 from kbundle._policy import generation
-from kbundle.jax import _fork, _partition, _record, _vmap
+from kbundle.jax import _fork, _specs
 from kbundle.jax._modes import asked
 from kbundle.jax._registration import TARGET
 
 # The handler aligns the workspace to 256 bytes inside what XLA gives it.
 _WORKSPACE_SLACK = 256
+
+# What _record wants to be told on this thread, for lowering happens on the one that asked for it.
+recorder = threading.local()
 
 def _primitive_class():
     """jax.extend.core.Primitive. Importing that module loads Pallas, which takes longer than all of kbundle,
@@ -117,7 +121,7 @@ def _result_aval(avals, shape, dtype, spec=None):
     that each dim is split over, None of all dims."""
     mesh = next((aval.sharding.mesh for aval in avals if not aval.sharding.mesh.empty), None)
     mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh
-    sharding = jax.sharding.NamedSharding(mesh, _partition.partition_spec(spec or ((),) * len(shape)))
+    sharding = jax.sharding.NamedSharding(mesh, _specs.partition_spec(spec or ((),) * len(shape)))
     if not avals:
         return jax.core.ShapedArray(shape, dtype, sharding=sharding)
     return avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
@@ -127,6 +131,7 @@ def _result_aval(avals, shape, dtype, spec=None):
 
 def _division(infer, avals, bundle, op, present, attributes, modes=0, version=None):
     """The call as one that devices share. infer(avals, bundle, op, present, attributes)."""
+    from kbundle.jax import _partition
     def inferred(operands):
         return infer(operands, bundle, op, present, attributes)
     shapes = [jax.ShapeDtypeStruct(*result) for result in _present_results(inferred(avals))]
@@ -150,7 +155,7 @@ def _explicit_specs(avals, *problem):
     """Where operands must lie, then where results do."""
     division = _division(_infer_anywhere, avals, *problem)
     sizes = next(dict(aval.sharding.mesh.shape) for aval in avals if not aval.sharding.mesh.empty)
-    return division.specs([_partition.spec_of(aval.sharding.spec, aval.ndim) for aval in avals], sizes)
+    return division.specs([_specs.spec_of(aval.sharding.spec, aval.ndim) for aval in avals], sizes)
 
 
 def placed(bundle, op, *operands, **attributes):
@@ -173,7 +178,7 @@ def like(gradient, primal):
     """The gradient, split as its primal is where axes are explicit; None of None."""
     if gradient is None or not explicit(gradient, primal):
         return gradient
-    return _moved(gradient, _partition.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
+    return _moved(gradient, _specs.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
 
 
 def whole(array):
@@ -183,9 +188,9 @@ def whole(array):
 
 def _moved(array, spec):
     there = jax.typeof(array).sharding
-    if there.mesh.empty or _partition.spec_of(there.spec, array.ndim) == spec:
+    if there.mesh.empty or _specs.spec_of(there.spec, array.ndim) == spec:
         return array
-    return jax.sharding.reshard(array, jax.sharding.NamedSharding(there.mesh, _partition.partition_spec(spec)))
+    return jax.sharding.reshard(array, jax.sharding.NamedSharding(there.mesh, _specs.partition_spec(spec)))
 
 
 def varying(array):
@@ -232,11 +237,13 @@ def _aliases(description, present, result_present):
 
 
 def _note(kind, avals, bundle, op, present, attributes, modes=0, version=None):
-    _record.note(kind, bundle, op, _operands(avals, present), attributes)
+    if getattr(recorder, "wanted", None) is not None:
+        from kbundle.jax import _record
+        _record.note(kind, bundle, op, _operands(avals, present), attributes)
 
 
 def _lower(kind, context, *operands, **problem):
-    if not _partition.across_devices(context):
+    if not _specs.across_devices(context):
         return _lower_part(kind, context, *operands, **problem)
     _note(kind, context.avals_in, **problem)  # the whole: which parts are made is known when the program is compiled
     return _division(functools.partial(_infer, kind), context.avals_in, **problem).lower(context, operands)
@@ -271,7 +278,12 @@ def _lower_part(kind, context, *operands, bundle, op, present, attributes, modes
     return list(outputs)[:len(context.avals_out)]
 
 
-# ---- derivatives ----
+# ---- batches and derivatives ----
+
+def _batch(arguments, dims, **parameters):
+    from kbundle.jax import _vmap
+    return _vmap.batch(call_p, _infer_anywhere, arguments, dims, **parameters)
+
 
 def _no_derivative(*_, op, **__):
     raise Error("UNIMPLEMENTED", "differentiating op %r: ops have no derivative of their own; use the wrapper "
@@ -283,7 +295,7 @@ for primitive, lower in ((call_p, _lower), (part_p, _lower_part)):
     primitive.def_abstract_eval(_abstract_eval)
     mlir.register_lowering(primitive, functools.partial(lower, HOST), platform="cpu")
     mlir.register_lowering(primitive, functools.partial(lower, CUDA), platform="cuda")
-_partition.wants_devices(call_p)
-batching.primitive_batchers[call_p] = functools.partial(_vmap.batch, call_p, _infer_anywhere)
+_specs.wants_devices(call_p)
+batching.primitive_batchers[call_p] = _batch
 ad.primitive_jvps[call_p] = lambda primals, tangents, **parameters: _no_derivative(**parameters)
 ad.primitive_transposes[call_p] = lambda *_, **parameters: _no_derivative(**parameters)

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import tempfile
-import threading
 
 import jax
 
@@ -18,11 +17,9 @@ from kbundle import _spec
 from kbundle._bundle import CUDA, HOST
 from kbundle._errors import Error
 from kbundle._open_bundles import find
+from kbundle.jax._primitive import recorder
 
 _PLATFORMS = {HOST: "cpu", CUDA: "cuda"}
-
-# Lowering happens on the thread that asked for it.
-_recorder = threading.local()
 
 
 class Problems(list):
@@ -59,7 +56,7 @@ def record_problems(function, *operands, platform="cuda", **keywords):
 def note(kind, bundle, op, operands, attributes):
     """A call is being lowered. operands: (dtype name, shape) or None, in the op's order; attributes in the normal
     form of _spec. Does nothing unless this thread is recording for that platform."""
-    wanted = getattr(_recorder, "wanted", None)
+    wanted = getattr(recorder, "wanted", None)
     if wanted is None or wanted[0] != kind:
         return
     problem = _problem(find(bundle, op).op(op), operands, attributes)
@@ -69,12 +66,12 @@ def note(kind, bundle, op, operands, attributes):
 
 @contextlib.contextmanager
 def _recording(kind, problems):
-    before = getattr(_recorder, "wanted", None)
-    _recorder.wanted = (kind, problems)
+    before = getattr(recorder, "wanted", None)
+    recorder.wanted = (kind, problems)
     try:
         yield
     finally:
-        _recorder.wanted = before
+        recorder.wanted = before
 
 
 def _problem(op, operands, attributes):
