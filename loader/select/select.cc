@@ -12,8 +12,6 @@
 #include "loader/select/candidates.h"
 #include "loader/select/launchable.h"
 #include "loader/select/nothing_legal.h"
-#include "loader/support/absent.h"
-#include "loader/support/rows_of_op.h"
 
 namespace kbundle {
 namespace {
