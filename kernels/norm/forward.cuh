@@ -288,6 +288,21 @@ __device__ __forceinline__ Moments MomentsOf(float (&v)[N][VEC], const ForwardCa
   return m;
 }
 
+// y of d by weights g and b. (y may be v or g.)
+template <bool kLayer, int VEC>
+__device__ __forceinline__ void NormalizeVector(float (&y)[VEC], const float (&v)[VEC],
+                                                const float (&g)[VEC], const float (&b)[VEC],
+                                                float inverse, float less) {
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) {
+    if constexpr (kLayer) {
+      y[j] = __fmaf_rn(__fmaf_rn(v[j], inverse, -less), g[j], b[j]);
+    } else {
+      y[j] = v[j] * inverse * g[j];
+    }
+  }
+}
+
 // y of a row whose d is in v. Registers are short here: addresses are not kept from one row to the
 // next. kPlain: weights are of T and not centered, so that they stay packed until they are used.
 template <bool kLayer, bool kPlain, int VEC, int N, typename Team, typename T>
@@ -314,14 +329,7 @@ __device__ __forceinline__ void WriteRow(const ForwardCall<T>& call, int64 row,
 #pragma unroll
       for (int j = 0; j < VEC; ++j) b[j] = 0.0f;
     }
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      if constexpr (kLayer) {
-        g[j] = __fmaf_rn(__fmaf_rn(v[i][j], m.inverse, -less), g[j], b[j]);
-      } else {
-        g[j] = v[i][j] * m.inverse * g[j];
-      }
-    }
+    NormalizeVector<kLayer>(g, v[i], g, b, m.inverse, less);
     Vector<T, VEC> out;
     out.FromFloats(g);
     if constexpr (Team::kLoose) {

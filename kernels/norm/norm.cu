@@ -8,6 +8,7 @@
 #include "backward_ring.cuh"
 #include "forward_few.cuh"
 #include "forward_long.cuh"
+#include "forward_packed.cuh"
 
 namespace norms {
 
@@ -31,6 +32,15 @@ FORWARD_KERNEL forward(T* y, float* mu, float* rsigma, T* sum, const T* x, const
   const ForwardCall<T> call{y,    mu,      rsigma, sum,  x, residual, gamma,
                             beta, epsilon, center, wide, H, rows};
   ForwardRows<kLayer, VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, int VEC, int N, typename Team>
+__global__ void __launch_bounds__(Team::kThreads, 1024 / Team::kThreads)
+    forward_packed(T* y, float* mu, float* rsigma, const T* x, const void* gamma, const void* beta,
+                   float epsilon, int H, int64 rows) {
+  const ForwardCall<T> call{y,    mu,      rsigma, nullptr, x, nullptr, gamma,
+                            beta, epsilon, 0.0f,   false,   H, rows};
+  ForwardPackedRows<VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
 template <typename T, int VEC, int N, typename Team>

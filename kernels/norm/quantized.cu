@@ -1,5 +1,5 @@
 // Kernels of norms whose y goes to FP8. The manifest says where each is legal.
-#include "quantized.cuh"
+#include "quantized_ahead.cuh"
 #include "transpose.cuh"
 
 namespace norms {
@@ -15,14 +15,14 @@ namespace norms {
   const Codes to { q, amax, scale_inv, groups, scale, {amax_epsilon, power_of_two}, e5m2 }
 
 // Threads on a multiprocessor; one holds a row's elements and, packed, those of the next row.
-template <int VEC, int N>
-inline constexpr int kAhead = VEC == 8 && N == 4 ? 768 : 512;
+template <int VEC, int N, typename Team>
+inline constexpr int kAhead = VEC == 8 && N == 4 && Team::kThreads == 256 ? 768 : 512;
 
-template <typename T, bool kLayer, int VEC, int N, typename Team>
-__global__ void __launch_bounds__(Team::kThreads, kAhead<VEC, N> / Team::kThreads)
-    quantized_scaled(QUANTIZED_PARAMETERS) {
+template <typename T, bool kLayer, bool kByGroup, int VEC, int N, typename Team>
+__global__ void __launch_bounds__(Team::kThreads, kAhead<VEC, N, Team> / Team::kThreads)
+    quantized_ahead(QUANTIZED_PARAMETERS) {
   QUANTIZED_CALL;
-  ScaledRows<kLayer, VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
+  RowsAhead<kLayer, kByGroup, VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
 // Threads on a multiprocessor: as many as do not spill.

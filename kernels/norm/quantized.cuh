@@ -75,40 +75,6 @@ __device__ __forceinline__ void StoreCodes(unsigned char* q, int64 at, const flo
   }
 }
 
-// The codes by one scale of a row whose d is in v, as in WriteRow, with weights of T that are not
-// centered; `most` grows to the largest magnitude of y.
-template <typename Q, bool kLayer, int VEC, int N, typename Team, typename T>
-__device__ __forceinline__ void WriteScaledCodes(const ForwardCall<T>& call, const Codes& to,
-                                                 int64 row, const float (&v)[N][VEC],
-                                                 const Moments& m, float scale, int left,
-                                                 const Team& team, unsigned& most) {
-  unsigned rank = team.rank();
-  int size = team.size();
-  Forget(rank);
-  Forget(size);
-  const Weights<T> gamma(call.gamma, rank * VEC, false, 0.0f);
-  const Weights<T> beta(call.beta, rank * VEC, false, 0.0f);
-  const float less = kLayer ? (m.offset - m.mine) * m.inverse : 0.0f;
-  unsigned char* q = to.q + (row * call.H + rank * VEC);
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    if (i * size >= left) continue;
-    float y[VEC], b[VEC] = {};
-    gamma.template Load<true>(y, i * size);
-    if (kLayer && call.beta != nullptr) beta.template Load<true>(b, i * size);
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-      if constexpr (kLayer) {
-        y[j] = __fmaf_rn(__fmaf_rn(v[i][j], m.inverse, -less), y[j], b[j]);
-      } else {
-        y[j] = v[i][j] * m.inverse * y[j];
-      }
-    }
-    most = Largest(most, y);
-    StoreCodes<Q, true>(q, i * size * VEC, y, scale);
-  }
-}
-
 // The codes of a row of any call.
 template <typename Q, bool kLayer, int VEC, int N, typename Team, typename T>
 __device__ __forceinline__ void WriteCodes(const ForwardCall<T>& call, const Codes& to, int64 row,
@@ -144,34 +110,6 @@ __device__ __forceinline__ void WriteCodes(const ForwardCall<T>& call, const Cod
     }
     if (there) StoreCodes<Q, false>(to.q, row * call.H + (rank + i * size) * VEC, y, scale);
   }
-}
-
-// What nearly all rows are: by one scale, with weights of T that are not centered.
-template <bool kLayer, int VEC, int N, typename Team, typename T>
-__device__ __forceinline__ void ScaledRows(const ForwardCall<T>& call, const Codes& to, Team team,
-                                           int block, int blocks) {
-  const Amax amax(to.amax);
-  const float scale = *to.scale;
-  if (block == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / scale;
-  const int left = call.H / VEC - team.rank();
-  unsigned most = 0;
-  Vector<T, VEC> raw[N];  // of the next row, on its way while this one is summed and written
-  FetchRow(raw, call.x, block, call.H, block < call.rows ? left : 0, team);
-  for (int64 row = block; row < call.rows; row += blocks) {
-    float v[N][VEC];
-    WidenRow<false>(v, raw, call, row, left, team);
-    const int64 next = row + blocks;
-    FetchRow(raw, call.x, next, call.H, next < call.rows ? left : 0, team);
-    const Moments m = MomentsOf<kLayer>(v, call, row, left, team);
-    OfType(to.e5m2, [&]<typename Q>() {
-      WriteScaledCodes<Q, kLayer>(call, to, row, v, m, scale, left, team, most);
-    });
-    if (team.rank() != 0) continue;
-    call.rsigma[row] = m.Rsigma();
-    if (call.mu != nullptr) call.mu[row] = m.Mu();
-  }
-  amax.Keep(most);
-  LetNextKernelStart();
 }
 
 template <bool kLayer, int VEC, int N, typename Team, typename T>

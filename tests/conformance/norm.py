@@ -30,6 +30,14 @@ def row(rng, length, kind):
     return x
 
 
+def many_rows(rng, rows, length):
+    """Rows of which one of 100 is strange."""
+    x = 3 + rng.standard_normal((rows, length))
+    for at, kind in zip(range(7, rows, 100), SPECIAL, strict=False):
+        x[at] = row(rng, length, kind)
+    return x
+
+
 def of_op(op, x, rng, reference, gamma, more):
     """The operands of a case; those of a backward op as reference.make_inputs gives them."""
     length, given = x.shape[-1], {"x": x, "gamma": gamma}
@@ -56,6 +64,9 @@ def cases(reference):
             rng = np.random.default_rng(rows)
             x, gamma = 1 + rng.standard_normal((rows, length)), 0.25 + rng.random(length)
             yield f"few rows, {rows} x {length}", op, of_op(op, x, rng, reference, gamma, length % 2 == 0), {}
+        for rows, length in ((1100, 520), (1030, 8192)) if op == "layernorm_forward" else ():  # some of many rows are done again
+            given = {"x": many_rows(np.random.default_rng(length), rows, length), "gamma": np.linspace(-1, 2, length)}
+            yield f"many rows, {rows} x {length}", op, given | ({"beta": np.linspace(1, -1, length)} if length == 520 else {}), {}
         for length in (33, 1024) if op.endswith("backward") else ():
             given = of_op(op, rng.standard_normal((4, length)), rng, reference, None, False)
             given["x"][1, length // 2], given["dy"][2, 3] = np.nan, np.nan
@@ -86,6 +97,18 @@ def quantized(reference):
                 yield f"{rows} x {length}, one scale", op, given | {"scale": np.array([20.0])}, {"transposed": True}
                 if length > 4:  # of so few elements a layer norm leaves only what rounding does
                     yield f"{rows} x {length}, groups", op, given, {"zero_centered_gamma": length % 2 == 1, "amax_epsilon": 1e-3}
+        for rows, length in ((1100, 136), (1030, 1032), (1025, 8328)):  # one row after another in a block
+            rng = np.random.default_rng(length)
+            given = {"x": 3 + rng.standard_normal((rows, length)), "gamma": 0.25 + rng.random(length)}
+            if length == 1032:
+                given |= {"residual": rng.standard_normal((rows, length))}
+                given |= {"beta": rng.standard_normal(length)} if op.startswith("layer") else {}
+            yield f"many rows, {rows} x {length}, one scale", op, given | {"scale": np.array([20.0])}, {"transposed": length < 2000}
+            if length != 1032:  # of millions of elements some lie so near the mean that a layer norm leaves only what rounding does
+                given["x"] += np.sign(given["x"] - 3)
+            yield f"many rows, {rows} x {length}, groups", op, given, {"amax_epsilon": 1e-3, "power_of_two": length == 1032}
+        given = {"x": many_rows(rng, 1100, 136), "gamma": 0.25 + rng.random(136), "scale": np.array([20.0])}
+        yield "many rows, some strange", op, given, {"epsilon": 0.1}
         for length in (64, 1024, 4096):
             rng = np.random.default_rng(length)
             given = {"x": np.stack([row(rng, length, kind) for kind in SPECIAL]), "gamma": rng.standard_normal(length)}
