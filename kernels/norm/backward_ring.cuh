@@ -44,15 +44,16 @@ struct HeldWeights {
   }
 };
 
-// dy, n and g of a vector of the row that the ring holds; g comes with gamma in it.
+// dy, n and g of a vector of the row that the ring holds, whose parts are given; g comes with gamma
+// in it.
 template <typename T, int VEC>
-__device__ __forceinline__ void TakeVector(const Ring<T>& ring, const RowMoments& m, int index,
-                                           float (&dy)[VEC], float (&normal)[VEC],
-                                           float (&g)[VEC]) {
+__device__ __forceinline__ void TakeVector(const unsigned char* dys, const unsigned char* xs,
+                                           const RowMoments& m, int index, float (&dy)[VEC],
+                                           float (&normal)[VEC], float (&g)[VEC]) {
   Vector<T, VEC> raw;
-  raw.LoadShared(ring.Row(0), index);
+  raw.LoadShared(dys, index);
   raw.ToFloats(dy);
-  raw.LoadShared(ring.Row(1), index);
+  raw.LoadShared(xs, index);
   raw.ToFloats(normal);
 #pragma unroll
   for (int j = 0; j < VEC; ++j) {
@@ -67,7 +68,8 @@ __device__ __forceinline__ void BackwardRing(const BackwardCall<T>& call, Team t
                                              int part, int parts) {
   constexpr bool kKeep = N * VEC <= 16;
   LetNextKernelStart();
-  Ring<T> ring(slots, full, stages, call.H, call.rows, part, parts, call.dy, call.x, call.dsum);
+  Ring<T, VEC == 1> ring(slots, full, stages, call.H, call.rows, part, parts, call.dy, call.x,
+                         call.dsum);
   const int rank = team.rank(), size = team.size(), left = call.H / VEC - rank;
   const HeldWeights<kKeep, VEC, N, T> gamma(call, rank, size, left);
   float dgamma[N][VEC] = {}, dbeta[N][VEC] = {};
@@ -81,12 +83,13 @@ __device__ __forceinline__ void BackwardRing(const BackwardCall<T>& call, Team t
     float dy[VEC], normal[kKeep ? N : 1][VEC], g[kKeep ? N : 1][VEC];
     float means[kLayer ? 2 : 1] = {};
     ring.Wait();
+    const unsigned char *const dys = ring.Row(0, row), *const xs = ring.Row(1, row);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       if (i * size >= left) continue;
       const int k = kKeep ? i : 0;
       gamma.Get(g[k], i, size);
-      TakeVector(ring, m, rank + i * size, dy, normal[k], g[k]);
+      TakeVector<T>(dys, xs, m, rank + i * size, dy, normal[k], g[k]);
 #pragma unroll
       for (int j = 0; j < VEC; ++j) {
         means[0] = __fmaf_rn(g[k][j], normal[k][j], means[0]);
@@ -108,12 +111,12 @@ __device__ __forceinline__ void BackwardRing(const BackwardCall<T>& call, Team t
       const int k = kKeep ? i : 0;
       if constexpr (!kKeep) {
         gamma.Get(g[k], i, size);
-        TakeVector(ring, m, rank + i * size, dy, normal[k], g[k]);
+        TakeVector<T>(dys, xs, m, rank + i * size, dy, normal[k], g[k]);
       }
       float more[VEC] = {};
       Vector<T, VEC> out;
       if (call.dsum != nullptr) {
-        out.LoadShared(ring.Row(2), rank + i * size);
+        out.LoadShared(ring.Row(2, row), rank + i * size);
         out.ToFloats(more);
       }
 #pragma unroll

@@ -83,7 +83,11 @@ struct Vector {
 
   // The same of a row in shared memory.
   __device__ __forceinline__ void LoadShared(const unsigned char* first, int index) {
-    static_assert(kBytes == 16, "rows in shared memory are whole vectors");
+    static_assert(kBytes >= 4, "rows in shared memory are whole vectors or words");
+    if constexpr (kBytes == 4) {
+      word[0] = reinterpret_cast<const unsigned*>(first)[index];
+      return;
+    }
     const uint4 v = reinterpret_cast<const uint4*>(first)[index];
     word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
   }

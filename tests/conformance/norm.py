@@ -67,6 +67,10 @@ def cases(reference):
         for rows, length in ((1100, 520), (1030, 8192)) if op == "layernorm_forward" else ():  # some of many rows are done again
             given = {"x": many_rows(np.random.default_rng(length), rows, length), "gamma": np.linspace(-1, 2, length)}
             yield f"many rows, {rows} x {length}", op, given | ({"beta": np.linspace(1, -1, length)} if length == 520 else {}), {}
+        for rows, length in ((1100, 33), (600, 1031), (270, 8195), (280, 12001)) if op.endswith("backward") else ():  # through a ring
+            rng = np.random.default_rng(rows)
+            x, gamma = 1 + rng.standard_normal((rows, length)), 0.25 + rng.random(length)
+            yield f"many rows, {rows} x {length}", op, of_op(op, x, rng, reference, gamma, rows != 600), {}
         for length in (33, 1024) if op.endswith("backward") else ():
             given = of_op(op, rng.standard_normal((4, length)), rng, reference, None, False)
             given["x"][1, length // 2], given["dy"][2, 3] = np.nan, np.nan

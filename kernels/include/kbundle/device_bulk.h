@@ -24,6 +24,11 @@ __device__ __forceinline__ void FenceBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+// What this thread has written to shared memory comes before what it asks the copy engine for.
+__device__ __forceinline__ void FenceCopies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 __device__ __forceinline__ void Expect(ByteBarrier* barrier, unsigned bytes) {
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
