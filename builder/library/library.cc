@@ -17,26 +17,32 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostNamed = 8;
 
+struct Files {
+  std::vector<std::string> bundles, parts;  // of bases elsewhere
+};
+
 // What cannot be looked into is passed over: it would be named by its file.
-void AddBundles(const fs::path& folder, std::vector<std::string>* files) {
+void AddFiles(const fs::path& folder, Files* files) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::error_code ignored;
-    if (at->path().extension() != ".kb" || !at->is_regular_file(ignored)) continue;
-    if (!IsPart(at->path().string())) files->push_back(at->path().string());
+    const std::string path = at->path().string();
+    if (at->path().extension() == ".kb" && at->is_regular_file(ignored))
+      (IsPart(path) ? files->parts : files->bundles).push_back(path);
   }
 }
 
 Result<std::string> BundleIn(const std::string& folder) {
-  std::vector<std::string> files;
-  AddBundles(folder, &files);
-  std::error_code error;
-  const bool here = !files.empty();
-  for (fs::directory_iterator at(folder, error), end; !here && !error && at != end;
-       at.increment(error)) {
-    std::error_code ignored;
-    if (at->is_directory(ignored)) AddBundles(at->path(), &files);
+  Files found;
+  AddFiles(folder, &found);
+  if (found.bundles.empty() && found.parts.empty()) {
+    std::error_code error;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+      std::error_code ignored;
+      if (at->is_directory(ignored)) AddFiles(at->path(), &found);
+    }
   }
+  auto& files = found.bundles.empty() ? found.parts : found.bundles;
   std::sort(files.begin(), files.end());
   if (files.size() == 1) return files[0];
   if (files.empty()) {

@@ -12,7 +12,7 @@
 namespace kbundle::builder {
 
 // path: a bundle, opened by Parts::Open, or a folder in which, or in folders of which, one bundle
-// lies, parts of others aside; kNotFound: none, kInvalidArgument: several, and which.
+// lies, parts of one aside; kNotFound: none, kInvalidArgument: several, and which.
 Result<std::shared_ptr<const Parts>> OpenLibrary(const std::string& path);
 
 // Whether it is one of several files, here or not.

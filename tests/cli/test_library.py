@@ -66,6 +66,7 @@ def test_a_folder_is_the_library_in_it(kbundle, site, tmp_path):
     for folder in (site / "tiny", site):
         assert kbundle("inspect", folder, "--json").json == wanted
         assert kbundle("verify", folder).code == kbundle("explain", folder, *ASK, "x86-64-v3").code == 0
+    assert [part["path"] for part in kbundle("inspect", site / "tiny_v3", "--json").json["parts"]] == files(site)[1:], "a part by itself"
     (tmp_path / "none").mkdir()
     done = kbundle("inspect", tmp_path / "none", "--json")
     assert done.code == 1 and done.json["error"]["code"] == "NOT_FOUND" and "there is no *.kb in it" in done.json["error"]["message"]
