@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "builder/cli/print_launch.h"
+#include "builder/library/library.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/describe.h"
 #include "loader/open/index.h"
@@ -74,20 +75,50 @@ int Interest(const Bundle& bundle, const Verdict& verdict, const Problem& proble
   return !runs ? 4 : variant.types() == problem.types ? 2 : 3;
 }
 
-void PrintCandidates(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
-                     const Device& device, std::vector<Verdict> verdicts, const Selected* chosen) {
-  std::stable_sort(verdicts.begin(), verdicts.end(), [&](const Verdict& a, const Verdict& b) {
-    return Interest(bundle, a, problem, device, chosen) <
-           Interest(bundle, b, problem, device, chosen);
-  });
-  Table table({"", "VARIANT", "REASON"}, "  ");
-  for (const Verdict& verdict : verdicts) {
-    const bool first = chosen != nullptr && chosen->variant == verdict.variant;
-    const std::string mark = first           ? terminal.Paint(Terminal::Style::kGood, "chosen")
-                             : verdict.legal ? "legal"
-                                             : terminal.Paint(Terminal::Style::kFaint, "no");
-    table.Row({mark, bundle.VariantId(verdict.variant), verdict.reason});
+// A line of the list of candidates.
+struct Candidate {
+  int interest;
+  std::string mark, id, reason;
+};
+
+// served: null where no part does.
+void AddCandidates(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+                   const Device& device, const SelectOptions& options, const Served* served,
+                   std::vector<Candidate>* candidates) {
+  const bool serves = served != nullptr && served->bundle.get() == &bundle;
+  const Selected* chosen = serves ? &served->selected : nullptr;
+  for (const Verdict& verdict : Explain(bundle, problem, device, options)) {
+    Candidate one{Interest(bundle, verdict, problem, device, chosen), "legal",
+                  bundle.VariantId(verdict.variant), verdict.reason};
+    if (chosen != nullptr && chosen->variant == verdict.variant)
+      one.mark = terminal.Paint(Terminal::Style::kGood, "chosen");
+    else if (!verdict.legal)
+      one.mark = terminal.Paint(Terminal::Style::kFaint, "no");
+    else if (served != nullptr && !serves)
+      one.reason = "legal, but " + served->bundle->path() + " goes first";
+    candidates->push_back(std::move(one));
   }
+}
+
+// Those of the part that serves first.
+void PrintCandidates(const Terminal& terminal, const Parts& library, const Problem& problem,
+                     const Device& device, const SelectOptions& options, const Served* served) {
+  std::vector<Candidate> candidates;
+  for (const bool serving : {true, false}) {
+    for (size_t i = 0; i < library.all().size(); ++i) {
+      const Parts::BundlePtr& part = library.all()[i];
+      const Result<Problem> of_part = library.ProblemIn(i, problem);
+      if (!of_part.ok() || (served != nullptr && served->bundle == part) != serving) continue;
+      AddCandidates(terminal, *part, *of_part, device, options, served, &candidates);
+    }
+  }
+  const auto before = [](const Candidate& a, const Candidate& b) {
+    return a.interest < b.interest;
+  };
+  std::stable_sort(candidates.begin(), candidates.end(), before);
+  Table table({"", "VARIANT", "REASON"}, "  ");
+  for (Candidate& one : candidates)
+    table.Row({std::move(one.mark), std::move(one.id), std::move(one.reason)});
   table.Print(terminal);
 }
 
@@ -128,29 +159,36 @@ void PrintEvidence(const Terminal& terminal, const Bundle& bundle, const Selecte
   table.Print(terminal);
 }
 
-void PrintExplanation(const Terminal& terminal, const Bundle& bundle, const Problem& problem,
+void PrintChosen(const Terminal& terminal, const Served& served, bool divided, int64_t alignment) {
+  const Bundle& bundle = *served.bundle;
+  const Selected& chosen = served.selected;
+  const auto bytes = WorkspaceBytes(bundle, served.problem, chosen.variant, alignment);
+  const auto ran_on = RanOn(bundle, chosen.variant);
+  terminal.Line("chosen     " +
+                terminal.Paint(Terminal::Style::kBold, bundle.VariantId(chosen.variant)) + " (" +
+                ChoiceName(chosen.choice) + ")");
+  if (divided) terminal.Line("part       " + bundle.path());
+  terminal.Line("workspace  " + (bytes.ok() ? Grouped(static_cast<uint64_t>(*bytes)) + " bytes"
+                                            : bytes.status().message()));
+  terminal.Line("ran on     " + (ran_on.empty() ? "never run" : Joined(ran_on, ", ")));
+}
+
+void PrintExplanation(const Terminal& terminal, const Parts& library, const Problem& problem,
                       const Device& device, const SelectOptions& options,
                       const std::string& sm_count) {
-  const Result<Selected> chosen = SelectFirstLaunchable(bundle, problem, device, options);
+  const Result<Served> served = SelectFirstLaunchable(library, problem, device, options);
   terminal.Line("problem    " + problem.ToString());
   terminal.Line("target     " + device.ToString());
-  if (chosen.ok()) {
-    const auto bytes = WorkspaceBytes(bundle, problem, chosen->variant, options.alignment);
-    const auto ran_on = RanOn(bundle, chosen->variant);
-    terminal.Line("chosen     " +
-                  terminal.Paint(Terminal::Style::kBold, bundle.VariantId(chosen->variant)) + " (" +
-                  ChoiceName(chosen->choice) + ")");
-    terminal.Line("workspace  " + (bytes.ok() ? Grouped(static_cast<uint64_t>(*bytes)) + " bytes"
-                                              : bytes.status().message()));
-    terminal.Line("ran on     " + (ran_on.empty() ? "never run" : Joined(ran_on, ", ")));
-  } else {
+  if (served.ok())
+    PrintChosen(terminal, *served, IsDivided(library), options.alignment);
+  else
     terminal.Line("chosen     " + terminal.Paint(Terminal::Style::kBad, "none"));
-  }
-  if (chosen.ok()) PrintEvidence(terminal, bundle, *chosen);
-  PrintLaunch(terminal, ExplainJson(bundle, problem, device, options), sm_count);
+  for (const std::string& line : AbsentLines(library.Missed(device)))
+    terminal.Line("not here   " + line);
+  if (served.ok()) PrintEvidence(terminal, *served->bundle, served->selected);
+  PrintLaunch(terminal, ExplainJson(library, problem, device, options), sm_count);
   terminal.Line("");
-  PrintCandidates(terminal, bundle, problem, device, Explain(bundle, problem, device, options),
-                  chosen.ok() ? &*chosen : nullptr);
+  PrintCandidates(terminal, library, problem, device, options, served.ok() ? &*served : nullptr);
 }
 
 }  // namespace
@@ -163,26 +201,26 @@ int ExplainCommand::Run(const Terminal& terminal) const {
   if (sm_count > 0 && !gpu)
     return terminal.Usage("explain", "--sm-count: " + device->ToString() + " is no GPU");
   if (sm_count > 0) device->sm_count = sm_count;
-  const auto opened = Bundle::Open(file);
+  const auto opened = OpenLibrary(file);
   if (!opened.ok()) return terminal.Fail(opened.status());
-  const Bundle& bundle = **opened;
-  const auto number = bundle.FindOp(op);
+  const Parts& library = **opened;
+  const auto number = library.first().FindOp(op);
   if (!number.ok()) return terminal.Fail(number.status());
-  const auto spec = MakeSpec(OpOf(bundle, *number), *this);
+  const auto spec = MakeSpec(OpOf(library.first(), *number), *this);
   if (!spec.ok()) return terminal.Usage("explain", spec.status().message());
-  const auto problem = bundle.MakeProblem(op, *spec);
+  const auto problem = library.MakeProblem(op, *spec);
   if (!problem.ok()) return terminal.Fail(problem.status());
 
   SelectOptions options;
   options.alignment = alignment;
   options.policy.strict = strict;
   options.modes = {.deterministic = deterministic, .batch_invariant = batch_invariant};
-  const Result<Selected> chosen = SelectFirstLaunchable(bundle, *problem, *device, options);
+  const Result<Served> chosen = SelectFirstLaunchable(library, *problem, *device, options);
   if (terminal.json()) {
-    terminal.Line(ExplainJson(bundle, *problem, *device, options));
+    terminal.Line(ExplainJson(library, *problem, *device, options));
   } else {
     const char* source = !gpu ? "" : sm_count > 0 ? "given" : "as on an H200 (--sm-count)";
-    PrintExplanation(terminal, bundle, *problem, *device, options, source);
+    PrintExplanation(terminal, library, *problem, *device, options, source);
   }
   if (chosen.ok()) return kExitOk;
   terminal.Error(chosen.status().message());

@@ -10,7 +10,7 @@
 namespace kbundle::builder {
 
 struct ExplainCommand {
-  std::string file, op;
+  std::string file, op;                 // file: or a folder, see builder/library
   std::vector<std::string> operands;    // "x=bf16[4,2048]"; optional ones may be left out
   std::vector<std::string> attributes;  // "scale=0.125"
   std::string target;                   // empty: this machine's CPU

@@ -5,10 +5,11 @@
 
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "builder/library/library.h"
 #include "builder/support/files.h"
-#include "kbundle/bundle.h"
 #include "kbundle/bundle_generated.h"
 #include "kbundle/json.h"
 #include "loader/open/index.h"
@@ -16,14 +17,39 @@
 namespace kbundle::builder {
 namespace {
 
+struct Found {
+  Parts::BundlePtr part;
+  uint32_t variant;
+};
+
+// Of a target that no file here has.
+Status NotHere(Status status, const Parts& library, const std::string& id) {
+  for (const AbsentPart& part : library.absent()) {
+    if (!id.ends_with("@" + part.target.ToString())) continue;
+    return NotFound(status.message() + "; code for " + part.target.ToString() +
+                    " is not here: " + part.how);
+  }
+  return status;
+}
+
 // The one variant that the id names.
-Result<uint32_t> OneVariant(const Bundle& bundle, const std::string& id) {
-  KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> variants, bundle.FindVariants(id));
-  if (variants.size() == 1) return variants[0];
+Result<Found> OneVariant(const Parts& library, const std::string& id) {
+  std::vector<Found> found;
+  Status none;
+  for (const Parts::BundlePtr& part : library.all()) {
+    const auto variants = part->FindVariants(id);
+    if (!variants.ok() && variants.status().code() != StatusCode::kNotFound)
+      return variants.status();
+    if (!variants.ok() && none.ok()) none = variants.status();
+    if (!variants.ok()) continue;
+    for (const uint32_t variant : *variants) found.push_back({part, variant});
+  }
+  if (found.empty()) return NotHere(std::move(none), library, id);
+  if (found.size() == 1) return found[0];
   std::string ids;
-  for (uint32_t variant : variants) ids += "\n  " + bundle.VariantId(variant);
-  return InvalidArgument("extracting from " + bundle.path() + ": \"" + id + "\" names " +
-                         std::to_string(variants.size()) + " variants; give one of:" + ids);
+  for (const Found& one : found) ids += "\n  " + one.part->VariantId(one.variant);
+  return InvalidArgument("extracting from " + library.path() + ": \"" + id + "\" names " +
+                         std::to_string(found.size()) + " variants; give one of:" + ids);
 }
 
 // The blob of the chosen step, or of all steps when they share one.
@@ -82,12 +108,13 @@ int ExtractCommand::Run(const Terminal& terminal) const {
   if (output == "-" && terminal.json()) {
     return terminal.Usage("extract", "-o - is the code itself: leave out --json, or name a file");
   }
-  const auto bundle = Bundle::Open(file);
-  if (!bundle.ok()) return terminal.Fail(bundle.status());
-  const Bundle& view = **bundle;
-  const auto number = OneVariant(view, variant);
-  if (!number.ok()) return terminal.Fail(number.status());
-  const auto blob = OneBlob(view, *number, step);
+  const auto library = OpenLibrary(file);
+  if (!library.ok()) return terminal.Fail(library.status());
+  const auto found = OneVariant(**library, variant);
+  if (!found.ok()) return terminal.Fail(found.status());
+  const auto& [part, number] = *found;
+  const Bundle& view = *part;
+  const auto blob = OneBlob(view, number, step);
   if (!blob.ok()) return terminal.Fail(blob.status());
   const auto bytes = view.ReadBlob(*blob);
   if (!bytes.ok()) return terminal.Fail(bytes.status());
@@ -100,18 +127,18 @@ int ExtractCommand::Run(const Terminal& terminal) const {
   if (written.ok()) written = PublishFile(output, code, Durability::kCrashOnly);
   if (!written.ok()) return terminal.Fail(written);
   const fb::Index& index = IndexOf(view);
-  const auto* row = index.templates()->Get(index.variants()->Get(*number)->template_index());
+  const auto* row = index.templates()->Get(index.variants()->Get(number)->template_index());
   const std::string read_with = ReadWith(index.blobs()->Get(*blob)->format(),
                                          index.providers()->Get(row->provider())->string_view());
   if (terminal.json()) {
     JsonWriter json;
-    json.BeginObject().Key("ok").Bool(true).Key("variant").Text(view.VariantId(*number));
+    json.BeginObject().Key("ok").Bool(true).Key("variant").Text(view.VariantId(number));
     json.Key("output").Text(output).Key("bytes").Unsigned(bytes->size());
     json.Key("is").Text(read_with.substr(0, read_with.find(';')));
     terminal.Line(json.EndObject().text());
     return kExitOk;
   }
-  terminal.Line(view.VariantId(*number) + ": " + Grouped(bytes->size()) + " bytes, " + read_with +
+  terminal.Line(view.VariantId(number) + ": " + Grouped(bytes->size()) + " bytes, " + read_with +
                 output);
   return kExitOk;
 }

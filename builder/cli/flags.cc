@@ -174,11 +174,14 @@ void AddBuildVerbs(CLI::App& app, BuildCommand* build, CompileUnitCommand* compi
   AddCache(app, cache);
 }
 
+// Of the verbs that read a bundle (cli/library.h).
+constexpr char kFileText[] = "The bundle, or its folder; of a library's base, its parts too";
+
 void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyCommand* verify_command,
                     ExplainCommand* explain_command, ExtractCommand* extract_command) {
   CLI::App& inspect = AddVerb(app, "inspect", "Show what is inside a bundle",
                               "kbundle inspect kernels.kb --op mylib.normalize");
-  inspect.add_option("FILE", inspect_command->file, "The bundle")->required();
+  inspect.add_option("FILE", inspect_command->file, kFileText)->required();
   inspect.add_option("--op", inspect_command->op, "Every variant of this op");
   inspect.add_option("--html", inspect_command->html,
                      "Draw it instead, as one file for browsers; - is standard output");
@@ -186,7 +189,7 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
 
   CLI::App& verify = AddVerb(app, "verify", "Check every byte, and what a target would miss",
                              "kbundle verify kernels.kb --target sm_90a");
-  verify.add_option("FILE", verify_command->file, "The bundle")->required();
+  verify.add_option("FILE", verify_command->file, kFileText)->required();
   verify.add_option("-t,--target", verify_command->target,
                     "Say which op and listed problem has no exact variant there; host: this CPU");
   verify.add_option("--problems", verify_command->problems,
@@ -199,7 +202,7 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
               "kbundle explain kernels.kb mylib.normalize --operand x=bf16[2048,512] "
               "gamma=bf16[512] --attr scale=0.125 --target sm_90a");
   ExplainCommand& command = *explain_command;
-  explain.add_option("FILE", command.file, "The bundle")->required();
+  explain.add_option("FILE", command.file, kFileText)->required();
   explain.add_option("OP", command.op, "family.op")->required();
   explain.add_option("--operand", command.operands,
                      "NAME=DTYPE[DIM,...] of each operand; behind it {STRIDE,...} in elements");
@@ -219,7 +222,7 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
   CLI::App& extract = AddVerb(app, "extract", "Write a variant's code object to a file",
                               "kbundle extract kernels.kb 'mylib.normalize/warp_row"
                               "[T=bf16,VEC=8]@sm_90a' -o warp_row.cubin");
-  extract.add_option("FILE", extract_command->file, "The bundle")->required();
+  extract.add_option("FILE", extract_command->file, kFileText)->required();
   extract.add_option("VARIANT", extract_command->variant, "Id as `inspect` prints it")->required();
   extract.add_option("-o,--output", extract_command->output, "File to write; - is standard output")
       ->required();

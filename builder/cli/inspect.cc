@@ -8,10 +8,10 @@
 #include <set>
 #include <utility>
 
+#include "builder/library/library.h"
 #include "builder/report/page.h"
 #include "builder/support/files.h"
 #include "builder/support/new_file.h"
-#include "kbundle/bundle.h"
 #include "kbundle/describe.h"
 
 // Reads the same JSON that --json prints, so that the two never say different things.
@@ -149,31 +149,57 @@ void PrintVariants(const Terminal& terminal, const OrderedJson& op, const Ordere
     terminal.Line("    " + problem["text"].get<std::string>());
 }
 
-void PrintHead(const Terminal& terminal, const OrderedJson& bundle) {
-  terminal.Line(terminal.Paint(Terminal::Style::kBold, bundle["path"].get<std::string>()) + "  \"" +
+void PrintSizes(const Terminal& terminal, const Sizes& sizes) {
+  terminal.Line("objects     " + std::to_string(sizes.objects) + ", " +
+                std::to_string(sizes.deltas) + " of them deltas: " + Grouped(sizes.raw) +
+                " bytes raw, " + Grouped(sizes.stored) + " stored, " + sizes.Ratio());
+}
+
+// A row for each file of a library.
+void PrintParts(const Terminal& terminal, const OrderedJson& library) {
+  std::vector<std::set<int64_t>> blobs(library["parts"].size());
+  for (size_t i = 0; i < library["blobs"].size(); ++i)
+    blobs[library["blobs"][i]["part"].get<size_t>()].insert(static_cast<int64_t>(i));
+  Table table({"PART", "FILE", "BYTES", "OBJECTS", "RAW", "STORED", "RATIO"}, "  ");
+  for (size_t column = 2; column < 7; ++column) table.Right(column);
+  for (size_t i = 0; i < blobs.size(); ++i) {
+    const OrderedJson& part = library["parts"][i];
+    const Sizes sizes = SizesOf(library["blobs"], blobs[i]);
+    table.Row({Joined(part["targets"].get<std::vector<std::string>>(), ", "),
+               part["path"].get<std::string>(), Grouped(part["file_bytes"].get<uint64_t>()),
+               std::to_string(sizes.objects), Grouped(sizes.raw), Grouped(sizes.stored),
+               sizes.Ratio()});
+  }
+  table.Print(terminal);
+}
+
+void PrintHead(const Terminal& terminal, const OrderedJson& bundle, const Parts& library) {
+  const size_t files = library.all().size();
+  terminal.Line(terminal.Paint(Terminal::Style::kBold, library.first().path()) + "  \"" +
                 bundle["name"].get<std::string>() + "\", " +
+                (files > 1 ? Counted(files, "file") + ", " : "") +
                 Grouped(bundle["file_bytes"].get<uint64_t>()) + " bytes, content " +
                 bundle["content_id"].get<std::string>());
   std::set<int64_t> all;
   for (size_t i = 0; i < bundle["blobs"].size(); ++i) all.insert(static_cast<int64_t>(i));
-  const Sizes sizes = SizesOf(bundle["blobs"], all);
   terminal.Line("targets     " + Joined(bundle["targets"].get<std::vector<std::string>>(), ", "));
-  terminal.Line("objects     " + std::to_string(sizes.objects) + ", " +
-                std::to_string(sizes.deltas) + " of them deltas: " + Grouped(sizes.raw) +
-                " bytes raw, " + Grouped(sizes.stored) + " stored, " + sizes.Ratio());
+  PrintSizes(terminal, SizesOf(bundle["blobs"], all));
   terminal.Line("ran on      " + RanOnText(bundle["devices"]));
   for (const auto& [key, value] : bundle["provenance"].items()) {
     terminal.Line("made with   " + key + " " + value.get<std::string>());
   }
+  for (const std::string& line : AbsentLines(library.absent()))
+    terminal.Line("not here    " + line);
+  if (IsDivided(library)) PrintParts(terminal, bundle);
 }
 
 }  // namespace
 
-int InspectCommand::Draw(const Bundle& bundle, const Terminal& terminal) const {
+int InspectCommand::Draw(const Parts& library, const Terminal& terminal) const {
   if (terminal.json() || !op.empty()) {
     return terminal.Usage("inspect", "--html draws all of a bundle; leave out --json and --op");
   }
-  const Result<std::string> page = BundlePage(bundle);
+  const Result<std::string> page = BundlePage(library);
   if (!page.ok()) return terminal.Fail(page.status());
   if (html == "-") {
     terminal.Out(*page);
@@ -187,7 +213,7 @@ int InspectCommand::Draw(const Bundle& bundle, const Terminal& terminal) const {
 }
 
 int InspectCommand::Run(const Terminal& terminal) const {
-  const auto opened = Bundle::Open(file);
+  const auto opened = OpenLibrary(file);
   if (!opened.ok()) return terminal.Fail(opened.status());
   if (!html.empty()) return Draw(**opened, terminal);
   const auto text = DescribeJson(**opened, op, Detail::kWhole);
@@ -197,7 +223,7 @@ int InspectCommand::Run(const Terminal& terminal) const {
     return kExitOk;
   }
   const OrderedJson bundle = OrderedJson::parse(*text);
-  PrintHead(terminal, bundle);
+  PrintHead(terminal, bundle, **opened);
   for (const OrderedJson& entry : bundle["ops"]) {
     PrintOpHead(terminal, entry);
     op.empty() ? PrintOverview(terminal, entry, bundle["blobs"])

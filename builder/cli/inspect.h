@@ -5,12 +5,12 @@
 #include <string>
 
 #include "builder/cli/terminal.h"
-#include "kbundle/bundle.h"
+#include "kbundle/parts.h"
 
 namespace kbundle::builder {
 
 struct InspectCommand {
-  std::string file;
+  std::string file;    // or a folder, see builder/library
   std::string op;      // empty: an overview of all; else every variant of this one
   std::string html;    // a file to draw it into, "-" standard output; empty: none
   bool force = false;  // replace a file that is no such page
@@ -18,7 +18,7 @@ struct InspectCommand {
   int Run(const Terminal& terminal) const;
 
  private:
-  int Draw(const Bundle& bundle, const Terminal& terminal) const;
+  int Draw(const Parts& library, const Terminal& terminal) const;
 };
 
 }  // namespace kbundle::builder

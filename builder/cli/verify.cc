@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "builder/library/library.h"
 #include "builder/pack/provenance.h"
 #include "builder/problem/file.h"
 #include "builder/problem/listed.h"
@@ -55,64 +56,71 @@ SelectOptions ExactOnly(bool strict) {
   return options;
 }
 
-void CheckProblem(const Bundle& bundle, const Problem& problem, const Device& device,
+void CheckProblem(const Parts& library, const Problem& problem, const Device& device,
                   const SelectOptions& options, Coverage* coverage) {
   ++coverage->problems;
-  const auto selected = Select(bundle, problem, device, options);
-  if (!selected.ok()) {
-    coverage->gaps.push_back({problem.op_name, problem.ToString(), selected.status().message()});
-    return;
-  }
-  if (problem.AllResultsEmpty()) return;  // nothing is launched
-  // Any of them may be asked for, by a policy or because one before it does not load.
-  for (const Selected& one : *selected) {
-    const Status plan = CheckPlan(bundle, problem, device, one.variant, options.alignment);
-    if (plan.ok()) continue;
-    coverage->gaps.push_back({problem.op_name, problem.ToString(), plan.message(), "broken"});
-  }
+  const auto check = [&](const Parts::BundlePtr& part, const Problem& of_part) -> Status {
+    KB_ASSIGN_OR_RETURN(const auto selected, Select(*part, of_part, device, options));
+    if (of_part.AllResultsEmpty()) return Status();  // nothing is launched
+    // Any of them may be asked for, by a policy or because one before it does not load.
+    for (const Selected& one : selected) {
+      const Status plan = CheckPlan(*part, of_part, device, one.variant, options.alignment);
+      if (plan.ok()) continue;
+      coverage->gaps.push_back({problem.op_name, problem.ToString(), plan.message(), "broken"});
+    }
+    return Status();
+  };
+  const Status served = library.Serve(problem, device, options, check);
+  if (!served.ok())
+    coverage->gaps.push_back({problem.op_name, problem.ToString(), served.message()});
 }
 
-Result<Coverage> CheckTarget(const Bundle& bundle, const Device& device, bool strict) {
+// What there is besides, and what to install.
+std::string NoCode(const Parts& library, const Device& device) {
+  const std::string there = IsDivided(library) ? library.WhatThereIs(device.kind, &device) : "";
+  return "no variant for " + device.ToString() + there;
+}
+
+Result<Coverage> CheckTarget(const Parts& library, const Device& device, bool strict) {
   const SelectOptions options = ExactOnly(strict);
   Coverage coverage;
-  const auto* ops = IndexOf(bundle).ops();
+  const auto* ops = IndexOf(library.first()).ops();
   for (uint32_t op = 0; ops && op < ops->size(); ++op) {
     const std::string name = ops->Get(op)->name()->str();
-    KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(bundle, op));
+    KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(library.first(), op));
     if (problems.empty()) coverage.silent_ops.push_back(name);
-    if (!HasExactCode(bundle, op, device)) {
-      coverage.gaps.push_back({name, "any", "no variant for " + device.ToString()});
+    const auto has_code = [&](const auto& part) { return HasExactCode(*part, op, device); };
+    if (std::none_of(library.all().begin(), library.all().end(), has_code)) {
+      coverage.gaps.push_back({name, "any", NoCode(library, device)});
       continue;
     }
     for (const Problem& problem : problems) {
-      CheckProblem(bundle, problem, device, options, &coverage);
+      CheckProblem(library, problem, device, options, &coverage);
     }
   }
   return coverage;
 }
 
 // The problems of a file instead of those that the bundle lists.
-Result<Coverage> CheckFile(const Bundle& bundle, const Device& device, bool strict,
+Result<Coverage> CheckFile(const Parts& library, const Device& device, bool strict,
                            const std::string& file) {
-  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ReadProblemFile(file, bundle));
+  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ReadProblemFile(file, library.first()));
   const SelectOptions options = ExactOnly(strict);
   Coverage coverage;
   for (const Problem& problem : problems) {
-    CheckProblem(bundle, problem, device, options, &coverage);
+    CheckProblem(library, problem, device, options, &coverage);
   }
   return coverage;
 }
 
 // Without a target, strict asks that conformance has run every variant somewhere.
-Coverage CheckRan(const Bundle& bundle) {
-  Coverage coverage;
+void CheckRan(const Bundle& bundle, Coverage* coverage) {
   const fb::Index& index = IndexOf(bundle);
   for (uint32_t i = 0; index.variants() && i < index.variants()->size(); ++i) {
     if (!RanOn(bundle, i).empty()) continue;
     const std::string op = index.ops()->Get(index.variants()->Get(i)->op())->name()->str();
-    coverage.gaps.push_back({op, bundle.VariantId(i), "never run"});
+    coverage->gaps.push_back({op, bundle.VariantId(i), "never run"});
   }
-  return coverage;
 }
 
 // Strict: a build that left tuning records out has winners that are not in use.
@@ -130,11 +138,17 @@ void CheckRecords(const Bundle& bundle, Coverage* coverage) {
   }
 }
 
-std::string VerifyJson(const VerifyCommand& command, const Bundle& bundle,
+uint64_t BytesOfAll(const Parts& library) {
+  uint64_t bytes = 0;
+  for (const auto& part : library.all()) bytes += part->file_size();
+  return bytes;
+}
+
+std::string VerifyJson(const VerifyCommand& command, const Parts& library,
                        const Coverage& coverage) {
   JsonWriter json;
   json.BeginObject().Key("file").Text(command.file).Key("ok").Bool(coverage.gaps.empty());
-  json.Key("content_id").Text(bundle.content_id()).Key("file_bytes").Unsigned(bundle.file_size());
+  json.Key("content_id").Text(library.content_id()).Key("file_bytes").Unsigned(BytesOfAll(library));
   json.Key("target");
   command.target.empty() ? json.Null() : json.Text(command.target);
   json.Key("strict").Bool(command.strict).Key("problems_checked").Int(coverage.problems);
@@ -145,16 +159,31 @@ std::string VerifyJson(const VerifyCommand& command, const Bundle& bundle,
   }
   json.EndArray().Key("ops_without_problems").BeginArray();
   for (const std::string& op : coverage.silent_ops) json.Text(op);
+  json.EndArray().Key("parts").BeginArray();
+  for (const auto& part : library.all()) {
+    json.BeginObject().Key("path").Text(part->path()).Key("content_id").Text(part->content_id());
+    json.Key("file_bytes").Unsigned(part->file_size()).EndObject();
+  }
+  json.EndArray().Key("absent").BeginArray();
+  for (const AbsentPart& part : library.absent()) {
+    json.BeginObject().Key("target").Text(part.target.ToString());
+    json.Key("how").Text(part.how).EndObject();
+  }
   return json.EndArray().EndObject().text();
 }
 
-void PrintVerifyText(const Terminal& terminal, const VerifyCommand& command, const Bundle& bundle,
-                     const Coverage& coverage) {
+void PrintBytes(const Terminal& terminal, const std::string& file, const Bundle& bundle) {
   const fb::Index& index = IndexOf(bundle);
-  terminal.Line(command.file + ": every byte is as written: " + Grouped(bundle.file_size()) +
-                " bytes, " + Counted(index.ops() ? index.ops()->size() : 0, "op") + ", " +
+  terminal.Line(file + ": every byte is as written: " + Grouped(bundle.file_size()) + " bytes, " +
+                Counted(index.ops() ? index.ops()->size() : 0, "op") + ", " +
                 Counted(index.variants() ? index.variants()->size() : 0, "variant") + ", " +
                 Counted(index.blobs() ? index.blobs()->size() : 0, "code object"));
+}
+
+void PrintVerifyText(const Terminal& terminal, const VerifyCommand& command, const Parts& library,
+                     const Coverage& coverage) {
+  for (const auto& part : library.all()) PrintBytes(terminal, part->path(), *part);
+  for (const std::string& line : AbsentLines(library.absent())) terminal.Line("not here   " + line);
   for (const std::string& op : coverage.silent_ops) {
     terminal.Line("note: " + op + " lists no problems; only the presence of code is checked");
   }
@@ -183,28 +212,44 @@ void PrintVerifyText(const Terminal& terminal, const VerifyCommand& command, con
 }
 
 struct Looked {
-  std::shared_ptr<const Bundle> bundle;
+  std::shared_ptr<const Parts> library;
   Coverage coverage;
 };
+
+// Each file that is damaged is named.
+Status VerifyBytes(const Parts& library) {
+  Status first;
+  for (const auto& part : library.all()) {
+    Status status = part->VerifyAll();
+    if (status.ok()) continue;
+    first = first.ok() ? std::move(status)
+                       : Status(first.code(), first.message() + "\n" + status.message());
+  }
+  const auto* ops = IndexOf(library.first()).ops();
+  for (uint32_t op = 0; first.ok() && ops != nullptr && op < ops->size(); ++op)
+    first = library.FindInterface(ops->Get(op)->name()->string_view()).status();  // all alike
+  return first;
+}
 
 Result<Looked> LookAt(const VerifyCommand& command) {
   Device device;
   if (!command.target.empty()) {
     KB_ASSIGN_OR_RETURN(device, DeviceFromTargetName(command.target));
   }
-  KB_ASSIGN_OR_RETURN(auto opened, Bundle::Open(command.file));
-  const Bundle& bundle = *opened;
-  KB_RETURN_IF_ERROR(bundle.VerifyAll());
+  KB_ASSIGN_OR_RETURN(auto opened, OpenLibrary(command.file));
+  const Parts& library = *opened;
+  KB_RETURN_IF_ERROR(VerifyBytes(library));
   Result<Coverage> coverage = Coverage();
   if (!command.problems.empty()) {
-    coverage = CheckFile(bundle, device, command.strict, command.problems);
+    coverage = CheckFile(library, device, command.strict, command.problems);
   } else if (!command.target.empty()) {
-    coverage = CheckTarget(bundle, device, command.strict);
+    coverage = CheckTarget(library, device, command.strict);
   } else if (command.strict) {
-    coverage = CheckRan(bundle);
+    for (const auto& part : library.all()) CheckRan(*part, &*coverage);
   }
   if (!coverage.ok()) return coverage.status();
-  if (command.strict) CheckRecords(bundle, &*coverage);
+  for (const auto& part : library.all())
+    if (command.strict) CheckRecords(*part, &*coverage);
   return Looked{std::move(opened), *std::move(coverage)};
 }
 
@@ -212,7 +257,7 @@ Result<Looked> LookAt(const VerifyCommand& command) {
 
 Result<VerifyCommand::Verdict> VerifyCommand::Look() const {
   KB_ASSIGN_OR_RETURN(const Looked looked, LookAt(*this));
-  return Verdict{looked.coverage.gaps.empty(), VerifyJson(*this, *looked.bundle, looked.coverage)};
+  return Verdict{looked.coverage.gaps.empty(), VerifyJson(*this, *looked.library, looked.coverage)};
 }
 
 int VerifyCommand::Run(const Terminal& terminal) const {
@@ -225,8 +270,8 @@ int VerifyCommand::Run(const Terminal& terminal) const {
   }
   const Result<Looked> looked = LookAt(*this);
   if (!looked.ok()) return terminal.Fail(looked.status());
-  terminal.json() ? terminal.Line(VerifyJson(*this, *looked->bundle, looked->coverage))
-                  : PrintVerifyText(terminal, *this, *looked->bundle, looked->coverage);
+  terminal.json() ? terminal.Line(VerifyJson(*this, *looked->library, looked->coverage))
+                  : PrintVerifyText(terminal, *this, *looked->library, looked->coverage);
   return looked->coverage.gaps.empty() ? kExitOk : kExitNo;
 }
 

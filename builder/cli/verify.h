@@ -10,7 +10,7 @@
 namespace kbundle::builder {
 
 struct VerifyCommand {
-  std::string file;
+  std::string file;      // or a folder, see builder/library
   std::string target;    // empty: bytes only
   std::string problems;  // a file of problems to check for the target instead of the listed ones
   bool strict = false;   // also refuses variants that conformance never ran

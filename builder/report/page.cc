@@ -43,7 +43,7 @@ Json Variant(const Json& described) {
 }
 
 // What each listed problem gets on each target that the op has code for.
-Result<Json> Choices(const Bundle& bundle, uint32_t op, const Json& described) {
+Result<Json> Choices(const Parts& library, uint32_t op, const Json& described) {
   std::vector<std::string> targets;
   for (const Json& variant : described["variants"]) {
     const auto target = variant["target"].get<std::string>();
@@ -51,13 +51,13 @@ Result<Json> Choices(const Bundle& bundle, uint32_t op, const Json& described) {
       targets.push_back(target);
     }
   }
-  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(bundle, op));
+  KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(library.first(), op));
   Json out = Json::array();
   for (const std::string& target : targets) {
     const Result<Device> device = DeviceFromTargetName(target);
     if (!device.ok()) continue;  // "portable": what runs there has no name yet
     for (size_t i = 0; i < problems.size(); ++i) {
-      const Json said = Json::parse(ExplainJson(bundle, problems[i], *device));
+      const Json said = Json::parse(ExplainJson(library, problems[i], *device));
       Json one = {{"problem", i}, {"target", target}, {"chosen", said["chosen"]}};
       one["choice"] = said["choice"];
       if (said.contains("error")) one["error"] = said["error"];
@@ -68,7 +68,7 @@ Result<Json> Choices(const Bundle& bundle, uint32_t op, const Json& described) {
   return out;
 }
 
-Result<Json> Op(const Bundle& bundle, uint32_t number, const Json& described) {
+Result<Json> Op(const Parts& library, uint32_t number, const Json& described) {
   Json out = {{"name", described["name"]},
               {"summary", described["summary"]},
               {"interface", described["interface"]},
@@ -80,17 +80,18 @@ Result<Json> Op(const Bundle& bundle, uint32_t number, const Json& described) {
   for (const Json& variant : described["variants"]) out["variants"].push_back(Variant(variant));
   out["problems"] = Json::array();
   for (const Json& problem : described["problems"]) out["problems"].push_back(problem["text"]);
-  KB_ASSIGN_OR_RETURN(out["choices"], Choices(bundle, number, described));
+  KB_ASSIGN_OR_RETURN(out["choices"], Choices(library, number, described));
   return out;
 }
 
 }  // namespace
 
-Result<std::string> BundlePage(const Bundle& bundle) {
-  KB_ASSIGN_OR_RETURN(const std::string text, DescribeJson(bundle, "", Detail::kWhole));
+Result<std::string> BundlePage(const Parts& library) {
+  KB_ASSIGN_OR_RETURN(const std::string text, DescribeJson(library, "", Detail::kWhole));
   const Json described = Json::parse(text);
   Json data;
-  for (const char* key : {"name", "content_id", "file_bytes", "provenance", "targets", "devices"}) {
+  for (const char* key :
+       {"name", "content_id", "file_bytes", "provenance", "targets", "devices", "absent"}) {
     data[key] = described[key];
   }
   data["blobs"] = Json::array();
@@ -102,7 +103,7 @@ Result<std::string> BundlePage(const Bundle& bundle) {
   }
   data["ops"] = Json::array();
   for (uint32_t i = 0; i < described["ops"].size(); ++i) {
-    KB_ASSIGN_OR_RETURN(Json op, Op(bundle, i, described["ops"][i]));
+    KB_ASSIGN_OR_RETURN(Json op, Op(library, i, described["ops"][i]));
     data["ops"].push_back(std::move(op));
   }
   std::string safe;

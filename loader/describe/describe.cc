@@ -134,6 +134,7 @@ std::string ToJson(const BundleDescription& description, Detail detail) {
   for (const auto& [key, value] : description.provenance) json.Key(key).Text(value);
   json.EndObject();
   WriteParts(json, description.parts);
+  WriteAbsent(json, description.absent);
   json.Key("targets").BeginArray();
   for (std::string_view target : description.targets) json.Text(target);
   json.EndArray().Key("devices").BeginArray();

@@ -60,6 +60,7 @@ Result<BundleDescription> Describe(const Parts& parts, std::string_view op, Deta
     KB_ASSIGN_OR_RETURN(BundleDescription more, Describe(*parts.all()[part], op, detail));
     Append(std::move(more), &whole);
   }
+  whole.absent = parts.absent();
   whole.path = parts.path();
   whole.content_id = parts.content_id();
   return whole;
@@ -89,6 +90,7 @@ Explanation ExplainProblem(const Parts& parts, const Problem& problem, const Dev
           {bundle.VariantId(verdict.variant), verdict.legal, std::move(verdict.reason)});
     }
   }
+  explanation.missed = parts.Missed(device);
   return explanation;
 }
 

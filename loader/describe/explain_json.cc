@@ -4,6 +4,7 @@
 
 #include "kbundle/describe.h"
 #include "kbundle/json.h"
+#include "loader/describe/op_json.h"
 #include "loader/resolve/launch_json.h"
 #include "loader/resolve/resolve.h"
 
@@ -67,8 +68,9 @@ std::string JsonOfExplanation(const Explanation& explanation, const Bundle& bund
     json.BeginObject().Key("id").Text(candidate.id).Key("legal").Bool(candidate.legal);
     json.Key("reason").Text(candidate.reason).EndObject();
   }
-  json.EndArray().EndObject();
-  return std::move(json).text();
+  json.EndArray();
+  WriteAbsent(json, explanation.missed);
+  return std::move(json.EndObject()).text();
 }
 
 }  // namespace

@@ -160,4 +160,13 @@ void WriteProblems(JsonWriter& json, const OpDescription& op) {
   json.EndArray();
 }
 
+void WriteAbsent(JsonWriter& json, const std::vector<AbsentPart>& absent) {
+  json.Key("absent").BeginArray();
+  for (const AbsentPart& part : absent) {
+    json.BeginObject().Key("target").Text(part.target.ToString());
+    json.Key("how").Text(part.how).EndObject();
+  }
+  json.EndArray();
+}
+
 }  // namespace kbundle

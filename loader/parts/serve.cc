@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -78,6 +79,22 @@ std::vector<size_t> Parts::Order(const Problem& problem, const Device& device,
   std::stable_sort(forced.begin(), forced.end(),
                    [&](size_t a, size_t b) { return rank(a) < rank(b); });
   return forced.empty() ? order : forced;
+}
+
+std::vector<AbsentPart> Parts::Missed(const Device& device) const {
+  // Fit, capability; where nothing here runs, any that does.
+  std::pair<int, int> best = {0, std::numeric_limits<int>::max()};
+  for (const BundlePtr& bundle : bundles_) {
+    const std::vector<RankedTarget> targets = RankTargets(IndexOf(*bundle), device);
+    if (!targets.empty())
+      best = std::max(best, std::pair(targets.front().fit, targets.front().capability));
+  }
+  std::vector<AbsentPart> missed;
+  for (const AbsentPart& part : absent_) {
+    const int capability = part.target.major * 256 + part.target.minor;
+    if (std::pair(part.target.Fit(device), capability) > best) missed.push_back(part);
+  }
+  return missed;
 }
 
 std::string Parts::WhatThereIs(Device::Kind kind, const Device* device) const {

@@ -79,8 +79,8 @@ Status NoSuchOp(std::string_view name, std::string_view op, const std::vector<Pa
 }  // namespace
 
 Result<PartsPtr> OpenShared(const std::string& path, const std::string& name) {
-  KB_ASSIGN_OR_RETURN(auto bundle, Bundle::Open(path, Checks::kByOp));
-  return Share(Parts::Of(std::move(bundle)), name);
+  KB_ASSIGN_OR_RETURN(auto bundle, Parts::Open(path, Checks::kByOp));
+  return Share(std::move(bundle), name);
 }
 
 Result<PartsPtr> Share(PartsPtr bundle, const std::string& name) {
@@ -102,8 +102,8 @@ Result<PartsPtr> Share(PartsPtr bundle, const std::string& name) {
 }
 
 Result<PartsPtr> ReloadShared(const std::string& path, const std::string& name) {
-  KB_ASSIGN_OR_RETURN(auto bundle, Bundle::Open(path, Checks::kByOp));
-  return Replace(Parts::Of(std::move(bundle)), name);
+  KB_ASSIGN_OR_RETURN(auto bundle, Parts::Open(path, Checks::kByOp));
+  return Replace(std::move(bundle), name);
 }
 
 Result<PartsPtr> Replace(PartsPtr bundle, const std::string& name) {

@@ -99,7 +99,7 @@ Status NothingLegal(const Bundle& bundle, const Problem& problem, const Device& 
   }
   return NotFound(
       fmt::format("{}: it has code for {}, none of which runs on {}; build with "
-                  "--targets for this device",
+                  "--target for this device",
                   asked, TargetsOf(IndexOf(bundle), problem.op), device.ToString()));
 }
 

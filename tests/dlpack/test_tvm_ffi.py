@@ -200,7 +200,7 @@ def test_a_changed_policy_is_followed_and_a_closed_bundle_kept(kernels, probe):
 def test_threads_at_once(probe):
     shift, wrong = kbv.function(probe, "probe.shift"), []
 
-    def work():
+    def work(_):
         for index in range(200):
             x = np.full((index % 5 + 1, 65), index, np.float32)
             y = np.empty_like(x)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -145,6 +146,60 @@ TEST_F(CAbiParts, OptionsOfBeforeThereWerePartsOpenTheOneFile) {
   kb_bundle_info_free(info);
 }
 
+// As wheels install it: base and one family in one folder, another family in a second.
+TEST_F(CAbiParts, ABaseIsOpenedWithThePartsThatAreInstalled) {
+  const std::string site = folder_ / "site", more = folder_ / "more";
+  const auto put = [](const std::string& folder, const std::string& from,
+                      const std::string& lines) {
+    std::filesystem::create_directories(folder);
+    std::filesystem::copy_file(from, folder + "/x.kb");
+    WriteFile(folder + "/x.kb.parts",
+              "kbundle parts 1\npackage leafy\nversion 0.1.0\n" + lines + "\n");
+  };
+  put(site + "/leafy", v1_, "depth 1\nfamily v2 x86-64-v2\nfamily gpu sm_90a\nfamily old sm_80");
+  put(site + "/leafy_v2", v2_, "part v2");
+  put(more + "/leafy_gpu", gpu_, "part gpu");
+  const std::string base = site + "/leafy/x.kb";
+  const char* folders[] = {more.c_str()};
+  // Of the bundle that is open, which is then closed.
+  const auto expect = [&](size_t parts, size_t absent) {
+    const kb_bundle_info* info = nullptr;
+    ASSERT_EQ(Said(kb_bundle_info_make(bundle_, nullptr, KB_DETAIL_NAMES, &info), 0), "");
+    EXPECT_EQ(info->part_count, parts);
+    ASSERT_EQ(info->absent_count, absent);
+    if (absent > 0) {
+      EXPECT_STREQ(info->absent[absent - 1]->target, "sm_80");
+      EXPECT_STREQ(info->absent[absent - 1]->how, "pip install \"leafy[old]==0.1.0\"");
+    }
+    kb_bundle_info_free(info);
+    EXPECT_EQ(Said(kb_bundle_close(bundle_), 0), "");
+    kb_bundle_release(bundle_);
+    bundle_ = nullptr;
+  };
+  ASSERT_EQ(Said(kb_bundle_open(base.c_str(), "c parts", &bundle_), 0), "");
+  expect(2, 2);
+  ASSERT_EQ(Said(kb_bundle_reload(base.c_str(), "c parts", &bundle_), 0), "");
+  expect(2, 2);
+  options_ = {};
+  options_.size = sizeof options_;
+  options_.path = base.c_str();
+  options_.name = "c parts";
+  options_.folders = folders;
+  options_.folder_count = 1;
+  Open();
+  expect(3, 1);
+  options_.parts = others_;  // said by hand: nothing is looked for
+  options_.part_count = 1;
+  Open();
+  expect(2, 0);
+  options_.size = KB_OPEN_OPTIONS_0_SIZE;
+  Open();
+  expect(2, 2);
+  const std::string bytes = ReadFile(base);
+  ASSERT_EQ(Said(kb_bundle_open_memory(bytes.data(), bytes.size(), "c parts", &bundle_), 0), "");
+  expect(1, 0);
+}
+
 TEST_F(CAbiParts, RefusesWhatMakesNoSense) {
   const auto said = [this](int code) {
     kb_bundle* none = nullptr;
@@ -170,6 +225,11 @@ TEST_F(CAbiParts, RefusesWhatMakesNoSense) {
   EXPECT_NE(said(3).find("'absent' is NULL"), std::string::npos);
   options_.absent = &absent_;
   const std::string bytes = ReadFile(v1_);
+  options_.part_count = options_.absent_count = 0;
+  options_.folder_count = 1;
+  EXPECT_NE(said(3).find("'folders' is NULL"), std::string::npos);
+  options_.folder_count = 0;
+  options_.part_count = 2;
   options_.source = KB_SOURCE_MEMORY;
   options_.bytes = bytes.data();
   options_.byte_count = bytes.size();

@@ -164,7 +164,9 @@ def test_every_op_variant_and_blob_is_what_the_json_says(structs, bundle):
                 "targets": texts(info.targets, info.target_count), "devices": texts(info.devices, info.device_count),
                 "parts": [{"path": text(one.path), "content_id": text(one.content_id), "file_bytes": one.file_bytes,
                            "targets": texts(one.targets, one.target_count)}
-                          for one in rows(info.parts, info.part_count)]} == without(said, "ops", "blobs")
+                          for one in rows(info.parts, info.part_count)],
+                "absent": [{"target": text(one.target), "how": text(one.how)} for one in rows(info.absent, info.absent_count)]
+                } == without(said, "ops", "blobs")
         for op, wanted in zip(rows(info.ops, info.op_count), said["ops"], strict=True):
             assert interface_of(op) == without(wanted, "problems", "variants")
             assert [problem_of(one) for one in rows(op.problems, op.problem_count)] == wanted["problems"]
@@ -201,6 +203,7 @@ def check_explanation(why, said):
     assert why.workspace_bytes == (-1 if said["workspace_bytes"] is None else said["workspace_bytes"])
     assert [{"id": text(one.id), "legal": bool(one.legal), "reason": text(one.reason)}
             for one in rows(why.candidates, why.candidate_count)] == said["candidates"]
+    assert [{"target": text(one.target), "how": text(one.how)} for one in rows(why.absent, why.absent_count)] == said["absent"]
     assert bool(why.tuned) == (said["tuned"] is not None)
     if not why.tuned:
         return

@@ -2,12 +2,12 @@
 cond, shard_map, export, and use from several threads."""
 
 import functools
-import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from at_once import at_once
 
 import kbundle
 import kbundle.jax as kbj
@@ -216,20 +216,10 @@ def test_symbolic_shapes_are_refused_with_advice(probe):
 
 
 def test_eight_threads_compile_and_run_at_once(probe):
-    failures = []
-
     def work(seed):
-        try:
-            for turn in range(6):
-                x = rows(seed + 1, 3 + turn)
-                shift = jax.jit(lambda x: kbj.call(probe, "probe.shift", x, by=seed))
-                for _ in range(20):
-                    np.testing.assert_array_equal(shift(x), x + seed)
-        except BaseException as error:
-            failures.append(error)
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+        for turn in range(6):
+            x = rows(seed + 1, 3 + turn)
+            shift = jax.jit(lambda x: kbj.call(probe, "probe.shift", x, by=seed))
+            for _ in range(20):
+                np.testing.assert_array_equal(shift(x), x + seed)
+    at_once(work)

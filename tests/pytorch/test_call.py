@@ -1,9 +1,9 @@
 """Promise: kbundle.torch.call passes what it is given, all of it and nothing else, on every device, and what is read was written."""
 
 import functools
-import threading
 
 import pytest
+from at_once import at_once
 
 torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch installs it")
 
@@ -122,9 +122,5 @@ def test_many_threads_at_once(probe, device):
             x = torch.full((i % 7 + 1, 33), float(seed), device=device)
             if not torch.equal(kbt.call(probe, "probe.shift", x, by=i), x + i):
                 wrong.append((seed, i))
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work)
     assert not wrong

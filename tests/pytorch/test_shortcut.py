@@ -338,7 +338,7 @@ def test_nothing_is_kept_of_what_calls_had(probe):
 def test_threads_that_learn_and_know_together(probe):
     shifted, wrong = kbt.shortcut()(lambda x, by: kbt.call(probe, "probe.shift", x, by=by)), []
 
-    def work():
+    def work(_):
         for index in range(300):
             x = torch.full((index % 5 + 1, 65 if index % 7 else 20000), float(index))  # the larger ones give the lock away
             if not torch.equal(shifted(x, index % 3), x + index % 3):

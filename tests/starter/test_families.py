@@ -184,7 +184,7 @@ def test_all_ways_to_the_bundle_give_the_one_library(site):
 
 def test_what_is_installed_and_what_is_not_is_listed(site, command):
     said = python(site, "-m", "kbundle")
-    assert f"   part for x86-64-v3: leafy-v3 0.1.0 (entry point leafy.v3) {site}/leafy_v3/leafy.kb\n" in said
+    assert f"   part for x86-64-v3: {site}/leafy_v3/leafy.kb\n" in said
     assert '   part for x86-64-v4 is not installed: pip install "leafy[v4]==0.1.0"\n' in said
     row, = [row for row in json.loads(python(site, "-m", "kbundle", "--json"))["bundles"] if row["name"] == "leafy"]
     assert [part["targets"] for part in row["parts"]] == [["x86-64-v2"], ["x86-64-v3"]]
@@ -223,21 +223,28 @@ def test_a_machine_that_nothing_installed_serves_is_told_what_to_install(project
 
 
 def test_a_part_of_another_version_is_refused_with_both_names(site):
-    about = site / "leafy_v3-0.1.0.dist-info/METADATA"
-    about.write_text(about.read_text().replace("Version: 0.1.0", "Version: 0.2.0"))
-    said = python(site, "-c", USE, wrong=True)
-    assert "reading what leafy-v3 0.2.0 (entry point leafy.v3) brings: it is a part of leafy 0.1.0, and parts of a library are of one version: " \
-        'pip install "leafy[v3]==0.1.0"' in said
+    beside = site / "leafy_v3/leafy.kb.parts"
+    beside.write_text(beside.read_text().replace("version 0.1.0", "version 0.2.0"))
+    assert f"{site}/leafy_v3/leafy.kb is of leafy 0.2.0, part v3, and {site}/leafy/leafy.kb is the base of leafy 0.1.0: parts of a library are of " \
+        'one version: pip install "leafy[v3]==0.1.0"' in python(site, "-c", USE, wrong=True)
+
+
+def test_a_part_in_another_folder_of_pythons_path_is_found_there(site, tmp_path):
+    (tmp_path / "user").mkdir()
+    (site / "leafy_v3").rename(tmp_path / "user/leafy_v3")
+    assert "part for x86-64-v3 is not installed" in python(site, "-m", "kbundle")
+    code = f"import sys; sys.path.append({str(tmp_path / 'user')!r})\n" + USE
+    assert python(site, "-c", code, isa="x86-64-v3").endswith("\nx86-64-v3\n")
 
 
 @pytest.mark.parametrize("damage, said", [
-    (lambda site: (site / "leafy_v3/leafy.kb").unlink(), "there is no file SITE/leafy_v3/leafy.kb of leafy-v3 0.1.0"),
+    (lambda site: (site / "leafy_v3/leafy.kb").unlink(), "there is no file SITE/leafy_v3/leafy.kb, although"),
     (lambda site: (site / "leafy_v3/leafy.kb").write_bytes(b"no bundle"), "opening bundle 'SITE/leafy_v3/leafy.kb'"),
     (lambda site: shutil.copy(site / "leafy/leafy.kb", site / "leafy_v3/leafy.kb"),
      "SITE/leafy/leafy.kb and SITE/leafy_v3/leafy.kb both have code for x86-64-v2"),
     (lambda site: (site / "leafy/leafy.kb.parts").write_text("{"), "reading SITE/leafy/leafy.kb.parts, which says what belongs to the bundle"),
-    (lambda site: (site / "leafy/leafy.kb.parts").write_text('{"library": 1}'), "reading SITE/leafy/leafy.kb.parts"),
-], ids=["gone", "damaged", "the base's", "no json", "other json"])
+    (lambda site: (site / "leafy/leafy.kb.parts").write_text("kbundle parts 1\nfamily ../v3\n"), "reading SITE/leafy/leafy.kb.parts"),
+], ids=["gone", "damaged", "the base's", "no lines", "other lines"])
 def test_what_is_wrong_with_a_part_is_said_with_its_file(site, damage, said):
     damage(site)
     assert said.replace("SITE", str(site)) in python(site, "-c", USE, wrong=True)
@@ -272,14 +279,10 @@ def test_a_program_opens_several_files_as_one(dist, tmp_path):
     (TARGETS + 'families = { a = ["x86-64-v3"], b = ["x86-64-v3"] }\n', "both families.a and families.b have 'x86-64-v3'"),
     (TARGETS + 'families = { a = ["x86-64-v2", "x86-64-v3", "x86-64-v4"] }\n', "families take every target, and the base has none"),
     ('families = { v3 = ["x86-64-v3"] }\n', "families is there, and targets is not"),
-    (DIVIDED + '\n[project.entry-points."kbundle.bundles"]\nleafy = "leafy:BUNDLE"\nother = "leafy:BUNDLE"\n', "has 2 names; it must have one"),
-], ids=["kind", "name", "value", "unknown", "twice", "all", "no targets", "entry points"])
+], ids=["kind", "name", "value", "unknown", "twice", "all", "no targets"])
 def test_a_mistake_in_pyproject_names_the_key(project, shell, tmp_path, keys, said):  # noqa: F811
     copy = tmp_path / "copy"
     shutil.copytree(project, copy, ignore=shutil.ignore_patterns("dist", "*.kb"))
-    if "entry-points" in keys:
-        text = (copy / "pyproject.toml").read_text()
-        (copy / "pyproject.toml").write_text(re.sub(r'\[project\.entry-points\."kbundle\.bundles"\]\nleafy = .*\n', "", text))
     set_keys(copy, keys)
     done = run([sys.executable, "-c", BUILD], copy, **shell)
     assert done.returncode and said in done.stdout, done.stdout

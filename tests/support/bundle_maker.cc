@@ -222,6 +222,15 @@ fb::AttributeT& BundleMaker::AddAttribute(fb::OpT& op, const std::string& name,
   return *op.attributes.back();
 }
 
+fb::AttributeT& BundleMaker::AddEnum(fb::OpT& op, const std::string& name,
+                                     std::vector<std::string> choices) {
+  fb::AttributeT& attribute = AddAttribute(op, name, AttributeType::kEnum);
+  attribute.choices = std::move(choices);
+  attribute.has_default = true;
+  attribute.integers = {0};
+  return attribute;
+}
+
 uint8_t BundleMaker::ProviderNumber(const std::string& name) {
   const auto place = std::lower_bound(index.providers.begin(), index.providers.end(), name);
   const auto number = static_cast<uint8_t>(place - index.providers.begin());

@@ -50,6 +50,8 @@ class BundleMaker {
   fb::TensorT& AddResult(fb::OpT& op, const std::string& name, const std::string& type,
                          const std::string& shape);
   fb::AttributeT& AddAttribute(fb::OpT& op, const std::string& name, AttributeType type);
+  // The first choice is its default.
+  fb::AttributeT& AddEnum(fb::OpT& op, const std::string& name, std::vector<std::string> choices);
 
   // A template of the op added last.
   fb::TemplateT& AddTemplate(const std::string& name, const std::string& provider,

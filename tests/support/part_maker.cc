@@ -20,10 +20,7 @@ std::unique_ptr<fb::StepT> Memset(fb::Span bytes, uint8_t value) {
 }
 
 void AddAttributes(BundleMaker& maker, fb::OpT& op) {
-  fb::AttributeT& mode = maker.AddAttribute(op, "mode", AttributeType::kEnum);
-  mode.choices = {"plain", "wide"};
-  mode.has_default = true;
-  mode.integers = {0};
+  maker.AddEnum(op, "mode", {"plain", "wide"});
   fb::AttributeT& dtype = maker.AddAttribute(op, "dtype", AttributeType::kDType);
   dtype.has_default = true;
   dtype.integers = {static_cast<int64_t>(DType::kU8)};

@@ -87,10 +87,7 @@ fb::OpT& AddMultiply(BundleMaker& maker) {
   fb::OpT& op = maker.AddOp("product.multiply");
   maker.AddType(op, "T", {DType::kBF16, DType::kF32, DType::kF64});
   for (const char* name : {"ta", "tb", "aux", "dbias", "tf32"}) AddBool(maker, op, name);
-  fb::AttributeT& act = maker.AddAttribute(op, "act", AttributeType::kEnum);
-  act.choices = {"none", "relu", "gelu", "drelu", "dgelu", "grada", "gradb"};
-  act.has_default = true;
-  act.integers = {0};
+  maker.AddEnum(op, "act", {"none", "relu", "gelu", "drelu", "dgelu", "grada", "gradb"});
   AddFloatOf(maker, op, "alpha", 1);
   AddFloatOf(maker, op, "beta", 0);
   maker.AddOperand(op, "a", "T", "B A0 A1");

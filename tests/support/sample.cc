@@ -21,10 +21,7 @@ void AddScaleInterface(BundleMaker& maker) {
   fb::AttributeT& scale = maker.AddAttribute(op, "scale", AttributeType::kFloat);
   scale.has_default = true;
   scale.floats = {1.0};
-  fb::AttributeT& mode = maker.AddAttribute(op, "mode", AttributeType::kEnum);
-  mode.choices = {"plain", "causal"};
-  mode.has_default = true;
-  mode.integers = {0};
+  maker.AddEnum(op, "mode", {"plain", "causal"});
   fb::AttributeT& flag = maker.AddAttribute(op, "flag", AttributeType::kBool);
   flag.has_default = true;
   flag.integers = {0};

@@ -18,6 +18,7 @@ BUILDER = {
     "record": "support",
     "starter": "support",
     "usage": "",
+    "library": "",
     "device": "support",
     "model": "support score",
     "provider": "model",

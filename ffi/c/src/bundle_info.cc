@@ -200,6 +200,7 @@ void FillBundle(Arena& arena, const BundleDescription& bundle, kb_bundle_info& r
   row.parts = arena.Rows<kb_part_info>(
       bundle.parts, &row.part_count,
       [&arena](const PartDescription& part, kb_part_info& one) { FillPart(arena, part, one); });
+  row.absent = AbsentRows(arena, bundle.absent, &row.absent_count);
 }
 
 Result<Detail> ToDetail(int32_t detail) {

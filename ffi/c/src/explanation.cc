@@ -75,6 +75,7 @@ void FillExplanation(Arena& arena, const Explanation& explanation, kb_explanatio
                                  one.legal = candidate.legal;
                                  one.reason = arena.Text(candidate.reason);
                                });
+  row.absent = AbsentRows(arena, explanation.missed, &row.absent_count);
 }
 
 void FillStatistics(Arena& arena, const RuntimeStats& stats, kb_statistics& row) {

@@ -74,13 +74,28 @@ Result<std::vector<AbsentPart>> ToAbsent(const kb_open_options& options) {
   return absent;
 }
 
+// A library by its base, which says itself what belongs to it.
+Result<std::shared_ptr<const Parts>> OpenBase(const kb_open_options& options,
+                                              const Allocator& allocator) {
+  KB_RETURN_IF_ERROR(RequirePointer(options.path, "path"));
+  if (options.folder_count > 0) KB_RETURN_IF_ERROR(RequirePointer(options.folders, "folders"));
+  std::vector<std::string> folders;
+  for (size_t i = 0; i < options.folder_count; ++i) {
+    KB_RETURN_IF_ERROR(RequirePointer(options.folders[i], "folder"));
+    folders.emplace_back(options.folders[i]);
+  }
+  return Parts::Open(options.path, Checks::kByOp, allocator, folders);
+}
+
 // The file of the options, and those that are said to be parts of the same library.
 Result<std::shared_ptr<const Parts>> OpenParts(const kb_open_options& given) {
   kb_open_options options{};
   std::memcpy(&options, &given, std::min(given.size, sizeof options));
   KB_ASSIGN_OR_RETURN(const Allocator allocator, ToAllocator(options.allocator));
+  const bool given_parts = options.part_count > 0 || options.absent_count > 0;
+  if (!given_parts && options.source == KB_SOURCE_PATH) return OpenBase(options, allocator);
   KB_ASSIGN_OR_RETURN(auto first, OpenSource(options, allocator));
-  if (options.part_count == 0 && options.absent_count == 0) return Parts::Of(std::move(first));
+  if (!given_parts) return Parts::Of(std::move(first));
   if (options.source != KB_SOURCE_PATH || options.part_count > kMostParts ||
       options.absent_count > kMostParts) {
     return InvalidArgument("opening a bundle: parts and absent are for KB_SOURCE_PATH, at most " +

@@ -37,4 +37,13 @@ const char* Arena::Text(std::string_view text) {
   return copy;
 }
 
+const kb_absent_info* const* AbsentRows(Arena& arena, const std::vector<AbsentPart>& parts,
+                                        size_t* count) {
+  return arena.Rows<kb_absent_info>(parts, count,
+                                    [&arena](const AbsentPart& part, kb_absent_info& one) {
+                                      one.target = arena.Text(part.target.ToString());
+                                      one.how = arena.Text(part.how);
+                                    });
+}
+
 }  // namespace kbundle

@@ -10,6 +10,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "kbundle/kbundle_describe.h"
+#include "kbundle/parts.h"
+
 namespace kbundle {
 
 // Memory that is given back at once, with everything in it. For one thread at a time.
@@ -74,6 +77,9 @@ struct Owned : Row {
   // Null is taken, as free() does.
   static void Free(const Row* row) { delete static_cast<const Owned*>(row); }
 };
+
+const kb_absent_info* const* AbsentRows(Arena& arena, const std::vector<AbsentPart>& parts,
+                                        size_t* count);
 
 }  // namespace kbundle
 

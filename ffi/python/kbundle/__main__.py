@@ -25,8 +25,8 @@ def lines(found):
             yield "   ERROR %s" % one.error
             continue
         yield "   %r, %d ops: %s" % (one.name, len(one.ops), " ".join(one.ops))
-        for origin, path, targets in one.parts:
-            yield "   part for %s: %s %s" % (" ".join(targets), origin, path)
+        for path, targets in one.parts:
+            yield "   part for %s: %s" % (" ".join(targets), path)
         for targets, install in one.absent:
             yield "   part for %s is not installed: %s" % (" ".join(targets), install)
         for op, place in one.hidden.items():
@@ -38,7 +38,7 @@ def as_json(found):
     bundles = []
     for one in found:
         row = dict(one.place._asdict(), name=one.name, ops=one.ops, hidden={op: place._asdict() for op, place in one.hidden.items()})
-        row["parts"] = [{"origin": origin, "path": path, "targets": targets} for origin, path, targets in one.parts]
+        row["parts"] = [{"path": path, "targets": targets} for path, targets in one.parts]
         row["absent"] = [{"targets": targets, "install": install} for targets, install in one.absent]
         bundles.append(dict(row, error=str(one.error)) if one.error else row)
     return json.dumps({"version": kbundle.__version__, "library": kbundle.library_path(), "bundles": bundles})

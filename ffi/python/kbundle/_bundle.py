@@ -62,7 +62,7 @@ class _Handle:
 class Bundle:
     """One open bundle file, or several of one library. Made by kbundle.open and kbundle.open_library; immutable until it is
     closed; safe from any thread. As a context manager it is closed at the end. parts: path, content_id, file_bytes and targets of
-    each file.
+    each file; absent: target and how (to get it) of what is in none of them.
 
     A copy is the bundle itself. Pickled it is its absolute paths and its name (_open_bundles says how): who unpickles it has
     it open under that name, opening the file when need be."""
@@ -76,6 +76,7 @@ class Bundle:
         self.content_id = described["content_id"]
         self.targets = described["targets"]
         self._parts = described["parts"]
+        self._absent = described["absent"]
         self.provenance = described["provenance"]
         self.ops = [Op(self, op["name"]) for op in described["ops"]]
         self._by_name = {op.name: op for op in self.ops}
@@ -110,6 +111,11 @@ class Bundle:
     def parts(self):
         """Its files, each with path, content_id, file_bytes and targets."""
         return tuple(SimpleNamespace(**part) for part in self._parts)
+
+    @property
+    def absent(self):
+        """Parts of the library that are not here, each with target and how: what brings it."""
+        return tuple(SimpleNamespace(**part) for part in self._absent)
 
     @property
     def closed(self):

@@ -3,7 +3,7 @@
     1. the bundle of kbundle.use()
     2. the files of $KBUNDLE_PATH, joined as in $PATH
     3. what installed packages bring: entry points of the group "kbundle.bundles", sorted by name; each is the path of a
-       bundle, or a list of paths; NAME.PART beside NAME is a part of its library (_parts), and is opened with it
+       bundle, or a list of paths
 
 Nothing is looked for before it is needed, and nothing behind the bundle that has the op: a bundle of ours goes before one that
 is installed, and a damaged file that nobody asks is no error. One that is asked is: what cannot be read is never passed over.
@@ -12,7 +12,7 @@ is installed, and a damaged file that nobody asks is no error. One that is asked
 import os
 from typing import NamedTuple
 
-from kbundle import _open_bundles, _parts
+from kbundle import _open_bundles
 from kbundle._entry_points import BUNDLES, entry_points, paths_of
 from kbundle._errors import Error
 
@@ -28,8 +28,8 @@ class Place(NamedTuple):
 
 class Found(NamedTuple):
     """A place of bundles(). ops: which it serves; hidden: {op: the place that serves it instead}; error: why it cannot be opened.
-    Where other wheels bring parts of it, or may (_parts), parts: [(origin, path, targets)], itself first; absent: [(targets, install)],
-    the command for each that is not installed."""
+    Where other wheels bring parts of it, or may, parts: [(path, targets)], itself first; absent: [(targets, install)], the command for
+    each that is not installed."""
     place: Place
     name: str | None = None
     ops: tuple = ()
@@ -46,16 +46,9 @@ def _files():
 def _places():
     """All places but kbundle.use()'s, in order; packages are imported as they are reached."""
     yield from _files()
-    for origin, entry in _installed():
+    for origin, entry in entry_points(BUNDLES):
         for path in paths_of(origin, entry):
             yield Place(origin, path)
-
-
-def _installed():
-    """Entry points of bundles, without those of parts."""
-    found = entry_points(BUNDLES)
-    names = {entry.name for _, entry in found}
-    return [pair for pair in found if not _parts.is_part(pair[1].name, names)]
 
 
 def _bundle(place):
@@ -98,13 +91,13 @@ def bundles():
 
     def add(place, bundle):
         hidden = {op.name: first[op.name] for op in bundle.ops if op.name in first}
-        parts, absent = _described_parts(place, bundle)
+        parts, absent = _described_parts(bundle)
         found.append(Found(place, bundle.name, tuple(op.name for op in bundle.ops if op.name not in hidden), hidden, None, parts, absent))
         first.update((op, place) for op in found[-1].ops)
     used = _open_bundles.used()
     if used is not None:
         add(Place(USE, used.path), used)
-    for origin, entry in [(PATH, None), *_installed()]:
+    for origin, entry in [(PATH, None), *entry_points(BUNDLES)]:
         try:
             places = _files() if entry is None else [Place(origin, path) for path in paths_of(origin, entry)]
         except Error as error:
@@ -118,8 +111,12 @@ def bundles():
     return found
 
 
-def _described_parts(place, bundle):
-    beside = _parts.beside(place.path)
-    if beside == _parts.Beside() or len(bundle.parts) != 1 + len(beside.parts):
+def _described_parts(bundle):
+    """Nothing where it is all of a library."""
+    absent = {}
+    for part in bundle.absent:
+        absent.setdefault(part.how, []).append(part.target)
+    if len(bundle.parts) == 1 and not absent:
         return (), ()
-    return tuple((*whose, tuple(part.targets)) for whose, part in zip((place, *beside.parts), bundle.parts)), beside.absent
+    return (tuple((part.path, tuple(part.targets)) for part in bundle.parts),
+            tuple((tuple(targets), install) for install, targets in absent.items()))

@@ -4,16 +4,19 @@
     families = { sm90a = ["sm_90a"], blackwell = ["sm_100f"] }
 
 The base, NAME, keeps the wrappers and every target that no family takes. NAME-sm90a is data alone: a bundle of the same ops for its
-targets and the entry point by which kbundle finds it as a part of NAME. Both name each other in one version: NAME[sm90a] installs
-both, and NAME-sm90a without NAME does not go. What kbundle does with parts, _parts says.
+targets. Both name each other in one version: NAME[sm90a] installs both, and NAME-sm90a without NAME does not go. Beside each bundle lies a
+file, NAME.kb.parts, by which the base's finds the others; loader/parts/beside.h says how.
 """
 
 import pathlib
 import re
 
-from kbundle import _parts, _wheel
+from kbundle import _wheel
 
-GROUP = "kbundle.bundles"
+SUFFIX = ".parts"  # of the file beside a bundle
+FIRST_LINE = "kbundle parts 1"
+MOST_DEPTH = 16
+HOST = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 KEPT = ("Metadata-Version", "Version", "Author", "Author-email", "Maintainer", "Maintainer-email", "License", "License-Expression",
         "License-File", "Classifier", "Requires-Python", "Project-URL")
 
@@ -28,7 +31,6 @@ class Families:
         self.left = [target for target in targets if target not in taken]
         if not self.left:
             refuse("families take every target, and the base has none; leave it one, such as the host's")
-        self._entry = self._entry_point(refuse)
 
     def __iter__(self):
         """(family, its targets)."""
@@ -49,13 +51,6 @@ class Families:
                 if seen.setdefault(target, name) != name:
                     refuse("both families.%s and families.%s have %r; a target is in one wheel" % (seen[target], name, target))
 
-    def _entry_point(self, refuse):
-        entries = sorted(self._metadata.core.entry_points.get(GROUP, {}))
-        if len(entries) != 1:
-            refuse("families is there, and [project.entry-points.\"%s\"] has %d names; it must have one, that of the base's bundle"
-                   % (GROUP, len(entries)))
-        return entries[0]
-
     def package(self, family):
         return "%s-%s" % (self._metadata.core.raw_name, family)
 
@@ -65,18 +60,26 @@ class Families:
         for family, _ in self:
             offered.setdefault(family, []).append("%s==%s" % (self.package(family), self._metadata.version))
 
-    def text(self):
-        """What lies beside the base's bundle; see _parts."""
-        return _parts.text(self._entry, self._metadata.core.raw_name, self._metadata.version, self._families)
+    def text(self, path, refuse):
+        """What lies beside the base's bundle. path: the bundle's in the wheel."""
+        depth = path.count("/")
+        if depth > MOST_DEPTH:
+            refuse("families is there, and the bundle is %d folders deep in the wheel, at %s; it may be %d" % (depth, path, MOST_DEPTH))
+        rows = [" ".join(["family", family, *_targets(wanted)]) for family, wanted in self]
+        return self._lines("depth %d" % depth, *rows)
+
+    def _lines(self, *more):
+        core = self._metadata.core
+        return "\n".join([FIRST_LINE, "package " + core.raw_name, "version " + self._metadata.version, *more, ""])
 
     def write(self, family, bundle, folder, about, root):
         """The wheel of a family. bundle: its file; about: METADATA of the base."""
         name = self.package(family)
         module = re.sub("[-_.]+", "_", name).lower()
-        files = {"%s/%s" % (module, bundle.name): bundle.read_bytes(), "%s/__init__.py" % module: INIT.format(bundle=bundle.name).encode()}
-        entry = "[%s]\n%s.%s = %s:BUNDLE\n" % (GROUP, self._entry, family, module)
+        files = {"%s/%s" % (module, bundle.name): bundle.read_bytes(),
+                 "%s/%s%s" % (module, bundle.name, SUFFIX): self._lines("part " + family).encode()}
         licenses = {path: (pathlib.Path(root) / path).read_bytes() for path in self._metadata.core.license_files}
-        return _wheel.write(folder, module, self._metadata.version, "py3-none-any", files, self._about(family, about), entry, licenses)
+        return _wheel.write(folder, module, self._metadata.version, "py3-none-any", files, self._about(family, about), licenses=licenses)
 
     def _about(self, family, about):
         fields = re.split(r"\n(?=\S)", about.split("\n\n")[0])  # a field's further lines are indented
@@ -87,9 +90,6 @@ class Families:
         return "\n".join([*kept[:1], *own, *kept[1:], "", ""])
 
 
-INIT = '''"""A part of a library: its bundle for some targets. Nothing here is called by name; importing this imports nothing else."""
-
-import os
-
-BUNDLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "{bundle}")
-'''
+def _targets(names):
+    """As bundles call them: host is several."""
+    return [target for name in names for target in (HOST if name == "host" else [name])]

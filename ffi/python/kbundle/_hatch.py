@@ -29,8 +29,7 @@ import zipfile
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.plugin import hookimpl
 
-from kbundle._families import Families
-from kbundle._parts import SUFFIX
+from kbundle._families import SUFFIX, Families
 
 KEYS = ("manifests", "bundle", "lean", "targets", "families")
 INDEX_LIMIT = 100 * 10**6  # bytes: what PyPI takes of one file unless asked
@@ -86,9 +85,9 @@ class BundleHook(BuildHookInterface):
         for family, targets in self._families:
             (room / family).mkdir()
             self._build(bundle, room / family / pathlib.Path(bundle).name, targets)
-        described = bundle + SUFFIX.decode()
-        (room / "parts").write_text(self._families.text())
-        build_data["force_include"][str(room / "parts")] = self.build_config.get_distribution_path(described)
+        path = self.build_config.get_distribution_path(bundle)
+        (room / "parts").write_text(self._families.text(path, self._refuse))
+        build_data["force_include"][str(room / "parts")] = path + SUFFIX
         self._families.offer()
 
     def _about_base(self, wheel):

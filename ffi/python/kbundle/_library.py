@@ -53,6 +53,7 @@ class OpenOptions(ctypes.Structure):
         ("reload", ctypes.c_int32), ("reserved", ctypes.c_int32),
         ("parts", ctypes.POINTER(ctypes.c_char_p)), ("part_count", ctypes.c_size_t),
         ("absent", ctypes.POINTER(AbsentPart)), ("absent_count", ctypes.c_size_t),
+        ("folders", ctypes.POINTER(ctypes.c_char_p)), ("folder_count", ctypes.c_size_t),
     ]
 
 

@@ -3,9 +3,10 @@
 import copyreg
 import ctypes
 import os
+import sys
 import weakref
 
-from kbundle import _bundle, _parts
+from kbundle import _bundle
 from kbundle._bundle import Bundle
 from kbundle._errors import Error
 from kbundle._library import AbsentPart, OpenOptions, check, library, text
@@ -53,16 +54,9 @@ def open(path, name=None, *, reload=False):
 
     reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one.
 
-    Where the file is the base of a library that other wheels bring parts of (_parts), it is opened with those that are installed."""
-    encoded = text(os.fspath(path), "path")
-    if os.access(encoded + _parts.SUFFIX, os.F_OK):
-        beside = _parts.beside(path)
-        absent = [(target, part.install) for part in beside.absent for target in part.targets]
-        return open_library([path, *(part.path for part in beside.parts)], name, reload=reload, absent=absent)
-    out = ctypes.c_void_p()
-    opener = library().kb_bundle_reload if reload else library().kb_bundle_open
-    check(opener(encoded, _name(name, path), ctypes.byref(out)))
-    return _opened(out, name, [path])
+    Where the file is the base of a library in several wheels (PATH.parts beside it says so), it is opened with the parts that are installed."""
+    folders = [os.fsencode(folder) for folder in sys.path if isinstance(folder, str) and "\0" not in folder]
+    return _open_with([os.fspath(path)], name, reload, folders=(ctypes.c_char_p * max(1, len(folders)))(*folders), folder_count=len(folders))
 
 
 def open_library(paths, name=None, *, reload=False, absent=()):
@@ -76,14 +70,9 @@ def open_library(paths, name=None, *, reload=False, absent=()):
     paths = [os.fspath(path) for path in paths]
     if not paths:
         raise Error("INVALID_ARGUMENT", "opening a library: no path is given; give the files of its parts")
-    encoded = [text(path, "path") for path in paths]
-    others = (ctypes.c_char_p * max(1, len(paths) - 1))(*encoded[1:])
+    others = (ctypes.c_char_p * max(1, len(paths) - 1))(*(text(path, "path") for path in paths[1:]))
     missing = (AbsentPart * max(1, len(absent)))(*(AbsentPart(text(target, "target"), text(how, "how")) for target, how in absent))
-    options = OpenOptions(size=ctypes.sizeof(OpenOptions), path=encoded[0], name=_name(name, paths[0]), reload=1 if reload else 0,
-                          parts=others, part_count=len(paths) - 1, absent=missing, absent_count=len(absent))
-    out = ctypes.c_void_p()
-    check(library().kb_bundle_open_with(ctypes.byref(options), ctypes.byref(out)))
-    return _opened(out, name, paths)
+    return _open_with(paths, name, reload, parts=others, part_count=len(paths) - 1, absent=missing, absent_count=len(absent))
 
 
 def _name(name, path):
@@ -93,8 +82,13 @@ def _name(name, path):
     return None if name is None else text(name, "name")
 
 
-def _opened(out, name, paths):
+def _open_with(paths, name, reload, **options):
+    """By C's options, of the first path; paths: of the files that the caller named."""
     global _changes
+    options = OpenOptions(size=ctypes.sizeof(OpenOptions), path=text(paths[0], "path"), name=_name(name, paths[0]),
+                          reload=1 if reload else 0, **options)
+    out = ctypes.c_void_p()
+    check(library().kb_bundle_open_with(ctypes.byref(options), ctypes.byref(out)))
     _changes += 1
     _bundle.tell_listeners()
     return _object(out, name, [os.fsdecode(path) for path in paths])

@@ -135,6 +135,7 @@ struct BundleDescription {
   std::string content_id;  // 64 hex digits
   uint64_t file_bytes = 0;
   std::vector<PartDescription> parts;  // of a bundle one: itself
+  std::vector<AbsentPart> absent;      // parts that are not here
   std::vector<std::pair<std::string_view, std::string_view>> provenance;
   std::vector<std::string_view> targets, devices;
   std::vector<OpDescription> ops;

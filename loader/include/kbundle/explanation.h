@@ -52,6 +52,7 @@ struct Explanation {
   std::string_view needs;                 // a library that a process must bring; empty: none
   std::optional<TunedDescription> tuned;  // the problem that decided
   std::vector<CandidateDescription> candidates;
+  std::vector<AbsentPart> missed;  // parts that are not here, and would go first
 };
 
 Explanation ExplainProblem(const Bundle& bundle, const Problem& problem, const Device& device,

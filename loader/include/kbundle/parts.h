@@ -34,6 +34,15 @@ class Parts {
  public:
   using BundlePtr = std::shared_ptr<const Bundle>;
 
+  // The bundle at the path, and where PATH.parts beside it says that it is the base of a library,
+  // the parts that are there: of the base's version, in packages beside the base's own, and then in
+  // `folders` (what the file says: loader/parts/beside.h). What is not there is absent(). Errors
+  // are Bundle::Open's and Join's; kFailedPrecondition: PATH.parts makes no sense, or a part is of
+  // another version; kNotFound: a part has lost its bundle.
+  static Result<std::shared_ptr<const Parts>> Open(const std::string& path,
+                                                   Checks checks = Checks::kAll,
+                                                   const Allocator& allocator = {},
+                                                   const std::vector<std::string>& folders = {});
   static std::shared_ptr<const Parts> Of(BundlePtr bundle);
   // Requires one bundle or more. kInvalidArgument: two have code for one target, or have different
   // names or ops, and which. That they declare an op alike is checked when it is first asked for.
@@ -68,6 +77,9 @@ class Parts {
   using Ask = std::function<Status(const BundlePtr& part, const Problem& problem)>;
   Status Serve(const Problem& problem, const Device& device, const SelectOptions& options,
                const Ask& ask) const;
+
+  // Those of absent() whose code would go before all that is here on the device.
+  std::vector<AbsentPart> Missed(const Device& device) const;
 
   // "; there is: sm_90a (a.kb); pip install ..": which targets, and what of those that are not here
   // would do for a device of the kind; device null: any.

@@ -76,9 +76,10 @@ class Runtime {
   std::unique_ptr<Rep> rep_;
 };
 
-// Open libraries by name, process-wide: what a compiled program refers to. Several may have one
-// name as long as no op is in two of them. The same content under the same name again gives the
-// same Parts; kAlreadyExists names an op that other content has there already. See open_bundles.h.
+// Opens libraries (Parts::Open) by name, process-wide: what a compiled program refers to. Several
+// may have one name as long as no op is in two of them. The same content under the same name again
+// gives the same Parts; kAlreadyExists names an op that other content has there already. See
+// open_bundles.h.
 Result<std::shared_ptr<const Parts>> OpenShared(const std::string& path,
                                                 const std::string& name = "");
 

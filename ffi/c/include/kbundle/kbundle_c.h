@@ -94,9 +94,15 @@ typedef struct {
 /* Opens (or shares) the file under a process-wide name, by which compiled programs refer to it;
  * name NULL: the one inside the file. Several files may have one name while no op is in two of
  * them, so that a name and an op are one bundle, whatever was opened first; code 6 names an op that
- * other content has there. The same content under its name again is the same bundle. */
+ * other content has there. The same content under its name again is the same bundle.
+ *
+ * Where PATH.parts beside the file says that it is the base of a library in several wheels, it is
+ * opened with those parts that are installed beside it, as one bundle (kb_open_options.parts). Code
+ * 9 names a part of another version, or a PATH.parts that makes no sense, code 5 a part that has
+ * lost its file; both say what to install. */
 KB_EXPORT kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle** out);
-/* The same of a file that is open already: the descriptor stays the caller's, who may close it. */
+/* The same of a file that is open already, alone, whatever is beside it: the descriptor stays the
+ * caller's, who may close it. */
 KB_EXPORT kb_error* kb_bundle_open_descriptor(int descriptor, const char* name, kb_bundle** out);
 /* The same of `size` bytes in memory, which are copied: for a bundle inside another file. */
 KB_EXPORT kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, const char* name,
@@ -146,15 +152,20 @@ typedef struct {
   const kb_allocator* allocator; /* NULL: malloc. Copied, but for its state */
   int32_t reload;                /* not 0: as kb_bundle_reload */
   int32_t reserved;              /* 0 */
-  /* Below: with KB_SOURCE_PATH alone. Further files of the library that `path` is a part of, each
-   * with the same ops for other targets: all are opened as one kb_bundle, which answers by the part
-   * whose code fits a device best, and where that has nothing for the problem, by the next. Code 3
-   * names two files that have code for one target, or different names or ops; code 9, when an op is
-   * first asked for, two that declare it differently. */
+  /* Below: with KB_SOURCE_PATH alone. Further files of the library that `path` is a part of, in
+   * place of those that are found beside it, each with the same ops for other targets: all are
+   * opened as one kb_bundle, which answers by the part whose code fits a device best, and where
+   * that has nothing for the problem, by the next. Code 3 names two files that have code for one
+   * target, or different names or ops; code 9, when an op is first asked for, two that declare it
+   * differently. */
   const char* const* parts;
   size_t part_count;
   const kb_absent_part* absent; /* that are not here */
   size_t absent_count;
+  /* Where neither is given: further folders that packages are installed in, like Python's sys.path.
+   * Parts that are not beside the base are looked for there, in this order. */
+  const char* const* folders;
+  size_t folder_count;
 } kb_open_options;
 /* The size of this struct before it had `parts`, which is taken too. */
 #define KB_OPEN_OPTIONS_0_SIZE offsetof(kb_open_options, parts)
@@ -178,6 +189,7 @@ KB_EXPORT void kb_bundle_release(kb_bundle* bundle);
 KB_EXPORT kb_error* kb_bundle_verify(const kb_bundle* bundle);
 /* JSON: {"name","path","content_id": 64 hex, SHA-256 of the outline,"file_bytes","provenance":{},
  *  "parts":[{"path","content_id","file_bytes","targets":[..]}] (the files; of a bundle itself),
+ *  "absent":[{"target","how"}] (kb_absent_part),
  *  "targets":[..],"devices":[..],
  *  "ops":[{"name","summary","interface":"16 hex","vmap":"leading|loop|none","coordinates":[..],
  *   "types":[{"name","dtypes","attribute"}],
@@ -240,6 +252,7 @@ KB_EXPORT kb_error* kb_select(const kb_bundle* bundle, const char* op, const kb_
  *  "tuned": null, or of the tuned problem that decided {"problem","device","winner","default",
  *    "verdict","reason","times":[{"id","us":[q25,median,q75],"versus_default":[ratio,band],
  *    "dropped","failed"}]},
+ *  "absent":[{"target","how"}] (parts that are not here, and would go first),
  *  "candidates":[{"id","legal","reason"}],
  *  "launch": null, or what the chosen variant does, in numbers: {"alignment","sm_count": assumed
  *    where only a target is named,"workspace":[{"region","offset","bytes"}],"steps":[{"step": from

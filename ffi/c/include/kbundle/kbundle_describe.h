@@ -168,6 +168,12 @@ typedef struct {
   size_t target_count;
 } kb_part_info;
 
+/* A target of a library that is in no file here. */
+typedef struct {
+  size_t size;
+  const char *target, *how; /* as of kb_absent_part */
+} kb_absent_info;
+
 typedef struct {
   size_t size;
   const char *name, *path;
@@ -186,6 +192,8 @@ typedef struct {
   size_t blob_count;
   const kb_part_info* const* parts; /* of a bundle one: itself */
   size_t part_count;
+  const kb_absent_info* const* absent; /* parts that are not here */
+  size_t absent_count;
 } kb_bundle_info;
 
 /* The numbers that kb_bundle_describe takes. */
@@ -276,7 +284,9 @@ typedef struct {
   const kb_tuned* tuned;   /* the tuned problem that decided; NULL: none did */
   const kb_candidate* const* candidates; /* of every target of this device kind */
   size_t candidate_count;
-  const char* part; /* path of the file that serves; NULL where none is chosen */
+  const char* part;                    /* path of the file that serves; NULL where none is chosen */
+  const kb_absent_info* const* absent; /* parts that are not here, and would go first */
+  size_t absent_count;
 } kb_explanation;
 
 /* Arguments as of kb_select. Loads nothing. */
