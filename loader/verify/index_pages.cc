@@ -35,8 +35,9 @@ Status IndexPages::Open(const Header& header, Reader read, bool all, const Alloc
   there_ = std::make_unique<std::atomic<bool>[]>(pages);
   KB_RETURN_IF_ERROR(read_(0, bytes_.data(), all ? size_ : outline_size_));
   KB_RETURN_IF_ERROR(CheckOutline(header));
-  for (uint64_t page = 0; all && page < pages; ++page) {
-    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.data() + PageBegin(page)));
+  if (!all) return Status();
+  KB_RETURN_IF_ERROR(CheckPages(0, pages, bytes_.data()));
+  for (uint64_t page = 0; page < pages; ++page) {
     there_[page].store(true, std::memory_order_release);
   }
   return Status();
@@ -53,23 +54,37 @@ Status IndexPages::CheckOutline(const Header& header) {
                               ToHex(digest_), kDamaged));
 }
 
-Status IndexPages::CheckPage(uint64_t page, const uint8_t* bytes) const {
-  const uint64_t begin = PageBegin(page), size = std::min(kIndexPageBytes, size_ - begin);
+Status IndexPages::CheckPage(uint64_t page, const Sha256Digest& found) const {
   const uint8_t* hashes =
       bytes_.data() + outline_size_ - PageCount(size_ - outline_size_) * kPageHashBytes;
-  const Sha256Digest found = Sha256Of(bytes, size);
   if (std::memcmp(found.data(), hashes + page * kPageHashBytes, found.size()) == 0) return Status();
   return DataLoss(
       fmt::format("page {} of the index, bytes {} to {} of it: SHA-256 is {}, its outline says "
                   "otherwise: altered, rewritten while open, or {}",
-                  page, begin, begin + size, ToHex(found), kDamaged));
+                  page, PageBegin(page), PageEnd(page), ToHex(found), kDamaged));
+}
+
+// Two at a time, as long as they are whole.
+Status IndexPages::CheckPages(uint64_t first, uint64_t end, const uint8_t* index) const {
+  uint64_t page = first;
+  for (; page + 1 < end && PageEnd(page + 1) - PageBegin(page + 1) == kIndexPageBytes; page += 2) {
+    const auto [one, two] =
+        Sha256OfTwo(index + PageBegin(page), index + PageBegin(page + 1), kIndexPageBytes);
+    KB_RETURN_IF_ERROR(CheckPage(page, one));
+    KB_RETURN_IF_ERROR(CheckPage(page + 1, two));
+  }
+  for (; page < end; ++page) {
+    const uint64_t size = PageEnd(page) - PageBegin(page);
+    KB_RETURN_IF_ERROR(CheckPage(page, Sha256Of(index + PageBegin(page), size)));
+  }
+  return Status();
 }
 
 Status IndexPages::Load(uint64_t first, uint64_t end) const {
-  const uint64_t begin = PageBegin(first), size = std::min(PageBegin(end), size_) - begin;
-  KB_RETURN_IF_ERROR(read_(begin, bytes_.data() + begin, size));
+  const uint64_t begin = PageBegin(first);
+  KB_RETURN_IF_ERROR(read_(begin, bytes_.data() + begin, PageEnd(end - 1) - begin));
+  KB_RETURN_IF_ERROR(CheckPages(first, end, bytes_.data()));
   for (uint64_t page = first; page < end; ++page) {
-    KB_RETURN_IF_ERROR(CheckPage(page, bytes_.data() + PageBegin(page)));
     there_[page].store(true, std::memory_order_release);
   }
   return Status();
@@ -100,10 +115,7 @@ Status IndexPages::Compare(const Reader& read) const {
   if (found != digest_) {
     return DataLoss(fmt::format("index SHA-256 is {}, the header says otherwise", ToHex(found)));
   }
-  for (uint64_t page = 0; page < PageCount(size_ - outline_size_); ++page) {
-    KB_RETURN_IF_ERROR(CheckPage(page, now.data() + PageBegin(page)));
-  }
-  return Status();
+  return CheckPages(0, PageCount(size_ - outline_size_), now.data());
 }
 
 }  // namespace kbundle

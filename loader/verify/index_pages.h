@@ -7,6 +7,7 @@
 #ifndef KBUNDLE_LOADER_VERIFY_INDEX_PAGES_H_
 #define KBUNDLE_LOADER_VERIFY_INDEX_PAGES_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -63,8 +64,11 @@ class IndexPages {
   Status NeedPages(uint64_t offset, uint64_t size) const;
   Status Load(uint64_t first, uint64_t end) const;  // pages; with the lock held
   Status CheckOutline(const Header& header);
-  Status CheckPage(uint64_t page, const uint8_t* bytes) const;
+  Status CheckPage(uint64_t page, const Sha256Digest& found) const;
+  // `index`: where the bytes of an index begin of which these pages are there.
+  Status CheckPages(uint64_t first, uint64_t end, const uint8_t* index) const;
   uint64_t PageBegin(uint64_t page) const { return outline_size_ + page * kIndexPageBytes; }
+  uint64_t PageEnd(uint64_t page) const { return std::min(PageBegin(page + 1), size_); }
 
   uint64_t size_ = 0, outline_size_ = 0;
   Sha256Digest digest_{};

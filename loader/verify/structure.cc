@@ -37,6 +37,55 @@ bool IsOpOutline(flatbuffers::Verifier& verifier, const fb::Op& op) {
          table.VerifyField<uint32_t>(verifier, fb::Op::VT_TEMPLATE_COUNT, 4) && verifier.EndTable();
 }
 
+bool IsText(flatbuffers::Verifier& verifier, const fb::Template& row, flatbuffers::voffset_t field,
+            const flatbuffers::String* text) {
+  return AsTable(row).VerifyOffset(verifier, field) && verifier.VerifyString(text);
+}
+
+template <typename T>
+bool AreTables(flatbuffers::Verifier& verifier, const fb::Template& row,
+               flatbuffers::voffset_t field,
+               const flatbuffers::Vector<flatbuffers::Offset<T>>* tables) {
+  return AsTable(row).VerifyOffset(verifier, field) && verifier.VerifyVector(tables) &&
+         verifier.VerifyVectorOfTables(tables);
+}
+
+bool IsRule(flatbuffers::Verifier& verifier, const fb::Template& row, flatbuffers::voffset_t field,
+            const fb::Rule* rule) {
+  return AsTable(row).VerifyOffset(verifier, field) && verifier.VerifyTable(rule);
+}
+
+bool IsKind(flatbuffers::Verifier& verifier, const fb::Step& step) {
+  const flatbuffers::Table& table = AsTable(step);
+  return table.VerifyTableStart(verifier) &&
+         table.VerifyField<uint8_t>(verifier, fb::Step::VT_KIND, 1) && verifier.EndTable();
+}
+
+// As the generated Verify of Template does it, but for what is inside of steps.
+bool IsChoice(flatbuffers::Verifier& verifier, const fb::Template& row) {
+  using T = fb::Template;
+  const flatbuffers::Table& table = AsTable(row);
+  const bool sound =
+      table.VerifyTableStart(verifier) && table.VerifyField<uint32_t>(verifier, T::VT_OP, 4) &&
+      table.VerifyOffsetRequired(verifier, T::VT_NAME) && verifier.VerifyString(row.name()) &&
+      table.VerifyField<uint8_t>(verifier, T::VT_PROVIDER, 1) &&
+      IsText(verifier, row, T::VT_SOURCE, row.source()) &&
+      IsText(verifier, row, T::VT_COMPILER, row.compiler()) &&
+      table.VerifyOffset(verifier, T::VT_TUNABLES) && verifier.VerifyVector(row.tunables()) &&
+      verifier.VerifyVectorOfStrings(row.tunables()) &&
+      AreTables(verifier, row, T::VT_LETS, row.lets()) &&
+      AreTables(verifier, row, T::VT_WHEN, row.when()) &&
+      AreTables(verifier, row, T::VT_REGIONS, row.regions()) &&
+      IsRule(verifier, row, T::VT_DETERMINISTIC, row.deterministic()) &&
+      IsRule(verifier, row, T::VT_BATCH_INVARIANT, row.batch_invariant()) &&
+      table.VerifyOffset(verifier, T::VT_STEPS) && verifier.VerifyVector(row.steps());
+  if (!sound) return false;
+  for (uint32_t i = 0; i < Count(row.steps()); ++i) {
+    if (!IsKind(verifier, *row.steps()->Get(i))) return false;
+  }
+  return verifier.EndTable();
+}
+
 }  // namespace
 
 Structure::Structure(const IndexPages& pages)
@@ -134,6 +183,10 @@ Status Structure::CheckOp(const fb::Op& op) { return Judge(whole_ || op.Verify(v
 
 Status Structure::CheckTemplate(const fb::Template& row) {
   return Judge(whole_ || row.Verify(verifier_));
+}
+
+Status Structure::CheckChoice(const fb::Template& row) {
+  return Judge(whole_ || IsChoice(verifier_, row));
 }
 
 Status Structure::CheckString(const flatbuffers::String* text) {

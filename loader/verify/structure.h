@@ -32,6 +32,7 @@ class Structure {
   // What the outline leaves out; nothing to do where the whole was checked.
   Status CheckOp(const fb::Op& op);
   Status CheckTemplate(const fb::Template& row);
+  Status CheckChoice(const fb::Template& row);  // of its steps no more than their kinds
   // By its address, which may be no multiple of a string's: a reference to it would be undefined.
   Status CheckString(const flatbuffers::String* text);
   Status CheckEvidence(const fb::Evidence& row);
