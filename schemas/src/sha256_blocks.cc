@@ -25,9 +25,9 @@ struct Features {
   unsigned leaf_1_ecx = 0, leaf_7_ebx = 0;
 };
 
-// In a virtual machine CPUID is a trip to its host, of 5 to 9 us on one of them, and the two helpers
-// of the compiler make four of it: longer than all pages of an op take. glibc has asked already,
-// and says so from 2.33 on: its struct cpuid_feature is what the processor has, then what may be used.
+// In a virtual machine CPUID is a trip to its host, and the compiler's helpers make four of it: 28
+// us on one of them, as long as the pages of a small op. glibc has asked already, and says so from
+// 2.33 on: its struct cpuid_feature has what the processor can, then what may be used.
 Features AskProcessor() {
   struct Leaf {
     unsigned has[4], active[4];  // eax, ebx, ecx, edx

@@ -30,8 +30,8 @@ class FileView;
 enum class Checks {
   kAll,   // by Open
   kByOp,  // by the first FindOp of the op, which is kDataLoss where it is damaged; other ops work.
-          // MakeProblem checks its declaration and measurements, Select what it looks at of variants:
-          // of those of the problem's dtypes on the device's targets; a plan the one that it takes
+          // MakeProblem checks its declaration and measurements, Select what choosing looks at of
+          // the problem's dtypes on the device's targets, a plan all of the variant that it takes
 };
 
 class Bundle {
