@@ -38,13 +38,17 @@ class Structure {
   Status CheckEvidence(const fb::Evidence& row);
 
  private:
+  using Rules = flatbuffers::Vector<flatbuffers::Offset<fb::Rule>>;
+
   Status CheckRoot() const;
+  bool IsChoice(const fb::Template& row);
   bool IsOutlineSound(flatbuffers::Verifier& outline) const;
   Status CheckLongVectors(const flatbuffers::Verifier& outline);
 
   const IndexPages& pages_;
   flatbuffers::Verifier verifier_;
   bool whole_ = false;
+  const Rules *lets_ = nullptr, *when_ = nullptr;  // of the last choice, good
 };
 
 }  // namespace kbundle

@@ -81,6 +81,8 @@ inline constexpr uint32_t kMostRemembered = 1u << 16;
 // of memory costs more than checking some programs again.
 class SoundParts {
  public:
+  using Rules = flatbuffers::Vector<flatbuffers::Offset<fb::Rule>>;
+
   // From here on structs, and programs that know tunables or lets, stand in a template with so many
   // of these, of which those lets use sm_count. What was good in another like it stays so.
   void Enter(uint32_t tunables, uint32_t lets, uint32_t lets_with_sm_count, uint32_t regions) {
@@ -89,6 +91,7 @@ class SoundParts {
     known_ = next;
     for (Program& program : programs_) program.of_template = 0;
     structs.clear();
+    when = nullptr;
   }
 
   // Whether lets were found good in a template with so many tunables: what a let may refer to is
@@ -96,15 +99,19 @@ class SoundParts {
   bool HasLets(uint32_t tunables, const std::vector<uint64_t>& programs) const {
     return !lets.empty() && tunables == tunables_of_lets && programs == lets;
   }
+  // Whether these are the last template's own, texts and all: a writer may share them.
+  bool HasLets(uint32_t tunables, const Rules* rules) const {
+    return !lets.empty() && tunables == tunables_of_lets && rules == rules_of_lets;
+  }
 
   bool HasProgram(const fb::Span& program) const {
-    const Program& known = programs_[program.first() % programs_.size()];
+    const Program& known = programs_[PlaceOf(program)];
     return known.first == program.first() &&
            (known.of_op == program.count() || known.of_template == program.count());
   }
   // It does not know sm_count. knows_template: but a tunable or a let.
   void AddProgram(const fb::Span& program, bool knows_template) {
-    Program& known = programs_[program.first() % programs_.size()];
+    Program& known = programs_[PlaceOf(program)];
     if (known.first != program.first()) known = {.first = program.first()};
     const auto count = static_cast<uint16_t>(program.count());
     (knows_template ? known.of_template : known.of_op) = count;
@@ -115,6 +122,8 @@ class SoundParts {
   // use sm_count.
   std::vector<uint64_t> lets;
   uint32_t tunables_of_lets = 0, lets_with_sm_count = 0;
+  const Rules* rules_of_lets = nullptr;
+  const Rules* when = nullptr;  // of the last template
 
  private:
   struct Program {
@@ -122,6 +131,16 @@ class SoundParts {
     uint16_t of_op = 0, of_template = 0;  // instructions; 0: none was found good
   };
   static_assert(kMaxProgramLength <= UINT16_MAX);
+  // Its own place, or one behind that which is free; where others have all of these, its own.
+  size_t PlaceOf(const fb::Span& program) const {
+    constexpr size_t kTries = 4;
+    for (size_t i = 0; i < kTries; ++i) {
+      const size_t place = (program.first() + i) % programs_.size();
+      const Program& there = programs_[place];
+      if (there.first == program.first() || (there.of_op | there.of_template) == 0) return place;
+    }
+    return program.first() % programs_.size();
+  }
   std::array<Program, 1024> programs_ = {};
   std::array<uint32_t, 4> known_ = {};
 };

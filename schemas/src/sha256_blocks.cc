@@ -4,11 +4,10 @@
 // result, and the processor could begin twice as many: so two pages of an index go side by side.
 #include "sha256_blocks.h"
 
+#include "kbundle/cpuid.h"
 #include "kbundle/status.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
-#include <dlfcn.h>
 #include <immintrin.h>
 #endif
 
@@ -21,34 +20,9 @@ namespace {
 constexpr unsigned kSsse3 = 1u << 9, kSse41 = 1u << 19;  // leaf 1, ecx
 constexpr unsigned kSha = 1u << 29;                      // leaf 7, ebx
 
-struct Features {
-  unsigned leaf_1_ecx = 0, leaf_7_ebx = 0;
-};
-
-// In a virtual machine CPUID is a trip to its host, and the compiler's helpers make four of it: 28
-// us on one of them, as long as the pages of a small op. glibc has asked already, and says so from
-// 2.33 on: its struct cpuid_feature has what the processor can, then what may be used.
-Features AskProcessor() {
-  struct Leaf {
-    unsigned has[4], active[4];  // eax, ebx, ecx, edx
-  };
-  using LeafOf = const Leaf* (*)(unsigned);
-  constexpr unsigned kLeaf1 = 0, kLeaf7 = 1;  // its numbers for them
-  void* const found = ::dlsym(RTLD_DEFAULT, "__x86_get_cpuid_feature_leaf");
-  if (const auto leaf_of = reinterpret_cast<LeafOf>(found)) {
-    return {leaf_of(kLeaf1)->active[2], leaf_of(kLeaf7)->active[1]};
-  }
-  Features features;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0) features.leaf_1_ecx = ecx;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) features.leaf_7_ebx = ebx;
-  return features;
-}
-
-bool AskForAll() {
-  const Features features = AskProcessor();
-  return (features.leaf_1_ecx & kSsse3) != 0 && (features.leaf_1_ecx & kSse41) != 0 &&
-         (features.leaf_7_ebx & kSha) != 0;
+bool AskProcessor() {
+  const unsigned one = Cpuid(1).ecx, seven = Cpuid(7).ebx;
+  return (one & kSsse3) != 0 && (one & kSse41) != 0 && (seven & kSha) != 0;
 }
 
 alignas(16) constexpr uint32_t kRoundConstants[64] = {
@@ -120,7 +94,7 @@ KB_SHA_TARGET void AddBefore(Stream& stream) {
 }  // namespace
 
 bool HasSha256Instructions() {
-  static const bool has = AskForAll();
+  static const bool has = AskProcessor();
   return has;
 }
 
