@@ -1,6 +1,6 @@
 // In a virtual machine the instruction leaves for the host, 7 us on one of them, and the compiler's
-// helpers take two for each leaf: more, for what a first use asks, than the pages of a small op. The
-// C library has asked when the process began, and tells it from glibc 2.33 on.
+// helpers take two for each leaf: more, for what a first use asks, than the pages of a small op.
+// The C library has asked when the process began, and tells it from glibc 2.33 on.
 #include "kbundle/cpuid.h"
 
 #if defined(__x86_64__)
