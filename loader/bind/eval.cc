@@ -168,6 +168,13 @@ Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t fir
   return *top;
 }
 
+bool Uses(const fb::Index& index, const fb::Span& program, Opcode opcode) {
+  const uint32_t* code = index.code()->data() + program.first();
+  return std::any_of(code, code + program.count(), [opcode](uint32_t word) {
+    return static_cast<Opcode>(word & 0xff) == opcode;
+  });
+}
+
 std::string SymbolValues(const Bundle& bundle, const Problem& problem) {
   const auto* names = OpOf(bundle, problem.op).symbols();
   std::string text;

@@ -45,6 +45,9 @@ LetValues EvaluateLets(const EvalContext& context, uint32_t variant);
 // The variant's tunable values, in the order of Template.tunables.
 std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant);
 
+// Whether the program has that instruction.
+bool Uses(const fb::Index& index, const fb::Span& program, Opcode opcode);
+
 // first, count: range of Index.code. kOutOfRange names `text` and the values of the op's symbols.
 Result<int64_t> Evaluate(const EvalContext& context, uint32_t first, uint32_t count,
                          std::string_view text);

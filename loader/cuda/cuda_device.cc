@@ -48,10 +48,10 @@ Result<CudaDevice> QueryDevice(const DriverApi& driver, CUdevice ordinal) {
   Status status;
   auto read = [&](CUdevice_attribute attribute) -> int64_t {
     int value = 0;
-    if (status.ok()) {
-      status = driver.Check(driver.DeviceGetAttribute(&value, attribute, ordinal),
-                            fmt::format("reading attribute {} of CUDA device {}",
-                                        static_cast<int>(attribute), ordinal));
+    if (!status.ok()) return value;
+    if (const CUresult got = driver.DeviceGetAttribute(&value, attribute, ordinal)) {
+      status = driver.Check(got, fmt::format("reading attribute {} of CUDA device {}",
+                                             static_cast<int>(attribute), ordinal));
     }
     return value;
   };

@@ -45,6 +45,7 @@ Status Bundle::ReadIndex(Rep* rep, Checks checks) {
   rep->checked = std::make_unique<std::atomic<bool>[]>(Count(rep->index->ops()));
   rep->interfaces = std::make_unique<std::atomic<bool>[]>(Count(rep->index->ops()));
   rep->entries = std::make_unique<std::atomic<bool>[]>(Count(rep->index->entries()));
+  rep->choices = std::make_unique<std::atomic<bool>[]>(Count(rep->index->templates()));
   rep->templates = std::make_unique<std::atomic<bool>[]>(Count(rep->index->templates()));
   return Status();
 }
@@ -66,23 +67,34 @@ Status Bundle::Rep::CheckInterface(uint32_t op) const {
   return Status();
 }
 
-Status Bundle::Rep::CheckVariants(uint32_t op, uint16_t target, uint64_t types) const {
+Status Bundle::Rep::CheckChoices(uint32_t op, uint16_t target, uint64_t types) const {
   if (checked == nullptr || checked[op].load(std::memory_order_acquire)) return Status();
   KB_RETURN_IF_ERROR(CheckInterface(op));
   const std::optional<uint32_t> entry = EntryOf(*index, {op, target, types});
   if (!entry || entries[*entry].load(std::memory_order_acquire)) return Status();
-  KB_VERIFY(VerifyOneEntry(pages, header, op, *entry, templates.get()).Annotate("index"),
+  KB_VERIFY(VerifyOneEntry(pages, header, op, *entry, choices.get()).Annotate("index"),
             "using bundle '{}'", path);
   entries[*entry].store(true, std::memory_order_release);
   return Status();
 }
 
-Status Bundle::Rep::CheckVariant(uint32_t variant) const {
+Status Bundle::Rep::CheckChoicesWith(uint32_t variant) const {
   if (checked == nullptr) return Status();
   const uint32_t op = OpOfVariant(variant);
   KB_RETURN_IF_ERROR(CheckInterface(op));  // which has looked at the row's key
   const fb::Variant& row = *index->variants()->Get(variant);
-  return CheckVariants(op, row.target(), row.types());
+  return CheckChoices(op, row.target(), row.types());
+}
+
+// A variant has no mark of its own: there are thousands, and few are ever asked for.
+Status Bundle::Rep::CheckVariant(uint32_t variant) const {
+  if (checked == nullptr) return Status();
+  const uint32_t op = OpOfVariant(variant);
+  if (checked[op].load(std::memory_order_acquire)) return Status();
+  KB_RETURN_IF_ERROR(CheckChoicesWith(variant));
+  KB_VERIFY(VerifyOneVariant(pages, header, op, variant, templates.get()).Annotate("index"),
+            "using bundle '{}'", path);
+  return Status();
 }
 
 IndexPages::Reader Bundle::Rep::IndexReader() const {

@@ -34,15 +34,18 @@ struct Bundle::Rep {
   const fb::Index* index = nullptr;
   // Which ops were found sound, by kind of check; null where everything was checked by Open.
   using Marks = std::unique_ptr<std::atomic<bool>[]>;
-  Marks checked;                         // all of the op
-  Marks interfaces, entries, templates;  // what VerifyInterface and VerifyOneEntry passed
+  Marks checked;                       // all of the op
+  Marks interfaces, entries, choices;  // what VerifyInterface and VerifyOneEntry passed
+  Marks templates;                     // all of it, for VerifyOneVariant
 
   IndexPages::Reader IndexReader() const;  // borrows the file
   Status CheckOp(uint32_t op) const;       // once; of a number below the count of ops
-  // Of that, what needs none of its variants; those of one dtype on one target, where there are
-  // any; one variant, of a number below their count.
+  // Of that, what needs none of its variants; what choosing among those of one dtype on one target
+  // looks at, where there are any, or among those that one is of; all of one variant, which may be
+  // launched then. Of a number below the count of variants.
   Status CheckInterface(uint32_t op) const;
-  Status CheckVariants(uint32_t op, uint16_t target, uint64_t types) const;
+  Status CheckChoices(uint32_t op, uint16_t target, uint64_t types) const;
+  Status CheckChoicesWith(uint32_t variant) const;
   Status CheckVariant(uint32_t variant) const;
   Status CheckBlob(uint32_t blob) const;  // its row; of a number below the count of blobs
   std::optional<uint32_t> NumberOf(std::string_view op) const;

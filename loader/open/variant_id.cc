@@ -113,7 +113,7 @@ std::string TunablesText(const fb::Index& index, uint32_t variant) {
 std::string Bundle::VariantId(uint32_t variant) const {
   const std::string none = fmt::format("no variant {}", variant);
   if (variant >= Count(rep_->index->variants())) return none;
-  if (!rep_->CheckVariant(variant).ok()) return none;
+  if (!rep_->CheckChoicesWith(variant).ok()) return none;
   const fb::Variant& row = *rep_->index->variants()->Get(variant);
   return fmt::format("{}@{}", LocalId(*rep_->index, row, true), TargetName(*rep_->index, row));
 }

@@ -7,22 +7,13 @@
 #include <cstdlib>
 #include <string>
 
+#include "kbundle/cpuid.h"
 #include "kbundle/target.h"
 
 namespace kbundle {
 namespace {
 
 #if defined(__x86_64__)
-struct Registers {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-};
-
-Registers Cpuid(unsigned leaf) {
-  Registers r;
-  __get_cpuid_count(leaf, 0, &r.eax, &r.ebx, &r.ecx, &r.edx);
-  return r;
-}
-
 // What the operating system saves at a context switch: without it, wide registers are unusable.
 unsigned SavedState() {
   unsigned low, high;
@@ -33,7 +24,7 @@ unsigned SavedState() {
 bool Has(unsigned word, unsigned bits) { return (word & bits) == bits; }
 
 int CpuLevel() {
-  const Registers one = Cpuid(1), seven = Cpuid(7), extended = Cpuid(0x80000001);
+  const CpuidRegisters one = Cpuid(1), seven = Cpuid(7), extended = Cpuid(0x80000001);
   constexpr unsigned kLevel2 =
       bit_SSE3 | bit_SSSE3 | bit_CMPXCHG16B | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT;
   if (!Has(one.ecx, kLevel2) || !Has(extended.ecx, bit_LAHF_LM)) return 1;

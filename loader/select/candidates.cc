@@ -38,7 +38,7 @@ std::vector<RankedTarget> RankTargets(const fb::Index& index, const Device& devi
 Status CheckVariantsOn(const std::vector<RankedTarget>& targets, const Bundle& bundle,
                        const Problem& problem) {
   for (const RankedTarget& target : targets) {
-    KB_RETURN_IF_ERROR(bundle.rep().CheckVariants(problem.op, target.target, problem.types));
+    KB_RETURN_IF_ERROR(bundle.rep().CheckChoices(problem.op, target.target, problem.types));
   }
   return Status();
 }
@@ -172,14 +172,18 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
   context.sm_count = device_.sm_count;
   context.tunables = Tunables(bundle_, variant);
   if (options_.modes.batch_invariant) context.hidden = &hidden_;
+  // Most variants fail one of the first rules, which know none of the lets.
   LetValues lets;
-  if (Count(row.lets()) != 0) {
+  const auto need_lets = [&] {
+    if (lets.count == Count(row.lets())) return;
     lets = EvaluateLets(context, variant);
     context.lets = lets.view();
     context.let_errors = lets.errors;
-  }
+  };
+  if (options_.modes.any()) need_lets();
   for (uint32_t i = 0; i < Count(rules); ++i) {
     const fb::Rule& rule = *rules->Get(i);
+    if (Uses(index, *rule.program(), Opcode::kLet)) need_lets();
     const Slot value = RunProgram(context, *rule.program());
     if (value.ok() && value.value != 0) continue;
     result->legal = false;

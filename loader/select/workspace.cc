@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
+#include <optional>
 
 #include "kbundle/select.h"
 #include "loader/open/bundle_rep.h"
@@ -31,11 +31,23 @@ int64_t StepsBytes(const fb::Index& index, uint32_t variant) {
   return total;
 }
 
-}  // namespace
+// Whether legality or workspace may depend on what is promised of addresses: a let, a rule or a
+// region asks for align().
+bool AsksForAlignment(const fb::Index& index, const fb::Template& row) {
+  const auto any = [&](const auto* rows, auto program) {
+    for (uint32_t i = 0; i < Count(rows); ++i) {
+      if (Uses(index, *program(*rows->Get(i)), Opcode::kAlign)) return true;
+    }
+    return false;
+  };
+  const auto of_rule = [](const fb::Rule& rule) { return rule.program(); };
+  return any(row.lets(), of_rule) || any(row.when(), of_rule) ||
+         any(row.regions(), [](const fb::Region& region) { return region.bytes(); });
+}
 
-Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uint32_t variant,
-                               int64_t alignment) {
-  KB_RETURN_IF_ERROR(bundle.rep().CheckVariant(variant));
+// The variant may be used.
+Result<int64_t> BytesOf(const Bundle& bundle, const Problem& problem, uint32_t variant,
+                        int64_t alignment) {
   const fb::Index& index = IndexOf(bundle);
   int64_t total = StepsBytes(index, variant);
   const auto* regions = TemplateOf(index, variant).regions();
@@ -69,36 +81,65 @@ Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uin
   return total;
 }
 
+// What the variants of one target and these dtypes take at most; -1: none is legal. Nearly all have
+// no regions, and whether they are legal makes no difference: to find out takes long.
+class Largest {
+ public:
+  Largest(const Bundle& bundle, const Problem& problem, const Device& device)
+      : bundle_(bundle), index_(IndexOf(bundle)), problem_(problem), device_(device) {}
+
+  void Add(uint32_t variant) {
+    const fb::Template& row = TemplateOf(index_, variant);
+    const int64_t steps = StepsBytes(index_, variant);
+    std::optional<bool> asks;  // for alignment
+    for (const int64_t alignment : kAlignments) {
+      if (Count(row.regions()) == 0 && steps <= bytes_) return;
+      if (alignment != kAlignments[0] && !asks) asks = AsksForAlignment(index_, row);
+      if (asks == false) return;
+      const SelectOptions options{.alignment = alignment, .policy = {}};
+      if (!CandidateCheck(bundle_, problem_, device_, options).WhenHolds(variant)) continue;
+      const Result<int64_t> bytes = BytesOf(bundle_, problem_, variant, alignment);
+      if (bytes.ok()) bytes_ = std::max(bytes_, *bytes);
+      if (!bytes.ok()) unsized_ = bytes.status();
+    }
+  }
+
+  int64_t bytes() const { return bytes_; }
+  const Status& unsized() const { return unsized_; }  // of one that could not be launched either
+
+ private:
+  const Bundle& bundle_;
+  const fb::Index& index_;
+  const Problem& problem_;
+  const Device& device_;
+  int64_t bytes_ = -1;
+  Status unsized_;
+};
+
+}  // namespace
+
+Result<int64_t> WorkspaceBytes(const Bundle& bundle, const Problem& problem, uint32_t variant,
+                               int64_t alignment) {
+  KB_RETURN_IF_ERROR(bundle.rep().CheckVariant(variant));
+  return BytesOf(bundle, problem, variant, alignment);
+}
+
 // Of the variants that may be legal, not of those that would be chosen: what is chosen depends on
 // the policy, the device's name and what the caller promises later. Of 307 listed problems of the
 // kernels here both are the same for all but 3, where 4 MiB are reserved instead of 1.
 Result<int64_t> MaxWorkspaceBytes(const Bundle& bundle, const Problem& problem, Device::Kind kind) {
   const fb::Index& index = IndexOf(bundle);
   const Device device{.kind = kind};
-  int64_t largest = -1;
-  Status unsized;  // of a variant that could not be launched either
+  Largest largest(bundle, problem, device);
   for (uint16_t target = 0; target < Count(index.targets()); ++target) {
     const auto of = static_cast<TargetKind>(index.targets()->Get(target)->kind());
     if ((of == TargetKind::kHost) != (kind == Device::Kind::kHost)) continue;
-    KB_RETURN_IF_ERROR(bundle.rep().CheckVariants(problem.op, target, problem.types));
+    KB_RETURN_IF_ERROR(bundle.rep().CheckChoices(problem.op, target, problem.types));
     const VariantRange range = VariantsOf(index, problem.op, target, problem.types);
-    for (const int64_t alignment : kAlignments) {
-      const SelectOptions options{.alignment = alignment, .policy = {}};
-      CandidateCheck check(bundle, problem, device, options);
-      for (uint32_t variant = range.first; variant < range.end; ++variant) {
-        // Nearly all: whether it is legal makes no difference, and takes long to find out.
-        if (Count(TemplateOf(index, variant).regions()) == 0 &&
-            StepsBytes(index, variant) <= largest)
-          continue;
-        if (!check.WhenHolds(variant)) continue;
-        const Result<int64_t> bytes = WorkspaceBytes(bundle, problem, variant, alignment);
-        if (bytes.ok()) largest = std::max(largest, *bytes);
-        if (!bytes.ok()) unsized = bytes.status();
-      }
-    }
+    for (uint32_t variant = range.first; variant < range.end; ++variant) largest.Add(variant);
   }
-  if (largest >= 0) return largest;
-  KB_RETURN_IF_ERROR(std::move(unsized));
+  if (largest.bytes() >= 0) return largest.bytes();
+  KB_RETURN_IF_ERROR(largest.unsized());
   return NotFound(fmt::format(
       "sizing the workspace of {}: bundle '{}' has no legal variant of it for any {} target",
       problem.ToString(), bundle.path(), kind == Device::Kind::kHost ? "host" : "CUDA"));

@@ -7,6 +7,7 @@
 #ifndef KBUNDLE_LOADER_VERIFY_INDEX_PAGES_H_
 #define KBUNDLE_LOADER_VERIFY_INDEX_PAGES_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,7 @@ class IndexPages {
   // read. kDataLoss: not what the header's hashes say. The digest is the outline's.
   Status Open(const Header& header, Reader read, bool all, const Allocator& allocator = {});
 
-  const uint8_t* bytes() const { return bytes_.data(); }
+  const uint8_t* bytes() const { return bytes_; }
   uint64_t size() const { return size_; }
   uint64_t outline_size() const { return outline_size_; }
   bool paged() const { return size_ != outline_size_; }
@@ -51,7 +52,7 @@ class IndexPages {
   }
   Status Need(const void* first, uint64_t size) const {
     return Need(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(first) -
-                                      reinterpret_cast<uintptr_t>(bytes_.data())),
+                                      reinterpret_cast<uintptr_t>(bytes_)),
                 size);
   }
   Status NeedAll() const { return Need(uint64_t{0}, size_); }
@@ -61,14 +62,24 @@ class IndexPages {
  private:
   static Status Outside(uint64_t offset, uint64_t size);
   Status NeedPages(uint64_t offset, uint64_t size) const;
-  Status Load(uint64_t first, uint64_t end) const;  // pages; with the lock held
+  struct Range {
+    uint64_t first, end;  // pages
+  };
+  Status Load(const Range& run, const Range& wanted) const;  // with the lock held
   Status CheckOutline(const Header& header);
-  Status CheckPage(uint64_t page, const uint8_t* bytes) const;
+  Status CheckPage(uint64_t page, const Sha256Digest& found) const;
+  // `index`: where the bytes of an index begin of which these pages are there. Until use(page,
+  // digest) is an error.
+  template <typename Use>
+  Status HashPages(const Range& range, const uint8_t* index, const Use& use) const;
+  Status CheckAllPages(const uint8_t* index) const;
   uint64_t PageBegin(uint64_t page) const { return outline_size_ + page * kIndexPageBytes; }
+  uint64_t PageEnd(uint64_t page) const { return std::min(PageBegin(page + 1), size_); }
 
   uint64_t size_ = 0, outline_size_ = 0;
   Sha256Digest digest_{};
-  mutable Buffer bytes_;  // pages come when they are needed
+  Buffer memory_;
+  uint8_t* bytes_ = nullptr;  // in memory_; pages come when they are needed
   Reader read_;
   Allocator allocator_;
   mutable std::mutex mutex_;

@@ -59,16 +59,19 @@ bool ArePartsOfOne(const fb::Template& before, const fb::Template& row) {
 
 }  // namespace
 
-Status VerifyTemplateOf(const OpRows& rows, uint32_t number, SoundParts* sound) {
+Status VerifyTemplateOf(const OpRows& rows, uint32_t number, Depth depth, SoundParts* sound) {
+  const bool all = depth == Depth::kAll;
   KB_RETURN_IF_ERROR(NeedRows(rows.pages, rows.index.templates(), number, 1));
   const fb::Template& row = *rows.index.templates()->Get(number);
-  KB_VERIFY(rows.structure.CheckTemplate(row), "template {}", number);
+  KB_VERIFY(all ? rows.structure.CheckTemplate(row) : rows.structure.CheckChoice(row),
+            "template {}", number);
   KB_VERIFY(CheckName(row.name(), "name"), "template {}", number);
   if (row.op() != rows.number) {
     return DataLoss(fmt::format("template {} says op {}", number, row.op()));
   }
-  KB_VERIFY(VerifyTemplate(rows.pages, rows.op, row, sound), "variant '{}'", View(row.name()));
-  KB_VERIFY(CheckFeatures(row, rows.header), "variant '{}'", View(row.name()));
+  KB_VERIFY(VerifyTemplate(rows.pages, rows.op, row, depth, sound), "variant '{}'",
+            View(row.name()));
+  if (all) KB_VERIFY(CheckFeatures(row, rows.header), "variant '{}'", View(row.name()));
   return Status();
 }
 
@@ -76,11 +79,11 @@ Status VerifyTemplatesOf(const OpRows& rows) {
   const fb::Op& op = rows.op;
   const uint32_t end = op.first_template() + op.template_count();
   std::unordered_set<std::string_view> names;
-  SoundParts sound(rows.index);
+  SoundParts sound;
   const auto* templates = rows.index.templates();
   KB_RETURN_IF_ERROR(NeedRows(rows.pages, templates, op.first_template(), op.template_count()));
   for (uint32_t i = op.first_template(); i < end; ++i) {
-    KB_RETURN_IF_ERROR(VerifyTemplateOf(rows, i, &sound));
+    KB_RETURN_IF_ERROR(VerifyTemplateOf(rows, i, Depth::kAll, &sound));
     const fb::Template& row = *templates->Get(i);
     const std::string_view name = row.name()->string_view();
     if (!names.insert(name).second &&
@@ -109,22 +112,21 @@ Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op, boo
   return Status();
 }
 
-Status VerifyEntryRows(Structure& structure, const Header& header, uint32_t op, uint32_t entry,
-                       std::atomic<bool>* known) {
+Status VerifyVariantRows(Structure& structure, const Header& header, uint32_t op, uint32_t first,
+                         uint32_t end, Depth depth, std::atomic<bool>* known) {
   OpRows rows{.header = header, .structure = structure, .number = op};
-  SoundParts sound(rows.index);
+  SoundParts sound;
   rows.symbols.resize(std::min(Count(rows.index.symbols()), kMostRemembered));
   const auto check = [&](const fb::Variant& row) {
     KB_RETURN_IF_ERROR(CheckTemplateNumber(rows, row));
     const uint32_t number = row.template_index();
     if (!known[number].load(std::memory_order_acquire)) {
-      KB_RETURN_IF_ERROR(VerifyTemplateOf(rows, number, &sound));
+      KB_RETURN_IF_ERROR(VerifyTemplateOf(rows, number, depth, &sound));
       known[number].store(true, std::memory_order_release);
     }
-    return VerifyVariantOf(rows, row);
+    return VerifyVariantOf(rows, row, depth);
   };
-  const fb::Entry& of = *rows.index.entries()->Get(entry);
-  for (uint32_t i = of.first(); i < of.first() + of.count(); ++i) {
+  for (uint32_t i = first; i < end; ++i) {
     KB_VERIFY(check(*rows.index.variants()->Get(i)), "op '{}': variant {}", OpName(rows.index, op),
               i);
   }

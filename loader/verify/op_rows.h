@@ -14,7 +14,8 @@
 
 namespace kbundle {
 
-struct SoundParts;
+enum class Depth : uint8_t;
+class SoundParts;
 
 // Borrows everything. The outline has been checked.
 struct OpRows {
@@ -36,11 +37,11 @@ Status VerifyTemplatesOf(const OpRows& rows);
 Status VerifyVariantsOf(OpRows& rows);  // kernels and symbols with them
 Status VerifyTunedOf(const OpRows& rows);
 
-// One of these rows, all that there is to say of it alone.
-Status VerifyTemplateOf(const OpRows& rows, uint32_t number, SoundParts* sound);
+// One of these rows, all that there is to say of it alone, or as much as that.
+Status VerifyTemplateOf(const OpRows& rows, uint32_t number, Depth depth, SoundParts* sound);
 Status CheckTemplateNumber(const OpRows& rows, const fb::Variant& variant);
-// Its template has been checked.
-Status VerifyVariantOf(OpRows& rows, const fb::Variant& variant);
+// Its template has been checked, to the same depth.
+Status VerifyVariantOf(OpRows& rows, const fb::Variant& variant, Depth depth);
 
 // Of all ops: sorted, and each row of an op that exists, so that an op's are a range.
 Status VerifyOps(const fb::Index& index);

@@ -37,6 +37,24 @@ bool IsOpOutline(flatbuffers::Verifier& verifier, const fb::Op& op) {
          table.VerifyField<uint32_t>(verifier, fb::Op::VT_TEMPLATE_COUNT, 4) && verifier.EndTable();
 }
 
+// What a field refers to may be read when the field's own place has been looked at: these are given
+// how to read it, not what was read.
+bool IsText(flatbuffers::Verifier& verifier, const fb::Template& row, flatbuffers::voffset_t field,
+            const flatbuffers::String* (fb::Template::*text)() const) {
+  return AsTable(row).VerifyOffset(verifier, field) && verifier.VerifyString((row.*text)());
+}
+
+bool IsRule(flatbuffers::Verifier& verifier, const fb::Template& row, flatbuffers::voffset_t field,
+            const fb::Rule* (fb::Template::*rule)() const) {
+  return AsTable(row).VerifyOffset(verifier, field) && verifier.VerifyTable((row.*rule)());
+}
+
+bool IsKind(flatbuffers::Verifier& verifier, const fb::Step& step) {
+  const flatbuffers::Table& table = AsTable(step);
+  return table.VerifyTableStart(verifier) &&
+         table.VerifyField<uint8_t>(verifier, fb::Step::VT_KIND, 1) && verifier.EndTable();
+}
+
 }  // namespace
 
 Structure::Structure(const IndexPages& pages)
@@ -135,6 +153,41 @@ Status Structure::CheckOp(const fb::Op& op) { return Judge(whole_ || op.Verify(v
 Status Structure::CheckTemplate(const fb::Template& row) {
   return Judge(whole_ || row.Verify(verifier_));
 }
+
+// As the generated Verify of Template does it, but for what is inside of steps, and for rules that
+// are the very ones of the last template.
+bool Structure::IsChoice(const fb::Template& row) {
+  using T = fb::Template;
+  const flatbuffers::Table& table = AsTable(row);
+  flatbuffers::Verifier& v = verifier_;
+  const auto are = [&](flatbuffers::voffset_t field, const Rules* (T::*get)() const,
+                       const Rules* known) {
+    if (!table.VerifyOffset(v, field)) return false;
+    const Rules* rules = (row.*get)();
+    return rules == known || (v.VerifyVector(rules) && v.VerifyVectorOfTables(rules));
+  };
+  const bool sound = table.VerifyTableStart(v) && table.VerifyField<uint32_t>(v, T::VT_OP, 4) &&
+                     table.VerifyOffsetRequired(v, T::VT_NAME) && v.VerifyString(row.name()) &&
+                     table.VerifyField<uint8_t>(v, T::VT_PROVIDER, 1) &&
+                     IsText(v, row, T::VT_SOURCE, &T::source) &&
+                     IsText(v, row, T::VT_COMPILER, &T::compiler) &&
+                     table.VerifyOffset(v, T::VT_TUNABLES) && v.VerifyVector(row.tunables()) &&
+                     v.VerifyVectorOfStrings(row.tunables()) && are(T::VT_LETS, &T::lets, lets_) &&
+                     are(T::VT_WHEN, &T::when, when_) && table.VerifyOffset(v, T::VT_REGIONS) &&
+                     v.VerifyVector(row.regions()) && v.VerifyVectorOfTables(row.regions()) &&
+                     IsRule(v, row, T::VT_DETERMINISTIC, &T::deterministic) &&
+                     IsRule(v, row, T::VT_BATCH_INVARIANT, &T::batch_invariant) &&
+                     table.VerifyOffset(v, T::VT_STEPS) && v.VerifyVector(row.steps());
+  if (!sound) return false;
+  for (uint32_t i = 0; i < Count(row.steps()); ++i) {
+    if (!IsKind(v, *row.steps()->Get(i))) return false;
+  }
+  lets_ = row.lets();
+  when_ = row.when();
+  return v.EndTable();
+}
+
+Status Structure::CheckChoice(const fb::Template& row) { return Judge(whole_ || IsChoice(row)); }
 
 Status Structure::CheckString(const flatbuffers::String* text) {
   if (whole_ || !pages_.paged()) return Judge(whole_ || verifier_.VerifyString(text));

@@ -32,18 +32,23 @@ class Structure {
   // What the outline leaves out; nothing to do where the whole was checked.
   Status CheckOp(const fb::Op& op);
   Status CheckTemplate(const fb::Template& row);
+  Status CheckChoice(const fb::Template& row);  // of its steps no more than their kinds
   // By its address, which may be no multiple of a string's: a reference to it would be undefined.
   Status CheckString(const flatbuffers::String* text);
   Status CheckEvidence(const fb::Evidence& row);
 
  private:
+  using Rules = flatbuffers::Vector<flatbuffers::Offset<fb::Rule>>;
+
   Status CheckRoot() const;
+  bool IsChoice(const fb::Template& row);
   bool IsOutlineSound(flatbuffers::Verifier& outline) const;
   Status CheckLongVectors(const flatbuffers::Verifier& outline);
 
   const IndexPages& pages_;
   flatbuffers::Verifier verifier_;
   bool whole_ = false;
+  const Rules *lets_ = nullptr, *when_ = nullptr;  // of the last choice, good
 };
 
 }  // namespace kbundle

@@ -219,7 +219,16 @@ Status VerifyOneEntry(const IndexPages& pages, const Header& header, uint32_t op
                       std::atomic<bool>* known) {
   Structure structure(pages, PartOf(*fb::GetIndex(pages.bytes()), op));
   const StepLimit limit(header.index_size);
-  return VerifyEntryRows(structure, header, op, entry, known);
+  const fb::Entry& of = *structure.index().entries()->Get(entry);
+  return VerifyVariantRows(structure, header, op, of.first(), of.first() + of.count(),
+                           Depth::kChoice, known);
+}
+
+Status VerifyOneVariant(const IndexPages& pages, const Header& header, uint32_t op,
+                        uint32_t variant, std::atomic<bool>* known) {
+  Structure structure(pages, PartOf(*fb::GetIndex(pages.bytes()), op));
+  const StepLimit limit(header.index_size);
+  return VerifyVariantRows(structure, header, op, variant, variant + 1, Depth::kAll, known);
 }
 
 }  // namespace kbundle

@@ -41,57 +41,108 @@ Status VerifyOneOp(const IndexPages& pages, const Header& header, uint32_t op);
 // Of that, what needs none of its variants: afterwards the op's own table, its entries, tuned rows
 // and the keys of its variants may be used.
 Status VerifyInterface(const IndexPages& pages, const Header& header, uint32_t op);
-// Of that, the variants of one of the op's entries and their templates that are not `known`
-// (by number), which are then: afterwards they may be used. Requires VerifyInterface. Two templates
-// of one name are not seen here. From any thread: of two that check the same, each finds the same.
+// Of that, what choosing among the variants of one of the op's entries looks at (Depth::kChoice):
+// the variants, and their templates that are not `known` (by number), which are then: afterwards
+// one may be chosen. Requires VerifyInterface. Two templates of one name are not seen here. From
+// any thread: of two that check the same, each finds the same.
 Status VerifyOneEntry(const IndexPages& pages, const Header& header, uint32_t op, uint32_t entry,
                       std::atomic<bool>* known);
+// All of one variant, whose entry VerifyOneEntry has passed, and of its template if that is not
+// `known` (by number), which is then: afterwards it may be launched.
+Status VerifyOneVariant(const IndexPages& pages, const Header& header, uint32_t op,
+                        uint32_t variant, std::atomic<bool>* known);
 // One row of blobs and its base's, of an index with pages, where they may not have been looked at.
 Status VerifyOneBlob(const IndexPages& pages, const Header& header, uint32_t blob);
+
+// How much of a variant and its template is looked at. Of many that one is chosen from, steps are
+// most of what there is to check, and the code, symbols and blobs that these name.
+enum class Depth : uint8_t {
+  kChoice,  // tunables, lets, rules, promises, workspace; of steps how many and of which kind; of
+            // kernels' rows the workspace, and that there is a number of a blob or whom to ask
+  kAll,
+};
 
 class Structure;
 // whole: every page is there.
 Status VerifyOutlineRows(const IndexPages& pages, const Header& header, bool whole);
 // variants: those, their templates and kernels with it.
 Status VerifyOpRows(Structure& structure, const Header& header, uint32_t op, bool variants);
-Status VerifyEntryRows(Structure& structure, const Header& header, uint32_t op, uint32_t entry,
-                       std::atomic<bool>* known);
+// Variants [first, end) of the op.
+Status VerifyVariantRows(Structure& structure, const Header& header, uint32_t op, uint32_t first,
+                         uint32_t end, Depth depth, std::atomic<bool>* known);
 Status VerifyBlobs(const fb::Index& index, const Header& header);
 
-// Of how many rows an op's check remembers which it has seen; at others it looks again. An index
+// Of how many symbols an op's check remembers which it has seen; at others it looks again. An index
 // may have 65,536 ops, each with a memory of its own to clear.
 inline constexpr uint32_t kMostRemembered = 1u << 16;
 
 // What was found good of an op's templates, which have most in common, as their steps have:
-// structs, and programs by their place in Index.code, with their count of instructions or 0.
-struct SoundParts {
-  explicit SoundParts(const fb::Index& index)
-      : of_op(std::min(Count(index.code()), kMostRemembered)), of_template(of_op.size()) {}
+// structs, and programs, as far as there is room for them. Small, because the first use of a page
+// of memory costs more than checking some programs again.
+class SoundParts {
+ public:
+  using Rules = flatbuffers::Vector<flatbuffers::Offset<fb::Rule>>;
 
   // From here on structs, and programs that know tunables or lets, stand in a template with so many
   // of these, of which those lets use sm_count. What was good in another like it stays so.
   void Enter(uint32_t tunables, uint32_t lets, uint32_t lets_with_sm_count, uint32_t regions) {
     const std::array<uint32_t, 4> next = {tunables, lets, lets_with_sm_count, regions};
-    if (next == known) return;
-    known = next;
-    std::fill(of_template.begin(), of_template.end(), uint8_t{0});
+    if (next == known_) return;
+    known_ = next;
+    for (Program& program : programs_) program.of_template = 0;
     structs.clear();
+    when = nullptr;
   }
 
-  std::vector<uint8_t> of_op;        // know neither tunables, lets nor sm_count
-  std::vector<uint8_t> of_template;  // do not know sm_count
   // Whether lets were found good in a template with so many tunables: what a let may refer to is
   // these, its op and the lets before it.
   bool HasLets(uint32_t tunables, const std::vector<uint64_t>& programs) const {
     return !lets.empty() && tunables == tunables_of_lets && programs == lets;
   }
+  // Whether these are the last template's own, texts and all: a writer may share them.
+  bool HasLets(uint32_t tunables, const Rules* rules) const {
+    return !lets.empty() && tunables == tunables_of_lets && rules == rules_of_lets;
+  }
+
+  bool HasProgram(const fb::Span& program) const {
+    const Program& known = programs_[PlaceOf(program)];
+    return known.first == program.first() &&
+           (known.of_op == program.count() || known.of_template == program.count());
+  }
+  // It does not know sm_count. knows_template: but a tunable or a let.
+  void AddProgram(const fb::Span& program, bool knows_template) {
+    Program& known = programs_[PlaceOf(program)];
+    if (known.first != program.first()) known = {.first = program.first()};
+    const auto count = static_cast<uint16_t>(program.count());
+    (knows_template ? known.of_template : known.of_op) = count;
+  }
 
   std::unordered_set<const fb::Struct*> structs;
-  std::array<uint32_t, 4> known = {};
   // Of the last template: its lets' places in Index.code with their counts, and which of the lets
   // use sm_count.
   std::vector<uint64_t> lets;
   uint32_t tunables_of_lets = 0, lets_with_sm_count = 0;
+  const Rules* rules_of_lets = nullptr;
+  const Rules* when = nullptr;  // of the last template
+
+ private:
+  struct Program {
+    uint32_t first = 0;                   // place in Index.code
+    uint16_t of_op = 0, of_template = 0;  // instructions; 0: none was found good
+  };
+  static_assert(kMaxProgramLength <= UINT16_MAX);
+  // Its own place, or one behind that which is free; where others have all of these, its own.
+  size_t PlaceOf(const fb::Span& program) const {
+    constexpr size_t kTries = 4;
+    for (size_t i = 0; i < kTries; ++i) {
+      const size_t place = (program.first() + i) % programs_.size();
+      const Program& there = programs_[place];
+      if (there.first == program.first() || (there.of_op | there.of_template) == 0) return place;
+    }
+    return program.first() % programs_.size();
+  }
+  std::array<Program, 1024> programs_ = {};
+  std::array<uint32_t, 4> known_ = {};
 };
 
 // Where a program stands, which decides what it may refer to.
@@ -107,7 +158,7 @@ struct ProgramScope {
 };
 Status VerifyOp(const ProgramScope& scope);
 Status VerifyTemplate(const IndexPages& pages, const fb::Op& op, const fb::Template& row,
-                      SoundParts* sound);
+                      Depth depth, SoundParts* sound);
 // OK when absent (null or count 0) unless `required`. Sets *uses_sm_count when not null.
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
                      bool* uses_sm_count = nullptr);

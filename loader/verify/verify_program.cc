@@ -122,18 +122,6 @@ Status CheckInstruction(const ProgramScope& scope, const Instruction& code, int*
   return CheckCount(*depth, kMaxStackDepth, "stack slots");
 }
 
-bool IsKnownSound(const ProgramScope& scope, const fb::Span& program) {
-  if (scope.sound == nullptr || program.first() >= scope.sound->of_op.size()) return false;
-  return scope.sound->of_op[program.first()] == program.count() ||
-         scope.sound->of_template[program.first()] == program.count();
-}
-
-void Remember(const ProgramScope& scope, const fb::Span& program, bool knows_template) {
-  if (scope.sound == nullptr || program.count() > 0xff) return;
-  auto& list = knows_template ? scope.sound->of_template : scope.sound->of_op;
-  if (program.first() < list.size()) list[program.first()] = static_cast<uint8_t>(program.count());
-}
-
 }  // namespace
 
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
@@ -147,7 +135,7 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
     return DataLoss(
         fmt::format("program ends at instruction {} of {}", end, Count(scope.index.code())));
   }
-  if (IsKnownSound(scope, *program)) return Status();
+  if (scope.sound != nullptr && scope.sound->HasProgram(*program)) return Status();
   KB_RETURN_IF_ERROR(Spend(program->count()));
   KB_RETURN_IF_ERROR(NeedRows(scope.pages, scope.index.code(), program->first(), program->count()));
   int depth = 0;
@@ -161,7 +149,7 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
   }
   if (depth != 1) return DataLoss(fmt::format("program leaves {} values, not 1", depth));
   *uses_sm_count |= uses;
-  if (!uses) Remember(scope, *program, knows_template);
+  if (!uses && scope.sound != nullptr) scope.sound->AddProgram(*program, knows_template);
   return Status();
 }
 

@@ -25,8 +25,13 @@ std::vector<uint64_t> ProgramsOf(const flatbuffers::Vector<flatbuffers::Offset<f
 Status CheckLets(ProgramScope* scope, SoundParts* sound) {
   const auto* lets = scope->row->lets();
   KB_RETURN_IF_ERROR(CheckCount(Count(lets), kMaxLets, "lets"));
-  std::vector<uint64_t> programs = ProgramsOf(lets);
   const uint32_t tunables = Count(scope->row->tunables());
+  if (sound->HasLets(tunables, lets)) {
+    scope->lets = Count(lets);
+    scope->lets_with_sm_count = sound->lets_with_sm_count;
+    return Status();
+  }
+  std::vector<uint64_t> programs = ProgramsOf(lets);
   const bool known = sound->HasLets(tunables, programs);
   scope->sm_count = true;
   for (uint32_t i = 0; i < Count(lets); ++i) {
@@ -39,6 +44,7 @@ Status CheckLets(ProgramScope* scope, SoundParts* sound) {
     scope->lets = i + 1;
   }
   scope->sm_count = false;
+  sound->rules_of_lets = lets;
   if (known) {
     scope->lets = Count(lets);
     scope->lets_with_sm_count = sound->lets_with_sm_count;
@@ -98,7 +104,7 @@ Status CheckPromises(const ProgramScope& scope) {
 }  // namespace
 
 Status VerifyTemplate(const IndexPages& pages, const fb::Op& op, const fb::Template& row,
-                      SoundParts* sound) {
+                      Depth depth, SoundParts* sound) {
   ProgramScope scope{.pages = pages, .op = op, .row = &row};
   KB_RETURN_IF_ERROR(CheckIndex(row.provider(), Count(scope.index.providers()), "provider"));
   KB_RETURN_IF_ERROR(CheckText(row.source(), "source"));
@@ -107,12 +113,15 @@ Status VerifyTemplate(const IndexPages& pages, const fb::Op& op, const fb::Templ
   KB_RETURN_IF_ERROR(CheckLets(&scope, sound));
   sound->Enter(Count(row.tunables()), scope.lets, scope.lets_with_sm_count, Count(row.regions()));
   scope.sound = sound;
-  KB_RETURN_IF_ERROR(CheckRules(scope, row.when(), "when"));
+  if (row.when() == nullptr || row.when() != sound->when) {
+    KB_RETURN_IF_ERROR(CheckRules(scope, row.when(), "when"));
+  }
+  sound->when = row.when();
   KB_RETURN_IF_ERROR(CheckPromises(scope));
   KB_RETURN_IF_ERROR(CheckRegions(scope));
   KB_RETURN_IF_ERROR(CheckCount(Count(row.steps()), kMaxSteps, "steps"));
   if (Count(row.steps()) == 0) return DataLoss("a variant without steps");
-  for (uint32_t i = 0; i < Count(row.steps()); ++i) {
+  for (uint32_t i = 0; depth == Depth::kAll && i < Count(row.steps()); ++i) {
     KB_VERIFY(VerifyStep(scope, *row.steps()->Get(i)), "step {}", i);
   }
   return Status();

@@ -57,28 +57,59 @@ Sha256Digest PortableSha256Of(const void* data, size_t size) {
   return digest;
 }
 
+namespace {
+
+// What is left behind whole blocks, with its padding.
+struct Tail {
+  Tail(const uint8_t* data, size_t size) {
+    const size_t left = size % kBlock;
+    std::copy_n(data + (size - left), left, bytes.data());
+    bytes[left] = 0x80;
+    blocks = left + 9 <= kBlock ? 1 : 2;
+    for (size_t i = 0; i < 8; ++i) {  // the count of bits, its highest byte first
+      bytes[kBlock * blocks - 1 - i] = static_cast<unsigned char>(uint64_t{size} * 8 >> 8 * i);
+    }
+  }
+  std::array<unsigned char, 2 * kBlock> bytes{};
+  size_t blocks;
+};
+
+constexpr uint32_t kBegin[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+
+Sha256Digest DigestOf(const uint32_t state[8]) {
+  Sha256Digest digest;
+  for (size_t i = 0; i < digest.size(); ++i) {
+    digest[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
+  }
+  return digest;
+}
+
+}  // namespace
+
 // Whole blocks and what is left with its padding, all by the processor: of a page of an index the
 // padding is one block of 33, and portable code would take a quarter of the time for it.
 Sha256Digest Sha256Of(const void* data, size_t size) {
   if (!HasSha256Instructions()) return PortableSha256Of(data, size);
-  crypto_hash_sha256_state state;
-  crypto_hash_sha256_init(&state);
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  const size_t blocks = size / kBlock, left = size % kBlock;
-  if (blocks > 0) Sha256Blocks(state.state, bytes, blocks);
-  std::array<unsigned char, 2 * kBlock> tail{};
-  std::copy_n(bytes + kBlock * blocks, left, tail.data());
-  tail[left] = 0x80;
-  const size_t end = left + 9 <= kBlock ? kBlock : tail.size();
-  for (size_t i = 0; i < 8; ++i) {  // the count of bits, its highest byte first
-    tail[end - 1 - i] = static_cast<unsigned char>(uint64_t{size} * 8 >> 8 * i);
-  }
-  Sha256Blocks(state.state, tail.data(), end / kBlock);
-  Sha256Digest digest;
-  for (size_t i = 0; i < digest.size(); ++i) {
-    digest[i] = static_cast<uint8_t>(state.state[i / 4] >> (24 - 8 * (i % 4)));
-  }
-  return digest;
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  const Tail tail(bytes, size);
+  uint32_t state[8];
+  std::copy_n(kBegin, 8, state);
+  if (size >= kBlock) Sha256Blocks(state, bytes, size / kBlock);
+  Sha256Blocks(state, tail.bytes.data(), tail.blocks);
+  return DigestOf(state);
+}
+
+std::array<Sha256Digest, 2> Sha256OfTwo(const void* first, const void* second, size_t size) {
+  if (!HasSha256Instructions()) return {Sha256Of(first, size), Sha256Of(second, size)};
+  const auto* a = static_cast<const uint8_t*>(first);
+  const auto* b = static_cast<const uint8_t*>(second);
+  const Tail tail_a(a, size), tail_b(b, size);
+  uint32_t states[2][8];
+  for (auto& state : states) std::copy_n(kBegin, 8, state);
+  if (size >= kBlock) Sha256TwoBlocks(states, a, b, size / kBlock);
+  Sha256TwoBlocks(states, tail_a.bytes.data(), tail_b.bytes.data(), tail_a.blocks);
+  return {DigestOf(states[0]), DigestOf(states[1])};
 }
 
 std::string ToHex(const Sha256Digest& digest) {

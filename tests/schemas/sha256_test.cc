@@ -25,6 +25,15 @@ TEST(Sha256, InstructionsAndPortableCodeAgreeAtEveryLength) {
   }
 }
 
+TEST(Sha256, TwoSideBySideGiveWhatEachGivesAlone) {
+  const std::vector<uint8_t> bytes = Noise(4200);
+  for (size_t size = 0; size <= 2100; size += size < 300 ? 1 : 97) {
+    const auto [first, second] = Sha256OfTwo(bytes.data(), bytes.data() + size + 1, size);
+    ASSERT_EQ(first, PortableSha256Of(bytes.data(), size)) << size;
+    ASSERT_EQ(second, PortableSha256Of(bytes.data() + size + 1, size)) << size;
+  }
+}
+
 TEST(Sha256, PiecesGiveWhatTheWholeGives) {
   const std::vector<uint8_t> bytes = Noise(517);
   const Sha256Digest whole = PortableSha256Of(bytes.data(), bytes.size());

@@ -30,8 +30,8 @@ class FileView;
 enum class Checks {
   kAll,   // by Open
   kByOp,  // by the first FindOp of the op, which is kDataLoss where it is damaged; other ops work.
-          // MakeProblem checks its declaration and measurements, Select the variants that it looks
-          // at: those of the problem's dtypes on the device's targets
+          // MakeProblem checks its declaration and measurements, Select what choosing looks at of
+          // the problem's dtypes on the device's targets, a plan all of the variant that it takes
 };
 
 class Bundle {

@@ -8,6 +8,7 @@
 #include "kbundle/describe.h"
 #include "kbundle/select.h"
 #include "loader/open/index.h"
+#include "loader/resolve/resolve.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 #include "support/tuned_rows.h"
@@ -112,6 +113,61 @@ TEST(ByOp, AWinnerThatOnlySaysThatItIsOfTheOpIsRefused) {
   const Status scale = bundle->FindOp("demo.scale").status();
   EXPECT_NE(scale.message().find("its winner is of another op or target"), std::string::npos)
       << scale.ToString();
+}
+
+struct LaunchLie {
+  const char* name;
+  void (*tell)(fb::IndexT& index, uint32_t kernel);  // of the row of index.kernels that lies
+};
+
+const LaunchLie kLaunchLies[] = {
+    {"argument", [](fb::IndexT& i, uint32_t) { i.templates[1]->steps[0]->args[0]->kind = 99; }},
+    {"grid",
+     [](fb::IndexT& i, uint32_t) {
+       i.templates[1]->steps[0]->grid[0] = {9999, 3};
+     }},
+    {"rule of a step",
+     [](fb::IndexT& i, uint32_t) {
+       i.templates[1]->steps[0]->when = std::make_unique<fb::RuleT>();
+     }},
+    {"symbol",
+     [](fb::IndexT& i, uint32_t k) {
+       i.kernels[k] = fb::Kernel(i.kernels[k].blob(), 9999, 0, 0, 0, 0, 0, 0);
+     }},
+    {"format of its blob",
+     [](fb::IndexT& i, uint32_t k) {
+       const uint32_t host = i.kernels.back().blob() - 1;  // before demo.sum's, the last
+       i.kernels[k] = fb::Kernel(host, i.kernels[k].symbol(), 0, 0, 0, 0, 0, 0);
+     }},
+};
+
+// demo.scale's "any", which is chosen last and shares its template with the portable one.
+TEST(ByOp, WhatOnlyALaunchLooksAtIsFoundBeforeOne) {
+  TempDir dir;
+  const Device device = *DeviceFromTargetName("sm_90a");
+  const auto plain = SampleMaker(64).Open(dir / "plain.kb");
+  const Problem problem = *plain->MakeProblem("demo.scale", MakeSpec({"f32[4,8]"}));
+  const auto order = *Select(*plain, problem, device);
+  ASSERT_EQ(plain->VariantId(order[1].variant), "demo.scale/any[T=f32]@sm_90a");
+  const uint32_t kernel = IndexOf(*plain).variants()->Get(order[1].variant)->kernels();
+  for (const LaunchLie& lie : kLaunchLies) {
+    BundleMaker maker = SampleMaker(64);
+    maker.change_index = [&](fb::IndexT& index) { lie.tell(index, kernel); };
+    const auto bundle = OpenByOp(maker, dir / "x.kb");
+    for (int i = 0; i < 2; ++i) {  // refused whenever it is asked for
+      const auto chosen = Select(*bundle, problem, device);
+      ASSERT_TRUE(chosen.ok()) << lie.name << chosen.status().ToString();
+      ASSERT_EQ(chosen->size(), order.size()) << lie.name;
+      EXPECT_TRUE(MaxWorkspaceBytes(*bundle, problem, Device::Kind::kCuda).ok()) << lie.name;
+      EXPECT_TRUE(Resolve(*bundle, problem, device, order[0].variant, 16).ok()) << lie.name;
+      const Status status = Resolve(*bundle, problem, device, order[1].variant, 16).status();
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << lie.name << status.ToString();
+      EXPECT_NE(status.message().find("op 'demo.scale': variant"), std::string::npos)
+          << lie.name << status.ToString();
+    }
+    EXPECT_EQ(bundle->FindOp("demo.scale").status().code(), StatusCode::kDataLoss) << lie.name;
+    EXPECT_EQ(Bundle::Open(dir / "x.kb").status().code(), StatusCode::kDataLoss) << lie.name;
+  }
 }
 
 TEST(ByOp, FirstUsesOfManyThreadsAgree) {

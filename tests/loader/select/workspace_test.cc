@@ -103,6 +103,24 @@ TEST_F(Workspace, HoldsNothingForWhatIsNotLegal) {
   EXPECT_EQ(Reserved(ProblemOf(*bundle_, "plans.one", {"f32[5,8]"})), kOwn);
 }
 
+// "roomy" is legal where addresses are promised to be less than 16-byte aligned, and only there.
+TEST_F(Workspace, SufficesForEveryPromiseOfAlignment) {
+  for (const bool by_let : {false, true}) {
+    maker_ = testing::PlansMaker();
+    AddTemplates("sm_90a");
+    const fb::OpT& op = *maker_.index.ops.back();
+    fb::TemplateT& roomy = *maker_.index.templates.back();
+    if (by_let) roomy.lets.push_back(maker_.Rule(op, &roomy, "x.align", "ALIGNED"));
+    const char* rule = by_let ? "let:ALIGNED 16 <" : "x.align 16 <";
+    roomy.when.push_back(maker_.Rule(op, &roomy, rule, "align(x) < 16"));
+    bundle_ = maker_.Open(dir_ / "aligned.kb");
+    const Problem problem = ProblemOf(*bundle_, "plans.one", {"f32[4,8]"});
+    const auto aligned = Select(*bundle_, problem, {Device::Kind::kCuda, 9, 0, 1, ""});
+    EXPECT_EQ(aligned->size(), 2u);
+    EXPECT_EQ(Reserved(problem), kRoomy) << by_let;
+  }
+}
+
 TEST_F(Workspace, SufficesForEveryDeviceThatProblemsWereTunedOn) {
   Tune({{32, "tall", "GPU A"}, {64, "roomy", "GPU B"}});
   const Problem problem = ProblemOf(*bundle_, "plans.one", {"f32[32,8]"});
