@@ -23,15 +23,22 @@ struct Call {
   float* loss;
   float* lse;
   const void* logits;
-  const int* labels;
+  const void* labels;
   const float* given_lse;
-  const float* dloss;
+  const float* dloss;   // of every row; null: what follows
+  const float* dtotal;  // of the reduced loss; null: 1
+  const float* share;   // that a row has in the reduced loss; null: 1
   float smoothing;
   float z_loss;
   int ignore;
+  bool wide;  // labels are int64
   int64 V;
   int64 rows;
 };
+
+__device__ __forceinline__ int64 LabelAt(const void* labels, bool wide, int64 row) {
+  return wide ? static_cast<const int64*>(labels)[row] : static_cast<const int*>(labels)[row];
+}
 
 struct Label {
   int column = 0;
@@ -41,11 +48,11 @@ struct Label {
 
   __device__ __forceinline__ Label(const Call& call, int64 row) {
     if (row >= call.rows) return;
-    column = call.labels[row];
+    const int64 label = LabelAt(call.labels, call.wide, row);
     there = true;
-    ignored = column == call.ignore;
-    wrong = !ignored && (column < 0 || column >= call.V);
-    if (wrong || ignored) column = 0;
+    ignored = label == call.ignore;
+    wrong = !ignored && (label < 0 || label >= call.V);
+    if (!wrong && !ignored) column = static_cast<int>(label);
   }
 
   __device__ __forceinline__ bool Looked() const { return there && !ignored; }
@@ -84,6 +91,13 @@ __device__ __forceinline__ void StoreLoss(const Call& call, int64 row, const Lab
   call.lse[row] = lse;
 }
 
+// What flows back into a row's loss.
+__device__ __forceinline__ float GradientOfLoss(const Call& call, int64 row) {
+  if (call.dloss != nullptr) return call.dloss[row];
+  const float total = call.dtotal == nullptr ? 1.0f : *call.dtotal;
+  return call.share == nullptr ? total : total * *call.share;
+}
+
 // dl_j = by * exp2((l_j - shift) * log2(e) - log2_sum) - every, and less `once` at the label.
 struct Gradient {
   float shift, log2_sum;
@@ -93,7 +107,7 @@ struct Gradient {
                                       float shift, float log2_sum)
       : shift(shift), log2_sum(log2_sum) {
     if (!label.Looked()) return;
-    const float g = call.dloss[row];
+    const float g = GradientOfLoss(call, row);
     by = call.z_loss == 0.0f ? g : g * (1.0f + 2.0f * call.z_loss * lse);
     every = g * call.smoothing / static_cast<float>(call.V);
     once = g * (1.0f - call.smoothing);
