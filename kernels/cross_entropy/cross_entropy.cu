@@ -37,6 +37,7 @@ fused_long(const Call call) {
   FusedLongRows<T, VEC, BATCH>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
+// No templates: every code object has them, and so one object serves an op with them and without.
 __global__ void __launch_bounds__(512) reduce(const Reduction reduction, int parts) {
   kbundle::device::WaitForEarlierKernels();
   ReduceRows(reduction, Block<512>(blockDim.x), blockIdx.x, parts);

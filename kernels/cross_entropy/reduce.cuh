@@ -41,7 +41,8 @@ __device__ __forceinline__ void ReduceRows(const Reduction& reduction, Team team
   for (int64 row = begin + team.rank(); row < end; row += team.size()) {
     if (reduction.losses != nullptr) sum += static_cast<double>(reduction.losses[row]);
     if (!reduction.mean) continue;
-    count += LabelAt(reduction.labels, reduction.wide, row) != reduction.ignore ? 1.0f : 0.0f;
+    const int label = LabelAt(reduction.labels, reduction.wide, reduction.ignore, row);
+    count += label != reduction.ignore ? 1.0f : 0.0f;
   }
   float all[2] = {static_cast<float>(sum), count};
   team.template All<Sum>(all);
