@@ -36,11 +36,11 @@ __device__ __forceinline__ void BackwardRows(const Call& call, Team team, int pi
     const int64 group = piece / pieces, at = group * Team::kRows + team.row();
     const int64 first = (piece - group * pieces) * kBatch * team.size() + team.rank();
     const Label label(call, at);
-    if (!label.there) continue;
-    const Row<T, VEC> row(at, call.rows, call.V, label.Looked());
+    if (!label.there()) continue;
+    const Row<T, VEC> row(at, call.rows, call.V, label.looked());
     const float lse = call.given_lse[at];
     const Gradient gradient(call, at, label, lse, lse, 0.0f);
-    const int64 apart = row.VectorOf(label.column) - first;
+    const int64 apart = row.VectorOf(label.column()) - first;
     const bool mine = apart >= 0 && apart < int64{kBatch} * team.size() && apart % team.size() == 0;
     const float picked = mine ? Picked(call, row, label) : 0.0f;
     StoreBatch<kBatch>(call, row, label, gradient, first, team.size());
@@ -85,8 +85,8 @@ __device__ __forceinline__ void FinishRow(const Call& call, int64 at, const Labe
                                           const From& from) {
   Join(sums, team);
   const float log_sum = logf(sums.exps);
-  if (team.rank() == 0) StoreLoss(call, at, label, sums, log_sum);
-  if (!label.there) return;
+  if (team.rank() == 0) StoreLoss(call, at, row.seen > 0, sums, log_sum);
+  if (!label.there()) return;
   const Gradient gradient(call, at, label, sums.max + log_sum, Shift(sums.max), log2f(sums.exps));
   constexpr int kBatch = 2;
   for (int64 index = 0; team.rank() + index * team.size() < row.vectors; index += kBatch) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void FinishRow(const Call& call, int64 at, const Labe
     for (int i = 0; i < kBatch; ++i)
       gradient.Store(call, row, label, raw[i], team.rank() + (index + i) * team.size());
   }
-  if (row.VectorOf(label.column) % team.size() == team.rank())
+  if (row.VectorOf(label.column()) % team.size() == team.rank())
     gradient.StoreLabel(call, row, label, sums.picked);
 }
 
@@ -109,7 +109,7 @@ __device__ __forceinline__ void FusedRows(const Call& call, Team team, Words4* s
   for (int64 base = first * Team::kRows; base < call.rows; base += step * Team::kRows) {
     const int64 at = base + team.row();
     const Label label(call, at);
-    const Row<T, VEC> row(at, call.rows, call.V, label.Looked());
+    const Row<T, VEC> row(at, call.rows, call.V, label.looked());
     const FromShared<T, VEC> from{row, shared + threadIdx.x, team.rank(), team.size(), threads};
     from.CopyAll(call.logits);
     const float picked = team.rank() == 0 ? Picked(call, row, label) : 0.0f;
@@ -124,7 +124,7 @@ __device__ __forceinline__ void FusedLongRows(const Call& call, Team team, int b
   const int64 begin = block / team.blocks(), step = blocks / team.blocks();
   for (int64 at = begin; at < call.rows; at += step) {
     const Label label(call, at);
-    const Row<T, VEC> row(at, call.rows, call.V, label.Looked());
+    const Row<T, VEC> row(at, call.rows, call.V, label.looked());
     const FromMemory<T, VEC> from{call.logits, row, team.rank(), team.size()};
     const float picked = team.rank() == 0 ? Picked(call, row, label) : 0.0f;
     Sums sums = SumsOf<kBatch>(call, row, team, from);

@@ -20,15 +20,41 @@ struct Call {
   float* loss;
   float* lse;
   const void* logits;
-  const int32_t* labels;
+  const void* labels;
   const float* given_lse;
-  const float* dloss;
+  const float* dloss;   // of every row; null: what follows
+  const float* dtotal;  // of the reduced loss; null: 1
+  const float* share;   // that a row has in the reduced loss; null: 1
   float smoothing;
   float z_loss;
   int32_t ignore;
+  bool wide;  // labels are int64
   int64_t V;
   int64_t rows;
 };
+
+// How the losses of all rows become one.
+struct Reduction {
+  float* total;         // null: not wanted
+  float* share;         // what a row's loss is multiplied by in the mean; null: not wanted
+  float* parts;         // of no use here
+  const float* losses;  // null: not to be looked at
+  const void* labels;
+  int32_t ignore;
+  bool wide;
+  bool mean;
+  int64_t rows;
+};
+
+inline int64_t LabelAt(const void* labels, bool wide, int64_t row) {
+  return wide ? static_cast<const int64_t*>(labels)[row] : static_cast<const int32_t*>(labels)[row];
+}
+
+inline float GradientOfLoss(const Call& call, int64_t row) {
+  if (call.dloss != nullptr) return call.dloss[row];
+  const float total = call.dtotal == nullptr ? 1.0f : *call.dtotal;
+  return call.share == nullptr ? total : total * *call.share;
+}
 
 inline float Magnitude(float f) { return __builtin_fabsf(f); }
 inline float NotANumber() { return __builtin_nanf(""); }
@@ -172,7 +198,7 @@ struct Label {
   int64_t column;
   bool ignored, wrong;
 
-  Label(const Call& call, int64_t row) : column(call.labels[row]) {
+  Label(const Call& call, int64_t row) : column(LabelAt(call.labels, call.wide, row)) {
     ignored = column == call.ignore;
     wrong = !ignored && (column < 0 || column >= call.V);
   }
@@ -213,7 +239,7 @@ inline void RowGradient(const Call& call, int64_t row, const Label& label, doubl
     Sweep(0, call.V, [&](int64_t i, int64_t count, int) { Store<E>(out + i, Floats{}, count); });
     return;
   }
-  const float g = call.dloss[row], e = call.smoothing;
+  const float g = GradientOfLoss(call, row), e = call.smoothing;
   // The label's element is computed by itself, from the logit that is about to be overwritten.
   const float picked = label.wrong ? 0.0f : One<E>(logits + label.column);
   const float by =
@@ -251,6 +277,21 @@ static void Fused(int64_t begin, int64_t end, Call call) {
   }
 }
 
+// All of it is one element of the launch's range: one thread adds up, in the order of the rows.
+static void Reduce(int64_t begin, int64_t end, Reduction reduction) {
+  if (begin >= end) return;
+  double sums[4] = {};
+  int64_t count = 0;
+  for (int64_t row = 0; reduction.losses != nullptr && row < reduction.rows; ++row)
+    sums[row % 4] += static_cast<double>(reduction.losses[row]);
+  for (int64_t row = 0; reduction.mean && row < reduction.rows; ++row)
+    count += LabelAt(reduction.labels, reduction.wide, row) != reduction.ignore;
+  const double total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  const double all = count > 0 ? static_cast<double>(count) : 1.0;
+  if (reduction.total != nullptr) *reduction.total = static_cast<float>(total / all);
+  if (reduction.share != nullptr) *reduction.share = static_cast<float>(1.0 / all);
+}
+
 KB_HOST_KERNEL(forward_f32, Forward<F32>);
 KB_HOST_KERNEL(forward_f16, Forward<F16>);
 KB_HOST_KERNEL(forward_bf16, Forward<BF16>);
@@ -260,5 +301,6 @@ KB_HOST_KERNEL(backward_bf16, Backward<BF16>);
 KB_HOST_KERNEL(fused_f32, Fused<F32>);
 KB_HOST_KERNEL(fused_f16, Fused<F16>);
 KB_HOST_KERNEL(fused_bf16, Fused<BF16>);
+KB_HOST_KERNEL(reduce, Reduce);
 
 }  // namespace loss

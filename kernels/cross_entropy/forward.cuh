@@ -82,13 +82,13 @@ __device__ __forceinline__ void ForwardRows(const Call& call, Team team, int blo
   for (int64 base = first * Team::kRows; base < call.rows; base += step * Team::kRows) {
     const int64 at = base + team.row();
     const Label label(call, at);
-    const Row<T, VEC> row(at, call.rows, call.V, label.Looked());
+    const Row<T, VEC> row(at, call.rows, call.V, label.looked());
     const float picked = team.rank() == 0 ? Picked(call, row, label) : 0.0f;
     Sums sums = SumsOf<kBatch>(call, row, team,
                                FromMemory<T, VEC>{call.logits, row, team.rank(), team.size()});
     sums.picked = picked;
     Join(sums, team);
-    if (team.rank() == 0) StoreLoss(call, at, label, sums, logf(sums.exps));
+    if (team.rank() == 0) StoreLoss(call, at, row.seen > 0, sums, logf(sums.exps));
   }
 }
 

@@ -71,16 +71,17 @@ def checked_labels(where, labels, label_smoothing, ignore_index, z_loss):
     how = {"label_smoothing": _arguments.number(where, "label_smoothing", label_smoothing, least=0.0, most=1.0),
            "z_loss": _arguments.number(where, "z_loss", z_loss, least=0.0),
            "ignore_index": _arguments.integer(where, "ignore_index", ignore_index, least=-2**31, most=2**31 - 1)}
-    return _as_int32(labels), how
+    return _labels(labels), how
 
 
-def _as_int32(labels):
-    """Labels that int32 has no room for become one that is wrong everywhere, not one of another class."""
+def _labels(labels):
+    """Labels as the ops take them. Those of uint32 and uint64 that int32 has no room for become one that is wrong everywhere."""
+    if labels.dtype in (jnp.int32, jnp.int64):
+        return labels
     limits = np.iinfo(labels.dtype)
-    if limits.min >= -2**31 and limits.max < 2**31:
-        return labels.astype(jnp.int32)
-    room = (labels <= np.asarray(2**31 - 1, labels.dtype)) & (labels >= np.asarray(max(limits.min, -2**31), labels.dtype))
-    return jnp.where(room, labels, np.asarray(2**31 - 1, labels.dtype)).astype(jnp.int32)
+    if limits.max >= 2**31:
+        labels = jnp.minimum(labels, np.asarray(2**31 - 1, labels.dtype))
+    return labels.astype(jnp.int32)
 
 
 def share(labels, ignore_index, reduction):
@@ -91,6 +92,8 @@ def share(labels, ignore_index, reduction):
 
 
 def reduced(loss, labels, ignore_index, reduction):
+    """By jnp, not by the ops that give one loss: XLA makes one kernel of it and of what comes behind, rows may lie on several devices, and
+    under vmap it is no loop."""
     if reduction != "mean":
         return loss if reduction == "none" else jnp.sum(loss)
     both = jnp.stack([loss, (labels != ignore_index).astype(loss.dtype)])  # one sum, not two

@@ -23,32 +23,52 @@ struct Call {
   float* loss;
   float* lse;
   const void* logits;
-  const int* labels;
+  const void* labels;
   const float* given_lse;
-  const float* dloss;
+  const float* dloss;   // of every row; null: what follows
+  const float* dtotal;  // of the reduced loss; null: 1
+  const float* share;   // that a row has in the reduced loss; null: 1
   float smoothing;
   float z_loss;
   int ignore;
+  bool wide;  // labels are int64
   int64 V;
   int64 rows;
 };
 
-struct Label {
-  int column = 0;
-  bool there = false;    // the row exists
-  bool ignored = false;  // and is not looked at
-  bool wrong = false;    // is no column
+// A label that int has no room for becomes one that is no column, and not ignored either.
+__device__ __forceinline__ int LabelAt(const void* labels, bool wide, int ignore, int64 row) {
+  if (!wide) return static_cast<const int*>(labels)[row];
+  const int64 label = static_cast<const int64*>(labels)[row];
+  const int narrow = static_cast<int>(label);
+  return narrow == label ? narrow : ignore == -1 ? -2 : -1;
+}
 
+// Of a row: one register, since it outlives the whole row.
+class Label {
+ public:
   __device__ __forceinline__ Label(const Call& call, int64 row) {
     if (row >= call.rows) return;
-    column = call.labels[row];
-    there = true;
-    ignored = column == call.ignore;
-    wrong = !ignored && (column < 0 || column >= call.V);
-    if (wrong || ignored) column = 0;
+    column_ = LabelAt(call.labels, call.wide, call.ignore, row);
+    if (column_ == call.ignore) {
+      column_ = kIgnored;
+    } else if (column_ < 0 || column_ >= call.V) {
+      column_ = kWrong;
+    }
   }
 
-  __device__ __forceinline__ bool Looked() const { return there && !ignored; }
+  __device__ __forceinline__ bool there() const { return column_ != kNoRow; }
+  __device__ __forceinline__ bool ignored() const { return column_ == kIgnored; }
+  __device__ __forceinline__ bool wrong() const { return column_ == kWrong; }
+  __device__ __forceinline__ bool looked() const { return column_ >= kWrong; }
+  __device__ __forceinline__ bool right() const { return column_ >= 0; }
+  // Of one that is right; else no column.
+  __device__ __forceinline__ int column() const { return column_; }
+
+ private:
+  static constexpr int kWrong = -1, kIgnored = -2, kNoRow = -3;
+
+  int column_ = kNoRow;
 };
 
 // What is subtracted of logits before they are exponents. Of a row with +inf, or of nothing but
@@ -68,20 +88,27 @@ struct Sums {
   float picked = 0;  // l[y]
 };
 
-__device__ __forceinline__ void StoreLoss(const Call& call, int64 row, const Label& label,
+// looked: the row is not ignored. Of a label that is wrong `picked` is NaN, and so is the loss.
+__device__ __forceinline__ void StoreLoss(const Call& call, int64 row, bool looked,
                                           const Sums& sums, float log_sum) {
-  if (!label.there) return;
+  if (row >= call.rows) return;
   float loss = 0, lse = 0;
-  if (!label.ignored) {
+  if (looked) {
     lse = sums.max + log_sum;
     loss = (1.0f - call.smoothing) * (sums.max - sums.picked) + log_sum;
     if (call.smoothing != 0.0f)
       loss += call.smoothing * (sums.max - sums.plain / static_cast<float>(call.V));
     if (call.z_loss != 0.0f) loss += call.z_loss * lse * lse;
-    if (label.wrong) loss = Infinity() - Infinity();
   }
   call.loss[row] = loss;
   call.lse[row] = lse;
+}
+
+// What flows back into a row's loss.
+__device__ __forceinline__ float GradientOfLoss(const Call& call, int64 row) {
+  if (call.dloss != nullptr) return call.dloss[row];
+  const float total = call.dtotal == nullptr ? 1.0f : *call.dtotal;
+  return call.share == nullptr ? total : total * *call.share;
 }
 
 // dl_j = by * exp2((l_j - shift) * log2(e) - log2_sum) - every, and less `once` at the label.
@@ -92,12 +119,12 @@ struct Gradient {
   __device__ __forceinline__ Gradient(const Call& call, int64 row, const Label& label, float lse,
                                       float shift, float log2_sum)
       : shift(shift), log2_sum(log2_sum) {
-    if (!label.Looked()) return;
-    const float g = call.dloss[row];
+    if (!label.looked()) return;
+    const float g = GradientOfLoss(call, row);
     by = call.z_loss == 0.0f ? g : g * (1.0f + 2.0f * call.z_loss * lse);
     every = g * call.smoothing / static_cast<float>(call.V);
     once = g * (1.0f - call.smoothing);
-    if (label.wrong) every = Infinity() - Infinity();
+    if (label.wrong()) every = Infinity() - Infinity();
   }
 
   __device__ __forceinline__ float Of(float logit) const {
@@ -112,7 +139,7 @@ struct Gradient {
     float v[VEC];
     logits.ToFloats(v);
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) v[j] = label.ignored ? 0.0f : Of(v[j]);
+    for (int j = 0; j < VEC; ++j) v[j] = label.ignored() ? 0.0f : Of(v[j]);
     Vector<T, VEC> out;
     out.FromFloats(v);
     row.Store(out, call.dlogits, vector);
@@ -122,18 +149,19 @@ struct Gradient {
   template <typename T, int VEC>
   __device__ __forceinline__ void StoreLabel(const Call& call, const Row<T, VEC>& row,
                                              const Label& label, float picked) const {
-    if (label.Looked() && !label.wrong)
-      kbundle::device::StoreOne<T>(call.dlogits, row.Place(label.column), Of(picked) - once);
+    if (label.right())
+      kbundle::device::StoreOne<T>(call.dlogits, row.Place(label.column()), Of(picked) - once);
   }
 };
 
-// The label's logit; 0 where there is none.
+// The label's logit; NaN of a label that is wrong, 0 of a row that is not looked at.
 template <typename T, int VEC>
 __device__ __forceinline__ float Picked(const Call& call, const Row<T, VEC>& row,
                                         const Label& label) {
-  if (!label.Looked() || label.wrong) return 0.0f;
+  if (label.wrong()) return Infinity() - Infinity();
+  if (!label.right()) return 0.0f;
   const char* p =
-      static_cast<const char*>(call.logits) + row.Place(label.column) * Element<T>::kBytes;
+      static_cast<const char*>(call.logits) + row.Place(label.column()) * Element<T>::kBytes;
   return Element<T>::Widen(Element<T>::kBytes == 4 ? LoadWord4(p) : LoadWord2(p));
 }
 

@@ -7,6 +7,7 @@
 
 #include "kbundle/device_cluster.h"
 #include "kbundle/device_memory.h"
+#include "kbundle/device_order.h"
 
 namespace loss {
 

@@ -8,7 +8,7 @@ are three products, as without chunks, and no logit is computed twice.
 import torch
 
 from kbundle.torch import call
-from kbundle_kernels.pytorch.cross_entropy import as_int32, check_labels, share
+from kbundle_kernels.pytorch.cross_entropy import check_labels, labels_of
 from kbundle_kernels.pytorch.matmul import precision_of
 
 __all__ = ["linear_cross_entropy"]
@@ -39,14 +39,15 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
         raise ValueError("%s: accumulate is %s; it must be torch.float32, or hidden's dtype %s" % (where, accumulate, hidden.dtype))
     if chunk_rows is not None and not (isinstance(chunk_rows, int) and chunk_rows >= 1):
         raise ValueError("%s: chunk_rows is %r; it must be None or an integer, 1 or more" % (where, chunk_rows))
-    flat, rows = as_int32(labels).reshape(-1), hidden.reshape(-1, depth)
+    flat, rows = labels_of(labels).reshape(-1), hidden.reshape(-1, depth)
     if chunk_rows is None:
         chunk_rows = max(128, _CHUNK_BYTES // (vocabulary * hidden.dtype.itemsize) // 128 * 128)
     attributes = {"label_smoothing": label_smoothing, "z_loss": z_loss, "ignore_index": ignore_index}
     how = _How(chunk_rows, bool(vocabulary_last), accumulate, precision_of(where, hidden, None), attributes)
     if reduction == "none":
         return _Each.apply(rows, weight, flat, how).reshape(labels.shape)
-    return _Total.apply(rows, weight, flat, how) / share(flat, ignore_index, reduction)
+    total = _Total.apply(rows, weight, flat, how)
+    return total if reduction == "sum" else total / (flat != ignore_index).sum().clamp_(min=1)
 
 
 class _How:
@@ -76,12 +77,13 @@ def _losses(hidden, weight, labels, how):
 
 
 def _gradients(hidden, weight, labels, dloss, how):
-    """Every row's loss, and the gradients of hidden and weight where dloss are those of the losses."""
+    """Every row's loss, and the gradients of hidden and weight where dloss are those of the losses, None of their sum."""
     used, losses, dhidden = weight.to(hidden.dtype), [], []
     dweight = torch.zeros(weight.shape, dtype=how.accumulate, device=weight.device)
     for rows in how.chunks(hidden):
         some = hidden[rows]
-        loss, _, dlogits = call(None, "cross_entropy.loss_and_gradient", how.logits(some, used), labels[rows], dloss[rows], **how.attributes)
+        loss, _, dlogits = call(None, "cross_entropy.loss_and_gradient", how.logits(some, used), labels[rows],
+                                None if dloss is None else dloss[rows], **how.attributes)
         losses.append(loss)
         dhidden.append(how.product(dlogits, used, trans_b=how.last))
         left, right = (some, dlogits) if how.last else (dlogits, some)
@@ -98,8 +100,7 @@ class _Total(torch.autograd.Function):
     def forward(ctx, hidden, weight, labels, how):
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
             return _losses(hidden, weight, labels, how).sum()
-        ones = torch.ones(labels.shape, dtype=torch.float32, device=labels.device)
-        losses, *made = _gradients(hidden, weight, labels, ones, how)
+        losses, *made = _gradients(hidden, weight, labels, None, how)
         ctx.save_for_backward(*made)
         return losses.sum()
 

@@ -43,13 +43,36 @@ def loss_backward(logits, labels, lse, dloss, *, label_smoothing=0.0, z_loss=0.0
     return np.where(ignored[..., None], 0.0, np.where(wrong[..., None], np.nan, d))
 
 
-def loss_and_gradient(logits, labels, dloss, **how):
+def loss_and_gradient(logits, labels, dloss=None, **how):
     """loss, lse, dlogits."""
     loss, lse = loss_forward(logits, labels, **how)
+    dloss = np.ones(labels.shape) if dloss is None else dloss
     return loss, lse, loss_backward(logits, labels, lse, dloss, **how)
 
 
 loss_and_gradient_in_place = loss_and_gradient
+
+
+def _share(labels, reduction, ignore_index):
+    return 1 / max(1, np.count_nonzero(labels != ignore_index)) if reduction == "mean" else None
+
+
+def reduced_forward(logits, labels, *, reduction="mean", ignore_index=-100, **how):
+    """loss, lse, share: 1 / the number of rows that are not ignored, which the sum is multiplied by in the mean."""
+    loss, lse = loss_forward(logits, labels, ignore_index=ignore_index, **how)
+    share = _share(labels, reduction, ignore_index)
+    return np.sum(loss) * (1 if share is None else share), lse, share
+
+
+def reduced_backward(logits, labels, lse, dloss, share=None, **how):
+    """dlogits."""
+    return loss_backward(logits, labels, lse, np.full(labels.shape, dloss * (1 if share is None else share)), **how)
+
+
+def reduced_and_gradient(logits, labels, dloss=None, *, reduction="mean", ignore_index=-100, **how):
+    """loss, lse, share, dlogits."""
+    loss, lse, share = reduced_forward(logits, labels, reduction=reduction, ignore_index=ignore_index, **how)
+    return loss, lse, share, reduced_backward(logits, labels, lse, 1 if dloss is None else dloss, share, ignore_index=ignore_index, **how)
 
 
 def make_inputs(op, problem, seed):
@@ -62,4 +85,5 @@ def make_inputs(op, problem, seed):
     labels = np.where(rng.random(dims[:-1]) < 0.1, ignore_index, labels)
     more = 0.5 if dims[-1] < 4 else 0.0  # with a column or two the label's is not small
     lse = np.where(labels == ignore_index, 0.0, _log_sum_exp(logits) + more)
-    return {"logits": logits, "labels": labels.astype(np.int32), "lse": lse, "dloss": 0.25 + rng.random(dims[:-1])}
+    share = _share(labels, "mean", ignore_index)
+    return {"logits": logits, "labels": labels, "lse": lse, "dloss": 0.25 + rng.random(problem.get("dloss", ())), "share": share}

@@ -1,5 +1,6 @@
 """The cross-entropy ops on rows that matter, the same on every device, every variant forced: labels that are ignored or wrong, infinities
-and NaN, masked columns, large logits, vocabularies around every limit and rows that begin anywhere, no rows at all."""
+and NaN, masked columns, large logits, vocabularies around every limit and rows that begin anywhere, no rows at all, and so many that their
+losses are summed in parts; labels of both types."""
 
 import numpy as np
 
@@ -8,8 +9,11 @@ from conformance import family
 LENGTHS = [1, 2, 3, 7, 8, 9, 31, 33, 64, 65, 127, 250, 256, 513, 1000, 1024, 2047, 4100, 8192, 10001, 16391]
 LONG = [36864, 50257, 73728, 128256, 151939, 262144]
 SMOOTHED = {"label_smoothing": 0.1, "z_loss": 1e-3}
-OPS = ("loss_forward", "loss_backward", "loss_and_gradient", "loss_and_gradient_in_place")
+OPS = ("loss_forward", "loss_backward", "loss_and_gradient", "loss_and_gradient_in_place",
+       "reduced_forward", "reduced_backward", "reduced_and_gradient")
 SPECIAL = ["plain", "huge", "masked", "only the label", "label masked", "all masked", "inf", "nan", "equal", "ignored", "wrong", "negative"]
+FAR = [2**31, -2**31 - 1, 2**32, 2**32 - 100, -2**63, 2**63 - 1]  # labels of int64 that are wrong, whatever is left of them in int32
+MANY = [8192, 8193, 40001]  # rows that are summed in one part, in two, in five
 
 
 def special(rng, length, kind):
@@ -35,33 +39,79 @@ def special(rng, length, kind):
     return x, labels.get(kind, label)
 
 
-def of_op(op, reference, logits, labels, rng):
-    given = {"logits": logits, "labels": np.asarray(labels, np.int32)}
-    if op == "loss_backward":
-        given["lse"] = reference.loss_forward(logits, given["labels"])[1]
-    return given | ({} if op == "loss_forward" else {"dloss": 0.25 + rng.random(logits.shape[:-1])})
+def of_op(op, reference, logits, labels, rng, label_dtype=np.int32, reduction="mean", ignore_index=-100):
+    given = {"logits": logits, "labels": np.asarray(labels, label_dtype)}
+    if op.endswith("_backward"):
+        given["lse"] = reference.loss_forward(logits, given["labels"], ignore_index=ignore_index)[1]
+    if op == "reduced_backward" and reduction == "mean":
+        given["share"] = np.asarray(1 / max(1, np.count_nonzero(given["labels"] != ignore_index)))
+    if op.endswith("_forward"):
+        return given
+    return given | {"dloss": 0.25 + rng.random(() if op.startswith("reduced") else logits.shape[:-1])}
+
+
+def attributes_of(op, how, reduction):
+    return how | ({"reduction": reduction} if op in ("reduced_forward", "reduced_and_gradient") else {})
+
+
+def drawn(rng, rows, length):
+    return 3 * rng.standard_normal((rows, length)) + 5 * rng.standard_normal((rows, 1)), rng.integers(0, length, rows)
 
 
 def cases(reference):
     """(name, op, operands by name, attributes) with arrays in float64 or integers."""
     for op in OPS:
-        for length in LENGTHS + LONG:
-            for rows in (0, 1, 5) if length < 5000 else (2,):
-                rng = np.random.default_rng(length + rows)
-                logits = 3 * rng.standard_normal((rows, length)) + 5 * rng.standard_normal((rows, 1))
-                labels = rng.integers(0, length, rows)
-                labels[rows // 2:rows // 2 + 1] = -100 if length % 2 and rows > 1 else 0
-                yield f"{rows} x {length}", op, of_op(op, reference, logits, labels, rng), SMOOTHED if length % 2 else {}
-        rng = np.random.default_rng(1)
-        logits, labels = rng.standard_normal((7, 100, 96)), rng.integers(0, 96, (7, 100))
-        yield "many rows, another label ignored", op, of_op(op, reference, logits, labels, rng), {"ignore_index": 5}
-        yield "smoothed throughout", op, of_op(op, reference, logits, labels, rng), {"label_smoothing": 1.0}
-        for length in (33, 1024, 4099, 20000):
-            rng = np.random.default_rng(length)
-            for how in ({}, SMOOTHED):
-                rows = [special(rng, length, kind) for kind in SPECIAL]
-                logits, labels = np.stack([x for x, _ in rows]), [label for _, label in rows]
-                yield f"{length}, special rows", op, of_op(op, reference, logits, labels, rng), how
+        for reduction in ("mean", "sum") if op.startswith("reduced") else (None,):
+            yield from (case for rows in (usual_cases, special_cases, many_rows) for case in rows(reference, op, reduction))
+
+
+def usual_cases(reference, op, reduction):
+    for length in LENGTHS + LONG:
+        for rows in (0, 1, 5) if length < 5000 else (2,):
+            rng = np.random.default_rng(length + rows)
+            logits, labels = drawn(rng, rows, length)
+            labels[rows // 2:rows // 2 + 1] = -100 if length % 2 and rows > 1 else 0
+            yield (f"{rows} x {length}", op, of_op(op, reference, logits, labels, rng, reduction=reduction),
+                   attributes_of(op, SMOOTHED if length % 2 else {}, reduction))
+    rng = np.random.default_rng(1)
+    logits, labels = rng.standard_normal((7, 100, 96)), rng.integers(0, 96, (7, 100))
+    yield ("many rows, another label ignored", op, of_op(op, reference, logits, labels, rng, reduction=reduction, ignore_index=5),
+           attributes_of(op, {"ignore_index": 5}, reduction))
+    yield ("smoothed throughout", op, of_op(op, reference, logits, labels, rng, reduction=reduction),
+           attributes_of(op, {"label_smoothing": 1.0}, reduction))
+    if op.endswith("and_gradient") or op.endswith("in_place"):
+        given = of_op(op, reference, logits, labels, rng, reduction=reduction)
+        del given["dloss"]
+        yield "a gradient of one", op, given, attributes_of(op, SMOOTHED, reduction)
+
+
+def special_cases(reference, op, reduction):
+    """Of a reduced loss what is wrong in a row is wrong in the loss: the others are cases by themselves."""
+    for length in (33, 1024, 4099, 20000):
+        rng = np.random.default_rng(length)
+        for how in ({}, SMOOTHED):
+            rows = [special(rng, length, kind) for kind in SPECIAL]
+            logits, labels = np.stack([x for x, _ in rows]), np.array([label for _, label in rows])
+            for name, kept in (("special rows", slice(None)), ("special rows that are finite", [0, 1, 8, 9])):
+                yield (f"{length}, {name}", op, of_op(op, reference, logits[kept], labels[kept], rng, reduction=reduction),
+                       attributes_of(op, how, reduction))
+        rng = np.random.default_rng(length + 1)
+        logits, labels = drawn(rng, 8, length)
+        yield (f"{length}, all ignored", op, of_op(op, reference, logits, np.full(8, -100), rng, reduction=reduction),
+               attributes_of(op, SMOOTHED, reduction))
+        for name, label in [("near", -100), *(("far", far) for far in FAR)]:
+            labels[3] = label
+            yield (f"{length}, labels of int64, {name} {label}", op, of_op(op, reference, logits, labels, rng, np.int64, reduction),
+                   attributes_of(op, {}, reduction))
+
+
+def many_rows(reference, op, reduction):
+    for rows in MANY if op.startswith("reduced") else MANY[:1]:
+        rng = np.random.default_rng(rows)
+        logits, labels = drawn(rng, rows, 5)
+        labels[rng.random(rows) < 0.3] = -100
+        yield (f"{rows} short rows", op, of_op(op, reference, logits, labels, rng, np.int64 if rows % 2 else np.int32, reduction),
+               attributes_of(op, {}, reduction))
 
 
 class Cases(family.Cases):
@@ -71,10 +121,13 @@ class Cases(family.Cases):
     def __init__(self, bundle_path, device, roots):
         super().__init__("cross_entropy", cases, bundle_path, device, roots)
 
-    def prepare(self, *case):
+    def prepare(self, op, types, name, kind, given, attributes):
+        if given["labels"].dtype == np.int64 and types["L"] != "i64":
+            return None
         with np.errstate(all="ignore"):
-            return super().prepare(*case)
+            return super().prepare(op, types, name, kind, given, attributes)
 
     def judge(self, outcome, op, name, found, wanted):
-        beside = lambda array: np.concatenate([array, np.ones_like(array, shape=(*array.shape[:-1], 1))], axis=-1)
+        beside = lambda array: None if array is None else np.concatenate(
+            [np.atleast_1d(array), np.ones_like(array, shape=(*np.shape(array)[:-1], 1))], axis=-1)
         super().judge(outcome, op, name, [beside(array) for array in found], [beside(array) for array in wanted])

@@ -1,12 +1,14 @@
 // The CUDA kernels of cross entropy, run on the CPU by simt/machine.h against float64.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <vector>
 
 #include "kernels/simt/machine.h"
 //
 #include "cross_entropy/backward.cuh"
+#include "cross_entropy/reduce.cuh"
 
 struct __half {
   unsigned short bits;
@@ -35,6 +37,7 @@ struct Problem {
   size_t first = 0;
   std::vector<Bits> logits, dlogits;
   std::vector<int> labels;
+  std::vector<long long> wide_labels;
   std::vector<float> loss, lse, dloss, given;
   std::vector<double> l;
 
@@ -53,6 +56,9 @@ struct Problem {
       dloss[row] = float(0.5 + std::abs(normal(random)));
     }
     if (s.special) MakeSpecial();
+    wide_labels.assign(labels.begin(), labels.end());
+    for (long long& label : wide_labels)
+      if (label == 2147483647) label = 4294967296 + kIgnored;  // of 32 bits it would be ignored
     for (size_t i = 0; i < count; ++i) l.push_back(Element<T>::Widen(logits[first + i]));
     for (int row = 0; row < s.rows; ++row) given[row] = Ignored(row) ? 0.0f : float(Lse(row));
   }
@@ -82,7 +88,7 @@ struct Problem {
     return top + std::log(sum);
   }
 
-  Call Of(bool in_place) {
+  Call Of(bool in_place, bool wide = false) {
     allowed.clear();
     const auto allow = [](auto& tensor, size_t from, size_t count) {
       const char* p = reinterpret_cast<const char*>(tensor.data() + from);
@@ -96,9 +102,11 @@ struct Problem {
     result = in_place ? &logits[first] : &dlogits[at];
     allow(logits, first, l.size());
     allow(dlogits, at, l.size());
-    return {result,        loss.data(),  lse.data(),   &logits[first],
-            labels.data(), given.data(), dloss.data(), shape.smoothing,
-            shape.z_loss,  kIgnored,     shape.V,      shape.rows};
+    const void* of = labels.data();
+    if (wide) of = wide_labels.data();
+    return {result,       loss.data(),  lse.data(), &logits[first], of,
+            given.data(), dloss.data(), nullptr,    nullptr,        shape.smoothing,
+            shape.z_loss, kIgnored,     wide,       shape.V,        shape.rows};
   }
 
   static void Near(double found, double wanted, double allowed_error, int row) {
@@ -161,7 +169,7 @@ template <typename T, int VEC, typename Team>
 void CheckAll(const Shape& shape, int threads, int blocks) {
   for (const bool in_place : {false, true}) {
     Problem<T> p(shape, VEC > 1);
-    Call call = p.Of(in_place);
+    Call call = p.Of(in_place, in_place);  // labels of both types
     RunGrid<Team>(threads, blocks, 0, [&](Team team, Words4*, int block) {
       ForwardRows<T, VEC, 4>(call, team, block, blocks);
     });
@@ -221,6 +229,68 @@ TEST(CrossEntropyKernels, SpecialRows) {
     CheckAll<float, 4, Warp<32>>({9, 130, smoothing, 0, true}, 128, 2);
     CheckAll<F16, 8, Block<128>>({9, 1003, smoothing, 0, true}, 128, 3);
     CheckAll<float, 1, Block<128>>({9, 300, smoothing, 0, true}, 128, 3);
+  }
+}
+
+// Promise: what flows back into a row is the reduced loss's gradient times the row's share, and 1
+// of what is not given.
+TEST(CrossEntropyKernels, GradientOfAReducedLoss) {
+  const float dtotal = 0.75f, share = 0.125f;
+  for (const bool total : {false, true}) {
+    for (const bool mean : {false, true}) {
+      Problem<float> p({5, 130, 0.1f, 0.01f}, true);
+      Call call = p.Of(false);
+      call.dloss = nullptr;
+      call.dtotal = total ? &dtotal : nullptr;
+      call.share = mean ? &share : nullptr;
+      p.dloss.assign(5, (total ? dtotal : 1) * (mean ? share : 1));
+      RunGrid<Warp<32>>(128, 1, 0, [&](Warp<32> team, Words4*, int block) {
+        BackwardRows<float, 4, 2>(call, team, 1, block, 1);
+      });
+      p.CheckGradient(p.given.data());
+    }
+  }
+}
+
+// {sum or mean, share} of the losses, in so many parts.
+std::vector<float> Reduced(const std::vector<float>& losses, const std::vector<long long>& labels,
+                           bool mean, int parts) {
+  std::vector<float> results(2, -7.0f), sums(2 * size_t(parts), NAN);
+  const Reduction reduction{&results[0],   &results[1],   sums.data(),
+                            losses.data(), labels.data(), kIgnored,
+                            true,          mean,          static_cast<int64>(losses.size())};
+  using Team = Block<512>;
+  RunGrid<Team>(512, parts, 0,
+                [&](Team team, Words4*, int block) { ReduceRows(reduction, team, block, parts); });
+  if (parts == 1) {
+    EXPECT_TRUE(std::isnan(sums[0]) && std::isnan(sums[1])) << "one part needs no memory";
+  } else {
+    RunGrid<Team>(512, 1, 0, [&](Team team, Words4*, int) { ReduceParts(reduction, team, parts); });
+  }
+  return results;
+}
+
+// Promise: sum and mean over the rows that count are right in one part and in several, of which
+// there may be more than threads and some may be empty; of no rows, or none that count, both are 0.
+TEST(CrossEntropyKernels, SumsAndMeans) {
+  for (const auto& [rows, parts, every] : std::vector<std::array<int, 3>>{
+           {0, 1, 2}, {1, 1, 2}, {700, 1, 3}, {5, 1, 1}, {1201, 3, 4}, {5, 4, 3}, {1400, 530, 2}}) {
+    std::vector<float> losses;
+    std::vector<long long> labels;
+    double sum = 0, count = 0;
+    for (int row = 0; row < rows; ++row) {
+      const bool ignored = row % every == 0;
+      losses.push_back(ignored ? 0.0f : 1.0f + static_cast<float>(row) / 7);
+      labels.push_back(ignored ? kIgnored : row);
+      sum += losses.back();
+      count += ignored ? 0 : 1;
+    }
+    count = std::max(count, 1.0);
+    const std::vector<float> total = Reduced(losses, labels, false, parts);
+    const std::vector<float> mean = Reduced(losses, labels, true, parts);
+    EXPECT_NEAR(total[0], sum, 5e-7 * sum) << rows << " rows in " << parts << " parts";
+    EXPECT_NEAR(mean[0], sum / count, 5e-7 * sum / count) << rows << " in " << parts;
+    EXPECT_FLOAT_EQ(mean[1], static_cast<float>(1 / count)) << rows << " in " << parts;
   }
 }
 

@@ -95,6 +95,11 @@ def cross_entropy():
     yield "cross_entropy.loss_backward", [logits, labels, lse, dloss], dict(z_loss=0.01)
     for op in ("loss_and_gradient", "loss_and_gradient_in_place"):
         yield "cross_entropy." + op, [logits, labels, dloss], {}
+        yield "cross_entropy." + op, [logits, labels, None], {}
+    yield "cross_entropy.reduced_forward", [logits, labels], dict(reduction="sum")  # a mean is of all rows, and is not cut
+    yield "cross_entropy.reduced_and_gradient", [logits, labels, np.float32(0.75)], dict(reduction="sum")
+    for share in (None, np.float32(1 / 23)):
+        yield "cross_entropy.reduced_backward", [logits, labels, lse, np.float32(0.75), share], {}
 
 
 def attention():

@@ -27,7 +27,7 @@ BUNDLE = ROOT / "build/kernels.kb"
 TIMED = [(8192, 32000), (4096, 128256), (4096, 50257), (1024, 262144), (16384, 1024), (65536, 128), (32, 32000), (1, 128256)]
 BARS = {"loss_forward": 3.5, "loss_backward": 3.7, "loss_and_gradient": 3.5}  # TB/s at the first of them
 LAUNCHES, REPEATS = 4, 7
-CASES_PER_VARIANT, CASES_SECONDS = 7, 40
+CASES_PER_VARIANT, CASES_SECONDS = 10, 90
 SHAPES = [(1, 32000, "bfloat16"), (1, 128256, "bfloat16"), (33, 50257, "bfloat16"), (512, 32000, "float32"), (2048, 128256, "bfloat16"),
           (4096, 50257, "bfloat16"), (8192, 32000, "bfloat16"), (1024, 262144, "bfloat16"), (30000, 1000, "float32"), (65536, 64, "bfloat16"),
           (3000, 100277, "float16"), (777, 7777, "bfloat16")]
@@ -43,9 +43,13 @@ def device_times(report, cuda):
         random_bf16(cuda, logits, 0)
         labels = devices.Buffer(cuda, "i32", (count,)).put(np.random.default_rng(1).integers(0, V, count))
         ones, loss, lse = (devices.Buffer(cuda, "f32", (count,)).put(np.ones(count)) for _ in range(3))
+        total, share, dtotal = (devices.Buffer(cuda, "f32", ()).put(np.ones(())) for _ in range(3))
         for op, operands, results, moved in (("loss_forward", [logits, labels], [loss, lse], 1),
                                              ("loss_backward", [logits, labels, lse, ones], [dlogits], 2),
-                                             ("loss_and_gradient", [logits, labels, ones], [loss, lse, dlogits], 2)):
+                                             ("loss_and_gradient", [logits, labels, ones], [loss, lse, dlogits], 2),
+                                             ("reduced_forward", [logits, labels], [total, lse, share], 1),
+                                             ("reduced_backward", [logits, labels, lse, dtotal, share], [dlogits], 2),
+                                             ("reduced_and_gradient", [logits, labels, dtotal], [total, lse, share, dlogits], 2)):
             problem = capi.Problem("cross_entropy." + op, [(names[b.dtype], b.dims) for b in operands], {})
             found = {}
             for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"] and "/single" not in c["id"]]:
@@ -53,16 +57,18 @@ def device_times(report, cuda):
                 bundle.force(variant)
                 plan = capi.Plan(bundle, problem, cuda.kind)
                 arguments = [capi.Plan.pointers([b.address for b in buffers]) for buffers in (operands, results)]
-                found[variant] = cuda.device_us(lambda: plan.launch(*arguments, 0, cuda.stream), LAUNCHES, REPEATS)
+                workspace = cuda.allocate(max(1, plan.workspace_bytes))
+                found[variant] = cuda.device_us(lambda: plan.launch(*arguments, workspace, cuda.stream), LAUNCHES, REPEATS)
+                cuda.free(workspace)
             bundle.clear_policy()
             chosen = capi.Plan(bundle, problem, cuda.kind).variant
             best = min(found, key=found.get)
             for variant in (chosen, best) if best != chosen else (chosen,):
                 rows.append([f"{op} {count} x {V}", variant.split("/")[1].split("@")[0], f"{found[variant]:.1f}",
                              f"{moved * count * V * 2 / found[variant] / 1e6:.2f}", "chosen" if variant == chosen else "best"])
-            if (count, V) == TIMED[0]:
+            if (count, V) == TIMED[0] and op in BARS:
                 report.bar(f"{op} bf16 {[count, V]}", moved * count * V * 2 / found[chosen] / 1e6, BARS[op], "TB/s", at_least=True)
-        for buffer in (logits, dlogits, labels, ones, loss, lse):
+        for buffer in (logits, dlogits, labels, ones, loss, lse, total, share, dtotal):
             buffer.free()
     report.table("Launches in a captured graph", ["op", "variant", "us", "TB/s", ""], rows)
 
