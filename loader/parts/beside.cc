@@ -76,8 +76,8 @@ Status AddFamily(std::string_view rest, std::vector<Family>* families) {
       std::any_of(families->begin(), families->end(), same))
     return Wrong(family.name, "another family's name, of small letters and digits,");
   while (!rest.empty()) {
-    KB_ASSIGN_OR_RETURN(Target target, Target::Parse(NextWord(&rest)));
-    family.targets.push_back(std::move(target));
+    KB_ASSIGN_OR_RETURN(const Target target, Target::Parse(NextWord(&rest)));
+    family.targets.push_back(target);
   }
   if (family.targets.empty()) return Wrong(family.name, "a family and its targets");
   families->push_back(std::move(family));
