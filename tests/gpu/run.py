@@ -45,7 +45,7 @@ SECTIONS = {
     "quantize": (["layers/quantize.py"], 150, 1),
     "norm": (["layers/norm.py"], 240, 1),
     "grouped": (["layers/grouped.py"], 300, 1),
-    "cross_entropy": (["layers/cross_entropy.py"], 300, 1),
+    "cross_entropy": (["layers/cross_entropy.py"], 400, 1),
     "router": (["layers/router.py"], 240, 1),
     "moe": (["layers/moe.py"], 200, 1),
     "attention": (["attention.py"], 200, 1),
