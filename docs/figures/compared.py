@@ -15,6 +15,8 @@ COMPARED = (
         ("softmax, forward and backward", "speed", "Microseconds", "kbundle in jax.jit", "jax.jit formula"),
         ("RMS and layer norm, forward", "norm", "Microseconds", "forward", "jax.jit"),
         ("RMS and layer norm, with gradients", "norm", "Microseconds", "with gradients", "jax.jit"),
+        ("cross entropy, forward", "cross_entropy", "Microseconds", "forward", "jax.jit"),
+        ("cross entropy, with gradients", "cross_entropy", "Microseconds", "with gradients", "jax.jit"),
         ("routing to experts, forward", "router", "Microseconds", "forward", "jax.jit"),
         ("routing to experts, with gradients", "router", "Microseconds", "with gradients", "jax.jit"),
         ("quantizing to FP8, 24 ways *", "quantize", "Launches", "us", "jax us"),
