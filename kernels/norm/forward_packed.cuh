@@ -1,8 +1,8 @@
-// Layer norms of many rows, each of which stays packed in registers, as it was read: its elements are
-// made floats once to be summed and once more to be written. That takes two instructions more an
-// element than to keep them as floats, and a third less registers, so that more rows are on their
-// way at a time. Weights are of T and not centered, and there is no residual: y is made of the sum
-// with it before that is rounded, which packed elements are.
+// Layer norms of many rows, each of which stays packed in registers, as it was read: its elements
+// are made floats once to be summed and once more to be written. That takes two instructions more
+// an element than to keep them as floats, and a third less registers, so that more rows are on
+// their way at a time. Weights are of T and not centered, and there is no residual: y is made of
+// the sum with it before that is rounded, which packed elements are.
 #pragma once
 
 #include "forward.cuh"

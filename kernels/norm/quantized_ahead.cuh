@@ -1,5 +1,5 @@
-// Norms of many rows to FP8, with weights of T that are not centered: a block goes over rows, and the
-// next one is on its way, packed, while this one is summed and written.
+// Norms of many rows to FP8, with weights of T that are not centered: a block goes over rows, and
+// the next one is on its way, packed, while this one is summed and written.
 //
 // By a scale for each 128 elements, a thread has made y of all its vectors before it needs a scale.
 // So the lanes of a group find the largest magnitudes of its N vectors together, each that of one
@@ -71,8 +71,8 @@ __device__ __forceinline__ void WriteScaledCodes(const PlainRow<kLayer, VEC, T>&
   }
 }
 
-// Of N numbers of each lane, the largest of kLanes lanes beside one another, one number a lane: that
-// of vector lane / (kLanes / N) % N. Each exchange halves what a lane still has to do with.
+// Of N numbers of each lane, the largest of kLanes lanes beside one another, one number a lane:
+// that of vector lane / (kLanes / N) % N. Each exchange halves what a lane still has to do with.
 template <int kLanes, int N>
 __device__ __forceinline__ unsigned LargestOfVectors(unsigned (&most)[N], int lane) {
   int distance = kLanes / 2;

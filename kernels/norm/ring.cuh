@@ -8,10 +8,10 @@
 //
 // A slot may be asked for again once all threads have read it, which they have when they have met.
 //
-// The copy engine moves whole 16 bytes. Of rows that begin anywhere (kLoose) it is asked for those in
-// which the row lies, which begin up to 12 bytes before it: what is at the row's place in its 16
-// bytes stays there in the slot. The first and the last of a tensor are put there element by element,
-// so that nothing beside it is read.
+// The copy engine moves whole 16 bytes. Of rows that begin anywhere (kLoose) it is asked for those
+// in which the row lies, which begin up to 12 bytes before it: what is at the row's place in its 16
+// bytes stays there in the slot. The first and the last of a tensor are put there element by
+// element, so that nothing beside it is read.
 #pragma once
 
 #include "kbundle/device_bulk.h"

@@ -7,7 +7,7 @@
 
 #include "kernels/simt/machine.h"
 //
-#include "norm/quantized.cuh"
+#include "norm/quantized_ahead.cuh"
 #include "norm/transpose.cuh"
 
 struct __half {
@@ -149,8 +149,10 @@ void CheckRowsOf(const Shape& shape, int blocks, bool ahead) {
   simt::Block block(threads, 0, 1, simt::Copies::kLate);
   for (int b = 0; b < blocks; ++b)
     block.Run({static_cast<unsigned>(b), 0, 0}, [&] {
-      if (ahead) {
-        ScaledRows<kLayer, VEC, N>(problem.Call(), problem.To(), Team(threads), b, blocks);
+      if (ahead && shape.scaled) {
+        RowsAhead<kLayer, false, VEC, N>(problem.Call(), problem.To(), Team(threads), b, blocks);
+      } else if (ahead) {
+        RowsAhead<kLayer, true, VEC, N>(problem.Call(), problem.To(), Team(threads), b, blocks);
       } else {
         QuantizedRows<kLayer, VEC, N>(problem.Call(), problem.To(), Team(threads), b, blocks);
       }
@@ -161,7 +163,6 @@ void CheckRowsOf(const Shape& shape, int blocks, bool ahead) {
 template <typename T, int VEC, int N, typename Team>
 void CheckRows(const Shape& shape, int blocks) {
   for (const bool ahead : {false, true}) {
-    if (ahead && !shape.scaled) continue;
     CheckRowsOf<T, true, VEC, N, Team>(shape, blocks, ahead);
     if (!shape.layer) CheckRowsOf<T, false, VEC, N, Team>(shape, blocks, ahead);
   }

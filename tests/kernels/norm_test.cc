@@ -9,6 +9,7 @@
 //
 #include "norm/backward_ring.cuh"
 #include "norm/forward_long.cuh"
+#include "norm/forward_packed.cuh"
 
 namespace norms {
 namespace {
@@ -118,6 +119,28 @@ TEST(NormKernels, ForwardInEveryTeam) {
   CheckForward<false, 4, 8, Block<512>, float>({2, 9216}, 1);
   CheckForward<true, 8, 4, Cluster<512>, Bf16>({3, 3072}, 2);
   CheckForward<false, 4, 4, Cluster<512>, float, true>({3, 1100}, 2);
+}
+
+// Promise: a layer norm's rows that stay packed are right, those too that have to be done again:
+// far from zero, and so small or large that squares vanish or overflow.
+template <typename T>
+void CheckPacked(const Shape& shape, int blocks) {
+  Problem<true, T> problem(shape, true);
+  const ForwardCall<T> call = problem.Forward();
+  const int threads = ThreadsFor<Block<512>>(shape.H, 32);
+  RunGrid(threads, blocks, [&](int block, int count) {
+    ForwardPackedRows<8, 4>(call, Block<512>(threads), block, count);
+  });
+  problem.CheckForward();
+}
+
+TEST(NormKernels, ForwardOfPackedRows) {
+  CheckPacked<Bf16>({5, 1304}, 2);
+  CheckPacked<F16>({3, 5120}, 2);
+  CheckPacked<Bf16>({4, 520, false, false, false}, 3);
+  CheckPacked<Bf16>({3, 1032, false, false, true, 0, 1e-5f, 300}, 2);
+  CheckPacked<Bf16>({3, 1032, false, false, true, 0, 0.0f, 3, 1e25}, 2);
+  CheckPacked<Bf16>({3, 1032, false, false, true, 0, 0.0f, 3, 1e-25}, 2);
 }
 
 // Promise: single elements, from addresses that are no multiple of anything.
@@ -235,14 +258,14 @@ TEST(NormKernels, BackwardOfRowsThatBeginAnywhere) {
 }
 
 template <bool kLayer, int VEC, int N, typename T>
-void CheckRing(const Shape& shape, int parts, int stages) {
+void CheckRing(const Shape& shape, int parts, int stages, bool aligned = true) {
   for (const simt::Copies copies : {simt::Copies::kLate, simt::Copies::kEarly}) {
-    Problem<kLayer, T> problem(shape, true);
+    Problem<kLayer, T> problem(shape, aligned);
     problem.FillMoments();
     const BackwardCall<T> call = problem.Backward(parts);
     const int threads = ThreadsFor<Block<512>>(shape.H, VEC * N);
     const size_t bytes = static_cast<size_t>(shape.H) * Element<T>::kBytes;
-    simt::Block block(threads, stages * 3 * bytes, stages, copies);
+    simt::Block block(threads, stages * 3 * (bytes + 32), stages, copies);
     for (const T* tensor : {call.dy, call.x, call.dsum})
       if (tensor != nullptr) block.Allow(tensor, bytes * shape.rows);
     ByteBarrier full[kMostStages];
@@ -268,6 +291,19 @@ TEST(NormKernels, BackwardThroughARing) {
     CheckRing<true, 4, 4, float>({9, 1000, false, true, true, 1.0f}, 2, stages);
     CheckRing<true, 8, 4, Bf16>({9, 1032, true}, 1, stages);
     CheckRing<false, 8, 4, Bf16>({9, 2048, true, true}, 2, stages);
+  }
+}
+
+// Promise: the same of floats that begin anywhere, of which single elements are read: the first and
+// the last row too, in a tensor of one row, and no byte beside the tensors is read.
+TEST(NormKernels, BackwardThroughARingOfRowsThatBeginAnywhere) {
+  for (const bool aligned : {true, false}) {
+    for (const int H : {33, 66, 1001, 1003}) {
+      CheckRing<true, 1, 16, float>({5, H, false, true}, 2, 3, aligned);
+      CheckRing<false, 1, 16, float>({7, H, true}, 1, 2, aligned);
+    }
+    CheckRing<true, 1, 20, float>({1, 650}, 1, 2, aligned);
+    CheckRing<false, 1, 24, float>({4, 1550, false, true, true, 1.0f}, 3, 2, aligned);
   }
 }
 

@@ -21,8 +21,8 @@ HEADERS = {"grouped": "groups.cuh product.cuh scaled_tile.cuh scales.cuh tile.cu
            "attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh params.cuh score.cuh "
                         "tile.cuh",
            "cross_entropy": "backward.cuh forward.cuh loss.cuh reduce.cuh row.cuh team.cuh",
-           "norm": "backward.cuh backward_few.cuh backward_ring.cuh few.cuh forward.cuh forward_few.cuh forward_long.cuh loose.cuh quantized.cuh "
-                   "ring.cuh row.cuh team.cuh transpose.cuh",
+           "norm": "backward.cuh backward_few.cuh backward_ring.cuh few.cuh forward.cuh forward_few.cuh forward_long.cuh forward_packed.cuh "
+                   "loose.cuh quantized.cuh quantized_ahead.cuh ring.cuh row.cuh team.cuh transpose.cuh",
            "quantize": "activation.cuh block_tile.cuh block_transpose.cuh blocks.cuh gradient.cuh grouped.cuh grouped_stream.cuh mx.cuh "
                        "state.cuh stream.cuh transpose.cuh vector.cuh",
            "router": "backward.cuh forward.cuh loss.cuh row.cuh select.cuh"}

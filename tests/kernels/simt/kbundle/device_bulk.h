@@ -35,6 +35,7 @@ inline std::map<const ByteBarrier*, BarrierState> barriers;
 
 inline void InitBarrier(ByteBarrier* barrier) { barriers[barrier] = {}; }
 inline void FenceBarriers() {}
+inline void FenceCopies() {}
 
 inline void Expect(ByteBarrier* barrier, unsigned bytes) {
   BarrierState& state = barriers.at(barrier);
