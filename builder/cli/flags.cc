@@ -174,7 +174,7 @@ void AddBuildVerbs(CLI::App& app, BuildCommand* build, CompileUnitCommand* compi
   AddCache(app, cache);
 }
 
-// Of the verbs that read a bundle (cli/library.h).
+// Of the verbs that read a bundle (builder/library).
 constexpr char kFileText[] = "The bundle, or its folder; of a library's base, its parts too";
 
 void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyCommand* verify_command,
