@@ -180,10 +180,11 @@ bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result)
     context.lets = lets.view();
     context.let_errors = lets.errors;
   };
+  const bool has_lets = Count(row.lets()) != 0;
   if (options_.modes.any()) need_lets();
   for (uint32_t i = 0; i < Count(rules); ++i) {
     const fb::Rule& rule = *rules->Get(i);
-    if (Uses(index, *rule.program(), Opcode::kLet)) need_lets();
+    if (has_lets && Uses(index, *rule.program(), Opcode::kLet)) need_lets();
     const Slot value = RunProgram(context, *rule.program());
     if (value.ok() && value.value != 0) continue;
     result->legal = false;

@@ -112,6 +112,12 @@ class Cuda:
         if array.nbytes:
             self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_void_p(array.ctypes.data),
                       ctypes.c_size_t(array.nbytes))
+            self._arrived()
+
+    def _arrived(self):
+        """The driver returns from a fill, and from a copy of pageable memory, before they are done, on a stream that ours does not
+        wait for: on a busy GPU a launch would be overtaken by the poison in front of it."""
+        self.call("cuStreamSynchronize", None)
 
     def download(self, address, size):
         array = np.empty(size, np.uint8)
@@ -123,6 +129,7 @@ class Cuda:
     def fill(self, address, byte, size):
         if size:
             self.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))
+            self._arrived()
 
     def synchronize(self):
         self.call("cuCtxSynchronize")

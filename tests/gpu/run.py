@@ -85,6 +85,8 @@ SECTIONS = {
     "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
     "sanitizer_norm": (["sanitizer.py", "norm"], 200, 1),
+    "sanitizer_cross_entropy": (["sanitizer.py", "cross_entropy"], 200, 1),
+    "sanitizer_grouped": (["sanitizer.py", "grouped"], 300, 1),
     "sanitizer_quantize": (["sanitizer.py", "quantize"], 200, 1),
     "sanitizer_router": (["sanitizer.py", "router"], 200, 1),
     "sanitizer_matmul": (["sanitizer.py", "matmul"], 200, 1),

@@ -1,6 +1,6 @@
 """compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any bytes;
-as section sanitizer_quantize the same over numbers and tiles of every kind, as sanitizer_norm over the norms' variants, as
-sanitizer_router over rows of every kind,
+as section sanitizer_quantize the same over numbers and tiles of every kind, as sanitizer_norm, sanitizer_cross_entropy and
+sanitizer_grouped over their family's variants, as sanitizer_router over rows of every kind,
 as sections sanitizer_attention and sanitizer_matmul memcheck over our kernels of these families, with the products in front of them;
 as sanitizer_modifiers memcheck over attention with random score modifiers, whose tensors end where their allocation does."""
 
@@ -27,7 +27,8 @@ def main():
                                                           ["permutation.py", "--hostile"]))
     others = {"attention": [("memcheck", ["flash.py", "--few"])],
               "modifiers": [("memcheck", ["attention_grid.py", "--modifiers"])],
-              "norm": [(check, ["variants.py", "--few", "norm"]) for check in ("memcheck", "racecheck")],
+              **{family: [(check, ["variants.py", "--few", family]) for check in ("memcheck", "racecheck")]
+                 for family in ("norm", "cross_entropy", "grouped")},
               "quantize": [(check, ["layers/quantize.py", "--hostile"]) for check in ("memcheck", "racecheck")],
               "router": [(check, ["layers/router.py", "--hostile"]) for check in ("memcheck", "racecheck")],
               "matmul": [("memcheck", ["variants.py", "--libraries", "matmul", "product_then_gradient"]),

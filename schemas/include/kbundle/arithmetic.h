@@ -14,7 +14,9 @@
 
 namespace kbundle {
 
-enum class SlotError : uint8_t {
+// As wide as a value: a slot is written and read as two words, where a byte written and a word read
+// of it would wait for the store.
+enum class SlotError : int64_t {
   kNone = 0,
   kOverflow = 1,
   kDivisionByZero = 2,
