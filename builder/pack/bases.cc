@@ -17,10 +17,12 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr uint32_t kSchema = 2;
+constexpr uint32_t kSchema = 3;
 // A grid of hundreds of points must not take hundreds of thousands of estimates, nor one of
 // thousands a million.
 constexpr uint32_t kMaxCandidates = 64, kWhole = 1024, kSample = 256, kTried = 3;
+// What a base that the manifest names earlier may cost more: one part in so many.
+constexpr size_t kDearer = 100;
 
 // `count` numbers below `all`, as evenly as can be.
 std::vector<uint32_t> Spread(uint32_t count, uint32_t all) {
@@ -138,6 +140,54 @@ Result<std::vector<uint32_t>> ChooseBySample(const std::vector<Sibling>& sibling
   return base_of;
 }
 
+// What `base` takes alone and all others of `tree` against it.
+Result<size_t> EstimateTree(const std::vector<Sibling>& siblings, const std::vector<uint32_t>& tree,
+                            uint32_t base) {
+  size_t sum = 0;
+  for (const uint32_t i : tree) {
+    KB_ASSIGN_OR_RETURN(
+        const size_t size,
+        EstimateFrame(*siblings[i].bytes, i == base ? nullptr : siblings[base].bytes));
+    sum += size;
+  }
+  return sum;
+}
+
+// Of a base and those stored against it, the first in the manifest becomes the base where that
+// costs about the same: its twin of another element type, mostly. Another that is as early in it is
+// no better, so only the one that is least against the base is tried.
+Result<uint32_t> BaseOfTree(const std::vector<Sibling>& siblings, const std::vector<uint32_t>& tree,
+                            uint32_t base) {
+  uint32_t twin = base;
+  size_t least = 0;
+  for (const uint32_t i : tree) {
+    if (siblings[i].rank >= siblings[base].rank) continue;
+    KB_ASSIGN_OR_RETURN(const size_t size, EstimateFrame(*siblings[i].bytes, siblings[base].bytes));
+    if (twin != base && size >= least) continue;
+    twin = i;
+    least = size;
+  }
+  if (twin == base) return base;
+  KB_ASSIGN_OR_RETURN(const size_t now, EstimateTree(siblings, tree, base));
+  KB_ASSIGN_OR_RETURN(const size_t then, EstimateTree(siblings, tree, twin));
+  return then <= now + now / kDearer ? twin : base;
+}
+
+Result<std::vector<uint32_t>> PreferFirst(const std::vector<Sibling>& siblings,
+                                          std::vector<uint32_t> base_of, int jobs) {
+  std::map<uint32_t, std::vector<uint32_t>> trees;
+  for (uint32_t i = 0; i < base_of.size(); ++i) trees[base_of[i]].push_back(i);
+  std::vector<std::pair<uint32_t, std::vector<uint32_t>>> rows(trees.begin(), trees.end());
+  KB_RETURN_IF_ERROR(RunAll(rows.size(), jobs, [&](size_t t) {
+    const auto& [base, tree] = rows[t];
+    if (tree.size() == 1) return Status();
+    KB_ASSIGN_OR_RETURN(const uint32_t better, BaseOfTree(siblings, tree, base));
+    for (const uint32_t i : tree) base_of[i] = better;
+    return Status();
+  }));
+  return base_of;
+}
+
 }  // namespace
 
 Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
@@ -145,7 +195,7 @@ Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
   if (siblings.size() < 2) return std::vector<uint32_t>(siblings.size(), 0);
   KeyWriter identity;
   identity.U32(kSchema).Text(ZstdVersion());
-  for (const Sibling& sibling : siblings) identity.Text(ToHex(sibling.sha256));
+  for (const Sibling& sibling : siblings) identity.Text(ToHex(sibling.sha256)).U32(sibling.rank);
   const std::string key = ToHex(Sha256Of(identity.bytes().data(), identity.bytes().size()));
 
   std::vector<uint32_t> bases;
@@ -156,6 +206,7 @@ Result<std::vector<uint32_t>> ChooseBases(const std::vector<Sibling>& siblings,
   }
   const auto choose = siblings.size() > kWhole ? ChooseBySample : ChooseAmongAll;
   KB_ASSIGN_OR_RETURN(bases, choose(siblings, jobs));
+  KB_ASSIGN_OR_RETURN(bases, PreferFirst(siblings, std::move(bases), jobs));
   KeyWriter text;
   for (uint32_t base : bases) text.U32(base);
   store.Put("bases", key, text.bytes());

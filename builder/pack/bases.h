@@ -2,7 +2,8 @@
 //
 // Siblings of one element type are close, of another much less, so one base is rarely the best. The
 // choice is a local search: the base made or unmade that saves most, until none saves anything.
-// Sizes are estimated with a fast level. Of a large group a sample chooses the bases, and the
+// Of bases that are about as good the one that the manifest names first is taken: what is wanted
+// most should be read by itself. Sizes are estimated with a fast level. Of a large group a sample chooses the bases, and the
 // others are tried against those that they have most in common with (sketch.h).
 //
 // A group is what one op has for one target: its templates share code (675 softmax cubins take
@@ -23,6 +24,7 @@ namespace kbundle::builder {
 struct Sibling {
   const std::string* bytes = nullptr;
   Sha256Digest sha256{};
+  uint32_t rank = 0;  // where the manifest names it: whose launch waits for a base as well
 };
 
 // For each sibling the place of its base, or its own where it has none; a base has none. Equal

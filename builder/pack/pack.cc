@@ -37,6 +37,7 @@ uint32_t StoredFormat(ObjectFormat format) {
 
 struct Blob {
   const Object* object = nullptr;
+  uint32_t rank = 0;  // of the first variant that has it
   Sha256Digest sha256{};
   uint32_t base = kNone;  // proposed; dropped where a delta does not pay
   std::string frame;
@@ -156,7 +157,7 @@ class Packer {
     const auto [found, fresh] =
         blob_of_content_.try_emplace(object.sha256, static_cast<uint32_t>(blobs_.size()));
     if (fresh) {
-      blobs_.push_back({&object, object.sha256, kNone, ""});
+      blobs_.push_back({&object, use.rank, object.sha256, kNone, ""});
       siblings_[{use.op, use.target}].push_back(found->second);
     }
     return unit->second = found->second;
@@ -170,7 +171,7 @@ class Packer {
   Status SetBases(const std::vector<uint32_t>& group) {
     std::vector<Sibling> siblings;
     for (uint32_t blob : group)
-      siblings.push_back({&blobs_[blob].object->code, blobs_[blob].sha256});
+      siblings.push_back({&blobs_[blob].object->code, blobs_[blob].sha256, blobs_[blob].rank});
     KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> bases,
                         ChooseBases(siblings, *input_.store, input_.jobs));
     for (size_t i = 0; i < group.size(); ++i) {

@@ -117,13 +117,11 @@ Status Spend(uint64_t steps) {
 
 bool IsDType(int number) { return number > 0 && number < kDTypeCount; }
 
-Status CheckCount(uint64_t found, uint64_t limit, std::string_view what) {
-  if (found <= limit) return Status();
+Status TooMany(uint64_t found, uint64_t limit, std::string_view what) {
   return ResourceExhausted(fmt::format("{} {}, at most {} are allowed", found, what, limit));
 }
 
-Status CheckIndex(uint64_t index, uint64_t count, std::string_view what) {
-  if (index < count) return Status();
+Status NotThere(uint64_t index, uint64_t count, std::string_view what) {
   return DataLoss(fmt::format("{} {} does not exist, there are {}", what, index, count));
 }
 

@@ -168,9 +168,15 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
 Status Spend(uint64_t steps);
 
 // kResourceExhausted: more than format.h or limits.h allows.
-Status CheckCount(uint64_t found, uint64_t limit, std::string_view what);
+Status TooMany(uint64_t found, uint64_t limit, std::string_view what);
+inline Status CheckCount(uint64_t found, uint64_t limit, std::string_view what) {
+  return found <= limit ? Status() : TooMany(found, limit, what);
+}
 // kDataLoss unless index < count.
-Status CheckIndex(uint64_t index, uint64_t count, std::string_view what);
+Status NotThere(uint64_t index, uint64_t count, std::string_view what);
+inline Status CheckIndex(uint64_t index, uint64_t count, std::string_view what) {
+  return index < count ? Status() : NotThere(index, count, what);
+}
 // Not null, not empty, bounded, UTF-8 without control characters.
 Status CheckName(const flatbuffers::String* name, std::string_view what);
 // May be absent or empty; bounded UTF-8.

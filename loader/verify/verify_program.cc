@@ -138,14 +138,15 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
   if (scope.sound != nullptr && scope.sound->HasProgram(*program)) return Status();
   KB_RETURN_IF_ERROR(Spend(program->count()));
   KB_RETURN_IF_ERROR(NeedRows(scope.pages, scope.index.code(), program->first(), program->count()));
+  const uint32_t* words = scope.index.code()->data() + program->first();
   int depth = 0;
   bool knows_template = false, uses = false;
-  for (uint32_t i = program->first(); i < end; ++i) {
-    const uint32_t word = scope.index.code()->Get(i);
+  for (uint32_t i = 0; i < program->count(); ++i) {
+    const uint32_t word = words[i];
     const auto opcode = static_cast<Opcode>(word & 0xff);
     knows_template |= opcode == Opcode::kTunable || opcode == Opcode::kLet;
     KB_VERIFY(CheckInstruction(scope, {word & 0xff, word >> 8}, &depth, &uses), "instruction {}",
-              i - program->first());
+              i);
   }
   if (depth != 1) return DataLoss(fmt::format("program leaves {} values, not 1", depth));
   *uses_sm_count |= uses;

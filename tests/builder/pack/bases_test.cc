@@ -90,6 +90,29 @@ TEST_F(BasesTest, FindsTheKindsOfAGroupThatIsTooLargeToTryAll) {
   std::printf("%zu siblings of %zu bytes: %.1f s\n", count, kBytes, took.count());
 }
 
+// Who reads a delta reads its base too: what is chosen first should be read by itself.
+TEST_F(BasesTest, OfTwinsTheFirstInTheManifestIsTheBase) {
+  for (const uint32_t first : {0u, 2u}) {
+    std::vector<Sibling> twins = {siblings_[0], siblings_[2]};
+    for (uint32_t i = 0; i < 2; ++i) twins[i].rank = i * 2 == first ? 3 : 14;
+    const auto bases = ChooseBases(twins, store_);
+    ASSERT_TRUE(bases.ok());
+    EXPECT_EQ(*bases, std::vector<uint32_t>(2, first / 2)) << "with sibling " << first << " first";
+  }
+}
+
+// Not at any price: here one base serves all others, and the first is like none of them.
+TEST_F(BasesTest, AnEarlierSiblingThatIsAWorseBaseIsNone) {
+  std::vector<Sibling> group = siblings_;
+  std::string odd = texts_[1].substr(0, 2000) + texts_[0].substr(2000);
+  group.push_back({&odd, Sha256Of(odd.data(), odd.size())});
+  for (Sibling& sibling : group) sibling.rank = 5;
+  group.back().rank = 1;
+  const auto bases = ChooseBases(group, store_);
+  ASSERT_TRUE(bases.ok());
+  for (uint32_t i = 0; i < 6; ++i) EXPECT_NE((*bases)[i], 6u);
+}
+
 TEST_F(BasesTest, LeavesStrangersAlone) {
   const auto bases = ChooseBases({siblings_[0], siblings_[1]}, store_);
   ASSERT_TRUE(bases.ok());
