@@ -98,7 +98,7 @@ def _indices(indices, batch):
     if indices.ndim != 2 or indices.shape[0] != batch or indices.shape[1] == 0 or not jnp.issubdtype(indices.dtype, jnp.integer):
         raise ValueError("paged_attention: page_indices is %s%s; it needs to be int32[%d, pages of a sequence]"
                          % (indices.dtype, list(indices.shape), batch))
-    return indices.astype(jnp.int32)
+    return _arguments.int32(indices)
 
 
 def _scalar(name, scale):

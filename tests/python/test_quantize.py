@@ -167,7 +167,10 @@ def test_wrong_arguments_are_named():
                            (lambda: kbj.quantize(x, scale=jnp.ones(2)), r"quantize: scale has shape \(2,\); it is one number"),
                            (lambda: kbj.quantize(1.0), r"quantize: x has shape \(\)"),
                            (lambda: kbj.quantize(x, transposed=1), "quantize: transposed is 1"),
-                           (lambda: kbj.dequantize(x, 1.0), "dequantize: dtype is"),
+                           (lambda: kbj.dequantize(x, 1.0), "dequantize: the dtype of data is 'float32'; it must be float8_e4m3fn or"),
+                           (lambda: kbj.dequantize(x.astype(jnp.float8_e4m3fn), 1.0, "float"), "dequantize: dtype is 'float'; it must be float32, "),
+                           (lambda: kbj.dequantize(x.astype(jnp.float8_e4m3fn), None), "dequantize: scale_inv is None; it must be one number"),
+                           (lambda: kbj.quantize_activation(x, "gelu", None), "quantize_activation: scale is None; it must be one number"),
                            (lambda: kbj.update_fp8_scale(x, jnp.ones(3), jnp.ones(2)), "update_fp8_scale: history has shape"),
                            (lambda: kbj.update_fp8_scale(x, jnp.ones(2), jnp.ones(2), algorithm="mean"), "update_fp8_scale: algorithm")):
         with pytest.raises(ValueError, match=message):
