@@ -1,4 +1,5 @@
-// How floats are computed while a host kernel runs: by IEEE 754, to nearest, subnormal numbers as they are.
+// How floats are computed while a host kernel runs: by IEEE 754, to nearest, subnormal numbers as
+// they are.
 //
 // Callers have other rules: XLA's threads take subnormal numbers for 0, those of PyTorch do not, a
 // program may round upwards. A kernel's bits would depend on whose thread it runs on, and on a GPU,
