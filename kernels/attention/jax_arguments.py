@@ -101,7 +101,7 @@ def lengths_of(where, name, lengths, batch):
     if lengths.shape != (batch,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise ValueError(where + ": %s is %s%s; it needs to be int32[%d]"
                          % (name, lengths.dtype, list(lengths.shape), batch))
-    return lengths.astype(jnp.int32)
+    return _arguments.int32(lengths)
 
 
 def both(lengths, full, batch):

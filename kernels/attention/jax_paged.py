@@ -52,6 +52,12 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, attn_logits_s
     one = q.ndim == 3
     q = q[:, None] if one else q
     batch = q.shape[0]
+    is_causal = _arguments.choice(where, "is_causal", is_causal, (False, True, "bottom_right"))
+    if is_causal is False and local_window_size is not None and q.shape[1] == 1:
+        is_causal = "bottom_right"  # of one query the same, and a window then ends at the last key
+    elif is_causal is False and local_window_size is not None:
+        raise Error("UNIMPLEMENTED", "paged_attention: local_window_size=%r with is_causal=False, of %d queries for each sequence: no kernel has one "
+                    "window for several queries; is_causal=\"bottom_right\" gives each its own" % (local_window_size, q.shape[1]))
     try:
         seen = sight(where, is_causal, local_window_size, ahead=False)
     except NotImplementedError as error:
@@ -98,7 +104,7 @@ def _indices(indices, batch):
     if indices.ndim != 2 or indices.shape[0] != batch or indices.shape[1] == 0 or not jnp.issubdtype(indices.dtype, jnp.integer):
         raise ValueError("paged_attention: page_indices is %s%s; it needs to be int32[%d, pages of a sequence]"
                          % (indices.dtype, list(indices.shape), batch))
-    return indices.astype(jnp.int32)
+    return _arguments.int32(indices)
 
 
 def _scalar(name, scale):

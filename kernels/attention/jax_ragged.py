@@ -96,7 +96,7 @@ def _offsets(name, offsets):
     if offsets.ndim != 1 or len(offsets) < 2 or not jnp.issubdtype(offsets.dtype, jnp.integer):
         raise ValueError("ragged_dot_product_attention: %s is %s%s; it needs to be int32[B + 1] of B >= 1 sequences"
                          % (name, offsets.dtype, list(offsets.shape)))
-    return offsets.astype(jnp.int32)
+    return _arguments.int32(offsets)
 
 
 def _placed(arrays, extra, attributes):

@@ -40,6 +40,11 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, scale=1.0, is
         raise ValueError("%s: q %s, k_pages %s, v_pages %s; q is [B, N, H] or [B, T, N, H], and pages have the four axes of %s"
                          % (where, tuple(q.shape), tuple(k_pages.shape), tuple(v_pages.shape), layout))
     one, q = q.dim() == 3, q[:, None] if q.dim() == 3 else q
+    if is_causal is False and local_window_size is not None:
+        if q.shape[1] != 1:
+            raise ValueError("%s: local_window_size=%r with is_causal=False, of %d queries for each sequence: no kernel has one window for several "
+                             "queries; is_causal=\"bottom_right\" gives each its own" % (where, local_window_size, q.shape[1]))
+        is_causal = "bottom_right"  # of one query the same, and a window then ends at the last key
     seen = sight(where, is_causal, False, local_window_size)
     if seen.pop("window_right", 0) != 0:
         raise ValueError("%s: local_window_size=%r looks ahead; without is_causal the kernels take a right size of 0" % (where, local_window_size))

@@ -51,7 +51,7 @@ def grouped_matmul(lhs, rhs, group_sizes, precision=None, preferred_element_type
             raise ValueError("grouped_matmul: bias has shape %s; for rhs of shape %s it must be %s"
                              % (bias.shape, rhs.shape, (rhs.shape[0], width)))
         bias = bias.astype(out_dtype)
-    lhs, rhs, sizes = lhs.astype(dtype), rhs.astype(dtype), sizes.astype(jnp.int32)
+    lhs, rhs, sizes = lhs.astype(dtype), rhs.astype(dtype), _arguments.int32(sizes)
     if 0 in (*lhs.shape, *rhs.shape):
         return _empty(lhs, rhs, sizes, bias, width, out_dtype)
     how = _How(out_dtype, transpose)

@@ -56,7 +56,7 @@ def scaled_grouped_matmul(lhs, rhs, group_sizes, lhs_scale_inv, rhs_scale_inv, *
     out_dtype = _out_dtype(where, preferred_element_type)
     if bias is not None:
         bias = _shaped(where, "bias", jnp.asarray(bias), (groups, width)).astype(out_dtype)
-    sizes = sizes.astype(jnp.int32)
+    sizes = _arguments.int32(sizes)
     if 0 in (*lhs.shape, *rhs.shape):
         return _empty(lhs, rhs, sizes, bias, width, out_dtype)
     how = (("out_dtype", out_dtype), ("scales", scales))
@@ -88,7 +88,7 @@ def fp8_grouped_matmul(lhs, rhs, group_sizes, preferred_element_type=None, *, bi
         raise _arguments.refuse(where, "preferred_element_type", preferred_element_type, "None, the operands' %s, or float32" % dtype)
     if bias is not None:
         bias = _shaped(where, "bias", jnp.asarray(bias), (rhs.shape[0], width)).astype(out_dtype)
-    lhs, rhs, sizes = lhs.astype(dtype), rhs.astype(dtype), sizes.astype(jnp.int32)
+    lhs, rhs, sizes = lhs.astype(dtype), rhs.astype(dtype), _arguments.int32(sizes)
     if 0 in (*lhs.shape, *rhs.shape):
         return _empty(lhs, rhs, sizes, bias, width, out_dtype)
     return quantized_product(lhs, rhs, sizes, bias, _How(out_dtype, transpose), _arguments.flag(where, "power_of_two", power_of_two),

@@ -12,11 +12,22 @@ namespace norms {
 using namespace kbundle::host;
 
 constexpr int64_t kStretch = 1024;
+constexpr int64_t kFew = 128;  // elements of which a first mean is taken
 
+// Lanes joined in halves, which do not wait for one another as they would in a row.
 inline double Sum(Floats v) {
-  double sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += static_cast<double>(v[i]);
-  return sum;
+#if KB_ISA_LEVEL >= 4
+  const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+  const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
+  return _mm512_reduce_add_pd(low + high);
+#elif KB_ISA_LEVEL == 3
+  const __m256d sum = _mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v)) +
+                      _mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
+  return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+#else
+  const auto at = [&](int i) { return static_cast<double>(v[i]); };
+  return (at(0) + at(2)) + (at(1) + at(3));
+#endif
 }
 
 // f(i, count, k) for every vector of elements begin..end - 1; k < 4 is another one for neighbours,
@@ -46,8 +57,18 @@ __attribute__((always_inline)) inline void SumRow(double (&total)[kSums], int64_
   }
 }
 
+// The first `count` lanes; 0 in the others.
 inline Floats Only(Floats v, int64_t count) {
-  return count >= kLanes ? v : LaneNumbers() < static_cast<int32_t>(count) ? v : Splat(0.0f);
+  if (count >= kLanes) return v;
+#if KB_ISA_LEVEL >= 4
+  const uint32_t first = (1u << count) - 1u;
+  return (Floats)_mm512_maskz_mov_ps(static_cast<__mmask16>(first), (__m512)v);
+#elif KB_ISA_LEVEL == 3
+  const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+  return lanes < static_cast<int32_t>(count) ? v : Splat(0.0f);
+#else
+  return LaneNumbers() < static_cast<int32_t>(count) ? v : Splat(0.0f);
+#endif
 }
 
 // gamma or beta: values of E, or of float where `wide`.
@@ -82,7 +103,7 @@ struct Moments {
   Floats Centered(Floats x) const { return x * factor - shift; }
 };
 
-// The mean of the squares about the first mean (of an RMS norm about 0), less the offset's.
+// The mean of the squares about the shift (of an RMS norm about 0), less that of the offset.
 template <bool kLayer, typename R>
 inline double MeanSquare(const R& row, int64_t H, Moments& m) {
   double total[kLayer ? 2 : 1];
@@ -91,25 +112,44 @@ inline double MeanSquare(const R& row, int64_t H, Moments& m) {
     sums[0] += d * d;
     if constexpr (kLayer) sums[1] += d;
   });
-  if constexpr (!kLayer) return total[0] / static_cast<double>(H);
-  const double offset = total[kLayer ? 1 : 0] / static_cast<double>(H);
+  const double share = 1.0 / static_cast<double>(H);
+  if constexpr (!kLayer) return total[0] * share;
+  const double offset = total[kLayer ? 1 : 0] * share;
   m.offset = static_cast<float>(offset);
-  const double variance = total[0] / static_cast<double>(H) - offset * offset;
+  const double variance = total[0] * share - offset * offset;
   return variance < 0 ? 0 : variance;
 }
 
+template <typename R>
+inline float MeanOfRow(const R& row, int64_t H) {
+  const float share = 1.0f / static_cast<float>(H);
+  double mean[1];
+  SumRow(mean, H,
+         [&](int64_t i, int64_t count, Floats* sums) { sums[0] += row.At(i, count) * share; });
+  return static_cast<float>(mean[0]);
+}
+
+// Of a layer norm squares are taken about the mean of the first few elements, which mostly lies so
+// near to that of the row that their sum loses nothing. Else, also of an infinity or NaN, the row's
+// own mean is taken first, for which it is read once more.
 template <bool kLayer, typename R>
 inline Moments MomentsOf(const R& row, int64_t H, double epsilon) {
   constexpr double kTiny = 0x1p-100, kHuge = 0x1p127;
   Moments m;
   if constexpr (kLayer) {
-    const float share = 1.0f / static_cast<float>(H);
-    double first[1];
-    SumRow(first, H,
-           [&](int64_t i, int64_t count, Floats* sums) { sums[0] += row.At(i, count) * share; });
-    m.first = m.shift = static_cast<float>(first[0]);
+    const int64_t few = H < kFew ? H : kFew;
+    Floats sum = {};
+    for (int64_t i = 0; i < few; i += kLanes) sum += row.At(i, few - i);
+    m.first = m.shift = static_cast<float>(Sum(sum)) * (1.0f / static_cast<float>(few));
   }
   double mean = MeanSquare<kLayer>(row, H, m) + epsilon;
+  if constexpr (kLayer) {
+    const double offset = static_cast<double>(m.offset), variance = mean - epsilon;
+    if (!(mean >= kTiny && mean < kHuge && 16 * offset * offset <= variance)) {
+      m.first = m.shift = MeanOfRow(row, H);
+      mean = MeanSquare<kLayer>(row, H, m) + epsilon;
+    }
+  }
   if (!(mean >= kTiny && mean < kHuge)) {
     m.factor = mean < kTiny ? 0x1p100f : 0x1p-96f;
     m.shift = m.first * m.factor;

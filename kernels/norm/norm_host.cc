@@ -4,6 +4,10 @@
 // Gradients of gamma and beta: the rows are cut into parts, each of which sums its own into the
 // workspace; then the parts are added up in their order. The number of parts does not depend on
 // the threads, nor does any bit of the result.
+//
+// What is done to a vector is inlined into the loop over them, which a compiler that sees many
+// copies of it would not do: a call for each vector, with every number read again, doubled the
+// time of a layer norm.
 #include "host_row.h"
 #include "kbundle/host_kernel.h"
 
@@ -24,13 +28,15 @@ inline void ForwardRow(typename E::Memory* y, typename E::Memory* sum, float* mu
   const Moments m = MomentsOf<kLayer>(row, H, epsilon);
   const float inverse = static_cast<float>(m.inverse);
   const auto write = [&](bool shifted) __attribute__((always_inline)) {
-    Sweep(0, H, [&](int64_t i, int64_t count, int) {
-      const Floats x = row.At(i, count);
-      if constexpr (kResidual) Store<E>(sum + i, x, count);
-      Floats v = (kLayer ? m.Centered(x) - m.offset : x * m.factor) * inverse * gamma.At(i, count);
-      if (shifted) v += beta.At(i, count);
-      Store<E>(y + i, v, count);
-    });
+    Sweep(
+        0, H, [&](int64_t i, int64_t count, int) __attribute__((always_inline)) {
+          const Floats x = row.At(i, count);
+          if constexpr (kResidual) Store<E>(sum + i, x, count);
+          Floats v =
+              (kLayer ? m.Centered(x) - m.offset : x * m.factor) * inverse * gamma.At(i, count);
+          if (shifted) v += beta.At(i, count);
+          Store<E>(y + i, v, count);
+        });
   };
   if (kLayer && beta.values != nullptr) {
     write(true);
@@ -68,23 +74,25 @@ inline void BackwardRow(typename E::Memory* dx, float* dgamma, float* dbeta,
                         float rsigma, const Weights<E>& gamma, const typename E::Memory* dsum,
                         int64_t H) {
   double total[2];
-  SumRow(total, H, [&](int64_t i, int64_t count, Floats* sums) {
-    const Floats d = Load<E>(dy + i, count), g = Product(d, gamma.At(i, count));
-    const Floats normal = Only((Load<E>(x + i, count) - mu) * rsigma, count);
-    sums[0] += g * normal;
-    if constexpr (kLayer) sums[1] += Only(g, count);
-    Store<F32>(dgamma + i, Load<F32>(dgamma + i, count) + d * normal, count);
-    if constexpr (kLayer) Store<F32>(dbeta + i, Load<F32>(dbeta + i, count) + d, count);
-  });
+  SumRow(
+      total, H, [&](int64_t i, int64_t count, Floats * sums) __attribute__((always_inline)) {
+        const Floats d = Load<E>(dy + i, count), g = Product(d, gamma.At(i, count));
+        const Floats normal = Only((Load<E>(x + i, count) - mu) * rsigma, count);
+        sums[0] += g * normal;
+        if constexpr (kLayer) sums[1] += Only(g, count);
+        Store<F32>(dgamma + i, Load<F32>(dgamma + i, count) + d * normal, count);
+        if constexpr (kLayer) Store<F32>(dbeta + i, Load<F32>(dbeta + i, count) + d, count);
+      });
   const float along = static_cast<float>(total[0] / static_cast<double>(H));
   const float mean = kLayer ? static_cast<float>(total[1] / static_cast<double>(H)) : 0.0f;
-  Sweep(0, H, [&](int64_t i, int64_t count, int) {
-    const Floats g = Product(Load<E>(dy + i, count), gamma.At(i, count));
-    const Floats normal = (Load<E>(x + i, count) - mu) * rsigma;
-    Floats v = (g - mean - normal * along) * rsigma;
-    if (dsum != nullptr) v += Load<E>(dsum + i, count);
-    Store<E>(dx + i, v, count);
-  });
+  Sweep(
+      0, H, [&](int64_t i, int64_t count, int) __attribute__((always_inline)) {
+        const Floats g = Product(Load<E>(dy + i, count), gamma.At(i, count));
+        const Floats normal = (Load<E>(x + i, count) - mu) * rsigma;
+        Floats v = (g - mean - normal * along) * rsigma;
+        if (dsum != nullptr) v += Load<E>(dsum + i, count);
+        Store<E>(dx + i, v, count);
+      });
 }
 
 // Parts begin..end - 1 of `parts`; partial is [1 or 2, parts, H].
@@ -97,10 +105,11 @@ void Backward(int64_t begin, int64_t end, typename E::Memory* dx, float* partial
   for (int64_t part = begin; part < end; ++part) {
     float* const dgamma = partial + part * H;
     float* const dbeta = kLayer ? dgamma + parts * H : nullptr;
-    Sweep(0, H, [&](int64_t i, int64_t count, int) {
-      Store<F32>(dgamma + i, Floats{}, count);
-      if constexpr (kLayer) Store<F32>(dbeta + i, Floats{}, count);
-    });
+    Sweep(
+        0, H, [&](int64_t i, int64_t count, int) __attribute__((always_inline)) {
+          Store<F32>(dgamma + i, Floats{}, count);
+          if constexpr (kLayer) Store<F32>(dbeta + i, Floats{}, count);
+        });
     const int64_t longer = rows % parts, least = rows / parts;
     const int64_t first = part * least + (part < longer ? part : longer);
     const int64_t last = first + least + (part < longer ? 1 : 0);

@@ -106,7 +106,7 @@ def _integers(name, values):
     values = jnp.asarray(values)
     if values.ndim != 1 or not jnp.issubdtype(values.dtype, jnp.integer):
         raise ValueError("sort_chunks: %s is %s%s; it needs to be int32[N]" % (name, values.dtype, list(values.shape)))
-    return values.astype(jnp.int32)
+    return _arguments.int32(values)
 
 
 def _call(op, *operands, probs, **attributes):

@@ -57,11 +57,12 @@ def quantize(x, dtype=jnp.float8_e4m3fn, scale=None, *, rowwise=True, transposed
 def dequantize(data, scale_inv, dtype=jnp.float32):
     """data (float8_e4m3fn or float8_e5m2, any shape) times scale_inv (f32 scalar) in float32, float16 or bfloat16, computed in
     float32. The gradient by data is an error: FP8 codes have none."""
-    data = jnp.asarray(data)
-    fp8_dtype("dequantize", data.dtype)
+    data, out_dtype = jnp.asarray(data), _float_dtype("dequantize", dtype)
+    if data.dtype not in FORMATS:
+        raise _arguments.refuse("dequantize", "the dtype of data", str(data.dtype), "float8_e4m3fn or float8_e5m2")
     flat = data if data.ndim else data.reshape(1)
-    operands = placed(None, "quantize.dequantize", flat, one_number("dequantize", "scale_inv", scale_inv), out_dtype=np.dtype(dtype))
-    return call(None, "quantize.dequantize", *operands, out_dtype=np.dtype(dtype)).reshape(data.shape)
+    operands = placed(None, "quantize.dequantize", flat, one_number("dequantize", "scale_inv", scale_inv), out_dtype=out_dtype)
+    return call(None, "quantize.dequantize", *operands, out_dtype=out_dtype).reshape(data.shape)
 
 
 def fake_quantize(x, dtype=jnp.float8_e4m3fn, scale=None):
@@ -105,8 +106,20 @@ def fp8_dtype(where, dtype):
     return found
 
 
+def _float_dtype(where, dtype):
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in (jnp.float32, jnp.float16, jnp.bfloat16):
+        raise _arguments.refuse(where, "dtype", dtype, "float32, float16 or bfloat16")
+    return found
+
+
 def one_number(where, name, value):
     """f32[1]."""
+    if value is None:
+        raise _arguments.refuse(where, name, value, "one number, of float32")
     value = jnp.asarray(value, jnp.float32)
     if value.size != 1:
         raise ValueError("%s: %s has shape %s; it is one number" % (where, name, value.shape))

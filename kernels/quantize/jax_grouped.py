@@ -46,7 +46,7 @@ def grouped_quantize(x, group_sizes, scale=None, dtype=jnp.float8_e4m3fn, *, row
         scale = jnp.asarray(scale, jnp.float32)
         if scale.shape != sizes.shape:
             raise ValueError("%s: scale has shape %s; for %d groups it needs to be (%d,)" % (where, scale.shape, len(sizes), len(sizes)))
-    q, q_t, amax, scale_inv = no_gradient(where, _call, tuple(sorted(how.items())), x, sizes.astype(jnp.int32), scale)
+    q, q_t, amax, scale_inv = no_gradient(where, _call, tuple(sorted(how.items())), x, _arguments.int32(sizes), scale)
     return GroupedQuantized(q, q_t, scale_inv, amax)
 
 

@@ -93,24 +93,35 @@ void Backward(int64_t begin, int64_t end, BackwardCall call) {
 template <typename E>
 void ScoresBackward(int64_t begin, int64_t end, typename E::Memory* dlogits, const float* dscores,
                     const typename E::Memory* logits, bool sigmoid, int64_t experts) {
+  alignas(64) float raw[kMostExperts + kLanes];
   for (int64_t token = begin; token < end; ++token) {
-    const typename E::Memory* const x = logits + token * experts;
     const float* const gradient = dscores + token * experts;
-    const RowSum row = SumRow<E>(x, experts, sigmoid);
+    const RowSum row = SumRow<E>(logits + token * experts, experts, sigmoid, raw);
     Floats sum = {};
     for (int64_t i = 0; i < experts; i += kLanes) {
       const int64_t left = experts - i;
-      sum += Only(row.Raw(Load<E>(x + i, left)) * Load<F32>(gradient + i, left), left, 0.0f);
+      sum += Only(LoadAny<Floats>(raw + i) * Load<F32>(gradient + i, left), left, 0.0f);
     }
     const float along = SumOf(sum) * row.share;
     for (int64_t i = 0; i < experts; i += kLanes) {
       const int64_t left = experts - i;
-      const Floats raw = row.Raw(Load<E>(x + i, left));
-      Floats slope = raw * row.share * (Load<F32>(gradient + i, left) - along);
-      if (sigmoid) slope *= 1.0f - raw;
+      const Floats one = LoadAny<Floats>(raw + i);
+      Floats slope = one * row.share * (Load<F32>(gradient + i, left) - along);
+      if (sigmoid) slope *= 1.0f - one;
       Store<E>(dlogits + token * experts + i, slope, left);
     }
   }
+}
+
+typedef double Doubles __attribute__((vector_size(kBytes)));
+
+// Lanes of v in double precision, added to two registers.
+inline void AddWide(Doubles& low, Doubles& high, Floats v) {
+  typedef float HalfFloats __attribute__((vector_size(kBytes / 2)));
+  float lane[kLanes];
+  StoreAny(lane, v);
+  low += __builtin_convertvector(LoadAny<HalfFloats>(lane), Doubles);
+  high += __builtin_convertvector(LoadAny<HalfFloats>(lane + kLanes / 2), Doubles);
 }
 
 template <typename E>
@@ -122,15 +133,17 @@ void LossParts(int64_t begin, int64_t end, double* partial, const typename E::Me
     const int64_t least = tokens / parts, longer = tokens % parts;
     const int64_t first = part * least + Fewer(part, longer);
     const int64_t last = first + least + (part < longer ? 1 : 0);
-    double total = 0;
+    Doubles low = {}, high = {};
     for (int64_t token = first; token < last; ++token) {
       Floats sum = {};
       for (int64_t i = 0; i < experts; i += kLanes) {
         const int64_t left = experts - i;
         sum += Load<E>(probs + token * experts + i, left) * Load<F32>(busy + i, left);
       }
-      total += static_cast<double>(SumOf(sum));
+      AddWide(low, high, sum);
     }
+    double total = 0;
+    for (int i = 0; i < kLanes / 2; ++i) total += low[i] + high[i];
     partial[part] = total;
   }
 }

@@ -31,17 +31,34 @@ inline Floats Only(Floats v, int64_t count, float fill) {
 
 inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }  // a NaN in `a` loses
 
-inline float MaxOf(Floats v) {
-  float most = v[0];
-  for (int i = 1; i < kLanes; ++i) most = v[i] > most ? v[i] : most;
-  return most;
+// A register's lanes joined in halves: they do not wait for one another, as they would in a row.
+#if KB_ISA_LEVEL >= 4
+inline float MaxOf(Floats v) { return _mm512_reduce_max_ps((__m512)v); }
+inline float SumOf(Floats v) { return _mm512_reduce_add_ps((__m512)v); }
+inline int32_t MaxOf(Ints v) { return _mm512_reduce_max_epi32((__m512i)v); }
+#else
+template <typename V, typename Join>
+inline auto Joined(V v, Join join) {
+  typedef decltype(v[0] + v[0]) Quarter __attribute__((vector_size(16)));
+  Quarter part[kBytes / 16];
+  __builtin_memcpy(part, &v, sizeof(v));
+  const Quarter q = kBytes > 16 ? join(part[0], part[kBytes / 16 - 1]) : part[0];
+  const Quarter turned = {q[2], q[3], q[0], q[1]};
+  const Quarter pair = join(q, turned);
+  const Quarter crossed = {pair[1], pair[0], pair[3], pair[2]};
+  return join(pair, crossed)[0];
 }
 
-inline float SumOf(Floats v) {
-  float sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += v[i];
-  return sum;
+inline float MaxOf(Floats v) {
+  return Joined(v, [](auto a, auto b) { return a > b ? a : b; });
 }
+inline float SumOf(Floats v) {
+  return Joined(v, [](auto a, auto b) { return a + b; });
+}
+inline int32_t MaxOf(Ints v) {
+  return Joined(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+#endif
 
 inline int64_t Fewer(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -56,8 +73,10 @@ struct RowSum {
   Floats Raw(Floats x) const { return sigmoid ? Sigmoid(x) : Exp(x - most); }
 };
 
+// raw: where what is summed is written, for who needs it again, or null; kLanes more than `count`.
 template <typename E>
-inline RowSum SumRow(const typename E::Memory* x, int64_t count, bool sigmoid) {
+inline RowSum SumRow(const typename E::Memory* x, int64_t count, bool sigmoid,
+                     float* raw = nullptr) {
   RowSum sum{sigmoid};
   if (!sigmoid) {
     Floats most = Splat(-Infinity());
@@ -69,8 +88,11 @@ inline RowSum SumRow(const typename E::Memory* x, int64_t count, bool sigmoid) {
   for (int64_t first = 0; first < count; first += kStretch) {
     const int64_t last = Fewer(first + kStretch, count);
     Floats part = {};
-    for (int64_t i = first; i < last; i += kLanes)
-      part += Only(sum.Raw(Load<E>(x + i, last - i)), last - i, 0.0f);
+    for (int64_t i = first; i < last; i += kLanes) {
+      const Floats one = sum.Raw(Load<E>(x + i, last - i));
+      if (raw != nullptr) StoreAny(raw + i, one);
+      part += Only(one, last - i, 0.0f);
+    }
     total += SumOf(part);
   }
   sum.share = 1.0f / total;

@@ -2,8 +2,8 @@
 //
 // A score becomes an integer, its order: greater orders are better, NaN has the greatest, both
 // zeros have one. A few best are kept sorted while the row goes by, a vector at a time: one
-// comparison tells that nothing in it is better than the worst of them, which is the rule. Many
-// are taken off a heap.
+// comparison tells that nothing in it is better than the worst of them, which is the rule. Of a
+// short row they are looked for one by one, and many are taken off a heap.
 #pragma once
 
 #include "host_scores.h"
@@ -12,6 +12,7 @@ namespace router {
 
 constexpr int32_t kNone = INT32_MIN;  // the order of nothing
 constexpr int64_t kFew = 64;
+constexpr int64_t kFewVectors = 32;  // that hold a row of which the best are looked for one by one
 
 inline Ints OrderOf(Floats f) {
   const Ints bits = (Ints)(f + 0.0f);
@@ -66,6 +67,30 @@ inline void SelectFew(int32_t* index, int32_t* best, const int32_t* orders, int6
   }
 }
 
+// As SelectFew, for `count` that a few registers hold: the greatest is looked for k times, which
+// takes no branch that a processor cannot foresee. Of many experts that reads too much.
+inline void SelectOneByOne(int32_t* index, const int32_t* orders, int64_t count, int64_t k) {
+  alignas(64) int32_t left[kFewVectors * kLanes];
+  const int64_t vectors = (count + kLanes - 1) / kLanes;
+  for (int64_t i = 0; i < vectors; ++i)
+    StoreAny(left + i * kLanes, LoadAny<Ints>(orders + i * kLanes));
+  for (int64_t n = 0; n < k; ++n) {
+    Ints most = LoadAny<Ints>(left);
+    for (int64_t i = 1; i < vectors; ++i) {
+      const Ints here = LoadAny<Ints>(left + i * kLanes);
+      most = here > most ? here : most;
+    }
+    const int32_t best = MaxOf(most);
+    int64_t i = 0;
+    uint32_t found = Above(LoadAny<Ints>(left), best - 1);
+    while (found == 0) found = Above(LoadAny<Ints>(left + ++i * kLanes), best - 1);
+    const int32_t lane = __builtin_ctz(found);
+    index[n] = static_cast<int32_t>(i * kLanes) + lane;
+    const Ints here = LoadAny<Ints>(left + i * kLanes);  // a whole register, which the next reads
+    StoreAny(left + i * kLanes, LaneNumbers() == lane ? kNone - Ints{} : here);
+  }
+}
+
 inline void Sink(int64_t* heap, int64_t count, int64_t at) {
   const int64_t value = heap[at];
   for (;;) {
@@ -95,7 +120,9 @@ __attribute__((noinline)) static void SelectMany(int32_t* index, const int32_t* 
 // As SelectFew, for any k <= count.
 inline void Select(int32_t* index, const int32_t* orders, int64_t count, int64_t k) {
   int32_t best[kFew];
-  if (k <= kFew) {
+  if (k <= kFew && count <= kFewVectors * kLanes) {
+    SelectOneByOne(index, orders, count, k);
+  } else if (k <= kFew) {
     SelectFew(index, best, orders, count, k);
   } else {
     SelectMany(index, orders, count, k);

@@ -80,7 +80,7 @@ def moe_aux_loss(probs, tokens_per_expert, k, coefficient, *, total_num_tokens=N
     probs = probs.reshape(-1, probs.shape[-1])
     total = probs.shape[0] if total_num_tokens is None else _arguments.integer("moe_aux_loss", "total_num_tokens", total_num_tokens)
     how = {"k": k, "coefficient": coefficient, "total_num_tokens": total}
-    operands = placed(None, "router.aux_loss", probs, tokens_per_expert.astype(jnp.int32), **how)
+    operands = placed(None, "router.aux_loss", probs, _arguments.int32(tokens_per_expert), **how)
     return _aux_loss(*operands, tuple(how.items()))
 
 

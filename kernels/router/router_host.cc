@@ -63,11 +63,9 @@ __attribute__((noinline)) static void KeepBestGroups(int32_t* orders, const Host
   }
 }
 
-template <typename E>
-inline void WriteScores(float* scores, const typename E::Memory* x, const RowSum& row,
-                        int64_t count) {
+inline void WriteScores(float* scores, const float* raw, float share, int64_t count) {
   for (int64_t i = 0; i < count; i += kLanes)
-    Store<F32>(scores + i, row.Raw(Load<E>(x + i, count - i)) * row.share, count - i);
+    Store<F32>(scores + i, LoadAny<Floats>(raw + i) * share, count - i);
 }
 
 // weights[i] of experts index[i].
@@ -105,9 +103,13 @@ inline void RouteToken(const HostCall& call, int64_t token) {
   using Memory = typename E::Memory;
   const Memory* const x = static_cast<const Memory*>(call.logits) + token * call.E;
   RowSum row{call.sigmoid};
-  if ((call.pre_softmax && !call.sigmoid) || call.scores != nullptr)
+  if (call.scores != nullptr) {
+    alignas(64) float raw[kMostExperts + kLanes];
+    row = SumRow<E>(x, call.E, call.sigmoid, raw);
+    WriteScores(call.scores + token * call.E, raw, row.share, call.E);
+  } else if (call.pre_softmax && !call.sigmoid) {
     row = SumRow<E>(x, call.E, call.sigmoid);
-  if (call.scores != nullptr) WriteScores<E>(call.scores + token * call.E, x, row, call.E);
+  }
   Orders orders;
   for (int64_t i = 0; i < call.E; i += kLanes) {
     Floats value = Load<E>(x + i, call.E - i);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kbundle/bundle_generated.h"
+#include "loader/host/float_rules.h"
 #include "loader/open/index.h"
 #include "loader/plan/addresses.h"
 #include "loader/plan/parameters.h"
@@ -56,19 +57,21 @@ struct Step {
     const void* const* values;
   };
 
+  // On whatever thread.
+  static void Run(const Call& call, int64_t begin, int64_t end) {
+    const FloatRules rules;
+    call.function(begin, end, call.values);
+  }
+
   void RunKernel(const HostExecutor* executor, const LaunchArgs& args) const {
     ParameterTable::Scratch scratch;
     parameters.Fill(args, nullptr, scratch);
-    if (executor == nullptr || range <= grain) {
-      function(0, range, scratch.values);
-      return;
-    }
     Call call{function, scratch.values};
+    if (executor == nullptr || range <= grain) return Run(call, 0, range);
     executor->parallel_for(
         executor->state, range, grain,
         [](void* context, int64_t begin, int64_t end) {
-          const Call& call = *static_cast<const Call*>(context);
-          call.function(begin, end, call.values);
+          Run(*static_cast<const Call*>(context), begin, end);
         },
         &call);
   }

@@ -52,6 +52,23 @@ def test_x64_changes_nothing_but_refuses_what_it_alone_has(name):
             ours(jnp.asarray(WHOLE, jnp.float64))
 
 
+def test_indices_of_64_bits_keep_what_32_have_no_room_for():
+    """Their low 32 bits would be a size, a length and a page that are right."""
+    x, w = jnp.ones((4, 8)), jnp.ones((2, 8, 3))
+    pages = jnp.asarray(np.random.default_rng(0).standard_normal((1, 4, 2, 8)), jnp.float32)
+    one = jnp.ones((1, 1, 8))
+    with x64():
+        sizes = jnp.asarray([-2**32 + 1, 2**32 + 1])  # none, and all rows
+        np.testing.assert_array_equal(kbj.grouped_matmul(x, w.at[0].set(9), sizes), np.full((4, 3), 8))
+        assert float(kbj.grouped_quantize(x, sizes).amax[1]) == 1 and float(kbj.grouped_quantize(x, sizes).amax[0]) == 0
+        unseen = kbj.paged_attention(one, pages, pages, jnp.asarray([2]), jnp.asarray([[2**32 + 1]]))
+        np.testing.assert_array_equal(unseen, np.zeros((1, 1, 8)))
+        long = kbj.paged_attention(one, pages, pages, jnp.asarray([2**32 + 1]), jnp.asarray([[1]]))
+        np.testing.assert_array_equal(long, kbj.paged_attention(one, pages, pages, jnp.asarray([2]), jnp.asarray([[1]])))
+    unsigned = kbj.grouped_matmul(x, w, jnp.asarray([2**31 + 5, 0], jnp.uint32))
+    np.testing.assert_array_equal(unsigned, np.full((4, 3), 8))
+
+
 def test_lists_and_weak_types_are_arrays():
     np.testing.assert_allclose(kbj.scaled_softmax([[1.0, 2], [3, 4]]), jax.nn.softmax(jnp.asarray([[1.0, 2], [3, 4]]), -1), rtol=1e-6)
     weak = jnp.broadcast_to(jnp.asarray(2.0), (3,))

@@ -96,6 +96,16 @@ def test_all_codes_come_back(dtype, fp8):
     np.testing.assert_array_equal(np.asarray(found, np.float32), wanted.astype(np.float32))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_subnormal_numbers_count(dtype):
+    """XLA's threads take them for 0; codes are the same on every platform and in every framework."""
+    x = np.ldexp(np.arange(-20, 20, dtype=np.float32), -130).reshape(1, -1).astype(dtype)
+    made = jax.jit(lambda x: kbj.quantize(x, scale=2.0 ** 126))(x)
+    wanted = codes(x, 2.0 ** 126, jnp.float8_e4m3fn)
+    np.testing.assert_array_equal(np.asarray(made.data).view(np.uint8), wanted)
+    assert (wanted & 0x7f).any()
+
+
 def test_a_batch_is_quantized_one_by_one():
     x = values(3, 4, 6)
     found = jax.vmap(lambda x: kbj.quantize(x, transposed=True))(x)
@@ -157,7 +167,10 @@ def test_wrong_arguments_are_named():
                            (lambda: kbj.quantize(x, scale=jnp.ones(2)), r"quantize: scale has shape \(2,\); it is one number"),
                            (lambda: kbj.quantize(1.0), r"quantize: x has shape \(\)"),
                            (lambda: kbj.quantize(x, transposed=1), "quantize: transposed is 1"),
-                           (lambda: kbj.dequantize(x, 1.0), "dequantize: dtype is"),
+                           (lambda: kbj.dequantize(x, 1.0), "dequantize: the dtype of data is 'float32'; it must be float8_e4m3fn or"),
+                           (lambda: kbj.dequantize(x.astype(jnp.float8_e4m3fn), 1.0, "float"), "dequantize: dtype is 'float'; it must be float32, "),
+                           (lambda: kbj.dequantize(x.astype(jnp.float8_e4m3fn), None), "dequantize: scale_inv is None; it must be one number"),
+                           (lambda: kbj.quantize_activation(x, "gelu", None), "quantize_activation: scale is None; it must be one number"),
                            (lambda: kbj.update_fp8_scale(x, jnp.ones(3), jnp.ones(2)), "update_fp8_scale: history has shape"),
                            (lambda: kbj.update_fp8_scale(x, jnp.ones(2), jnp.ones(2), algorithm="mean"), "update_fp8_scale: algorithm")):
         with pytest.raises(ValueError, match=message):

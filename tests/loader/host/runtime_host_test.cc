@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
+
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
 
 #include "kbundle/runtime.h"
 #include "support/files.h"
@@ -84,6 +89,28 @@ TEST_F(HostTest, ARangeOfOneGrainStaysOnTheThread) {
   ExpectScaled(*plan, &chunks.executor, 10);
   EXPECT_EQ(chunks.calls, 0);
 }
+
+#ifdef __SSE__
+// Promise: a kernel's bits do not depend on whose thread it runs on, and the thread keeps its rules.
+TEST_F(HostTest, SubnormalNumbersStayOnThreadsThatFlushThem) {
+  const auto plan = MakePlan(ProblemOf(*bundle_, "host.scale", {"f32[7,5]"}, {{"scale", "3"}}));
+  Chunks chunks;
+  std::vector<float> x(35, std::numeric_limits<float>::denorm_min()), y(35, -1);
+  void* operands[] = {x.data()};
+  void* results[] = {y.data()};
+  const uint32_t before = _mm_getcsr(), flushing = before | 0x8040 | _MM_ROUND_UP;
+  for (HostExecutor* executor : {static_cast<HostExecutor*>(nullptr), &chunks.executor}) {
+    _mm_setcsr(flushing);
+    const Status status = plan->Launch(executor, {operands, results, nullptr});
+    const uint32_t after = _mm_getcsr();
+    _mm_setcsr(before);
+    ASSERT_EQ(status.ToString(), "OK");
+    EXPECT_EQ(after & ~0x3fu, flushing & ~0x3fu);
+    for (float one : y) ASSERT_EQ(one, 3 * std::numeric_limits<float>::denorm_min());
+    std::fill(y.begin(), y.end(), -1.0f);
+  }
+}
+#endif
 
 TEST_F(HostTest, AnEmptyRangeCallsNothing) {
   const auto plan = MakePlan(ProblemOf(*bundle_, "host.scale", {"f32[0,5]"}));

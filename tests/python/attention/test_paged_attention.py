@@ -86,6 +86,16 @@ def test_masks(options, mask):
     near(kbj.paged_attention(*given, **options), formula(*given, mask=mask), 2e-5)
 
 
+@pytest.mark.parametrize("window", [3, (3, 0)], ids=str)
+def test_a_window_of_one_query_that_sees_all_ends_at_the_last_key(window):
+    """And not at key 0, which is the query's own number; of several queries there is none."""
+    given = inputs(queries=1)
+    found = kbj.paged_attention(*given, is_causal=False, local_window_size=window)
+    near(found, formula(*given, mask=lambda q, k, queries, length: length - 1 - k <= 3), 2e-5)
+    with pytest.raises(kbundle.Error, match="paged_attention: local_window_size=.* with is_causal=False, of 3 queries"):
+        kbj.paged_attention(*inputs(queries=3), is_causal=False, local_window_size=window)
+
+
 def test_a_cap_is_the_modifier_softcap():
     given = inputs()
     found = kbj.paged_attention(*given, attn_logits_soft_cap=1.5)

@@ -43,6 +43,15 @@ def floats(where, name, value):
     return array
 
 
+def int32(array):
+    """Integers of any dtype as int32. What that has no room for becomes the nearest number that it has: a size, length or index that is
+    beyond all bounds stays so, where its low bits could be one that is not."""
+    limits = jnp.iinfo(array.dtype)
+    if limits.bits > 32 or limits.max >= 2**31:
+        array = jnp.clip(array, max(limits.min, -2**31), 2**31 - 1)
+    return array.astype(jnp.int32)
+
+
 def flag(where, name, value):
     """bool."""
     if isinstance(plain(value), bool):
