@@ -169,7 +169,7 @@ def placed(bundle, op, *operands, **attributes):
     if _explicit(avals):
         absent = (False,) * (len(bundle.op(op).operands) - len(present))
         problem = bundle.name, op, present + absent, bundle.normal_attributes(op, attributes)
-        arrays = [_moved(array, spec) for array, spec in zip(arrays, _explicit_specs(avals, *problem))]
+        arrays = [moved(array, spec) for array, spec in zip(arrays, _explicit_specs(avals, *problem))]
     arrays = iter(arrays)
     return tuple(next(arrays) if there else None for there in present)
 
@@ -178,19 +178,21 @@ def like(gradient, primal):
     """The gradient, split as its primal is where axes are explicit; None of None."""
     if gradient is None or not explicit(gradient, primal):
         return gradient
-    return _moved(gradient, _specs.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
+    return moved(gradient, _specs.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
 
 
 def whole(array):
     """The array, all of it on every device where axes are explicit."""
-    return _moved(array, ((),) * array.ndim) if explicit(array) else array
+    return moved(array, ((),) * array.ndim) if explicit(array) else array
 
 
-def _moved(array, spec):
+def moved(array, spec):
+    """The array, split over these axes where its type says over which it is."""
     there = jax.typeof(array).sharding
-    if there.mesh.empty or _specs.spec_of(there.spec, array.ndim) == spec:
+    mesh = jax.sharding.get_abstract_mesh() if there.mesh.empty else there.mesh  # empty: of an array that was made outside of any
+    if mesh.empty or _specs.spec_of(there.spec, array.ndim) == spec:
         return array
-    return jax.sharding.reshard(array, jax.sharding.NamedSharding(there.mesh, _specs.partition_spec(spec)))
+    return jax.sharding.reshard(array, jax.sharding.NamedSharding(mesh, _specs.partition_spec(spec)))
 
 
 def varying(array):
