@@ -97,16 +97,7 @@ def _overload(bundle, op, tensors, attributes):
             raise Error("INVALID_ARGUMENT", "calling op %r: attribute %r is a tensor, but plans are made for known values; give a Python "
                         "value (.item())" % (op, name))
         spelled[_spelled(name)] = NAMES[value] if isinstance(value, torch.dtype) and value in NAMES else value
-    for index, tensor in enumerate(tensors):
-        if tensor is None:
-            continue
-        if not isinstance(tensor, torch.Tensor):
-            raise Error("INVALID_ARGUMENT", "calling op %r: an operand is a %s; give tensors, and None for what is left out" % (op, type(tensor)))
-        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-            kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "of layout %s" % tensor.layout
-            raise Error("INVALID_ARGUMENT", "calling op %r: operand %d is %s; ops take plain tensors: %s" % (op, index, kind, {
-                "nested": "pad it (torch.nested.to_padded_tensor), or give its values() with offsets to an op of ragged rows",
-                "quantized": "make floats of it, or give its codes and scale to an op that takes them"}.get(kind, "give x.to_dense()")))
+    _launch.check_plain(op, tensors)
     if all(tensor is None for tensor in tensors):
         raise Error("INVALID_ARGUMENT", "calling op %r: no operand is a tensor, so no device is named; give at least one" % op)
     if torch.compiler.is_compiling():
