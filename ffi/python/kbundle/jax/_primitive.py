@@ -18,7 +18,7 @@ from kbundle import _modes, _spec
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._dtypes import LONG_NAMES
-from kbundle._errors import Error
+from kbundle._errors import Error, InvalidArgument
 from kbundle._open_bundles import find
 from kbundle._policy import generation
 from kbundle.jax import _fork, _specs
@@ -70,7 +70,14 @@ def call(bundle, op, *operands, modes=None, **attributes):
     given = list(operands) + [None] * (declared - len(operands))
     present = tuple(operand is not None for operand in given)
     arrays = same_axes([jnp.asarray(operand) for operand in given if operand is not None])
-    inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
+    try:
+        inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
+    except InvalidArgument:
+        from kbundle.jax._type_errors import type_error
+        about_type = type_error(bundle.op(op), present, arrays)
+        if about_type is None:
+            raise
+        raise about_type from None
     outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal, modes=modes,
                                version=(bundle.content_id, generation())))
     results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
