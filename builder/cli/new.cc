@@ -10,7 +10,7 @@ namespace kbundle::builder {
 namespace {
 
 // As a shell takes it for one word.
-std::string Word(const std::string& text) {
+std::string ShellWord(const std::string& text) {
   constexpr char kPlain[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-,:@%=";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
@@ -37,7 +37,7 @@ int NewCommand::Run(const Terminal& terminal) const {
                 " of a library with one op and its "
                 "gradient, for GPUs and CPUs, to " +
                 folder);
-  terminal.Line("Next:\n  cd " + Word(folder) +
+  terminal.Line("Next:\n  cd " + ShellWord(folder) +
                 "\n  kbundle test kernels --target host\n  kbundle build "
                 "kernels -o src/" +
                 name + "/" + name +

@@ -54,7 +54,7 @@ constexpr Text kTexts[] = {
 };
 
 // Python's words, and what a package that lies in a folder of sys.path would hide, or be hidden by:
-// the modules of Python 3.11 and what the library's functions and tests import. Each between blanks.
+// the modules of Python 3.11, and what the library's functions and tests import. Blanks between.
 constexpr std::string_view kTaken =
     " abc aifc and antigravity argparse array as assert ast async asynchat asyncio asyncore"
     " atexit audioop await base64 bdb binascii bisect break builtins bz2 calendar cgi cgitb"

@@ -103,7 +103,7 @@ def test_what_is_converted_is_real_and_loses_nothing(name):
     (lambda: kbj.amax(WIDE), "op 'quantize.amax' requires x of dtype float32, float16 or bfloat16, got complex64"),
     (lambda: kbj.permute(FLOATS.astype(np.int32), FLOATS > 0, 24), "requires x of dtype float32, .* got int32"),
     (lambda: kbj.call(None, "softmax.scaled_backward", FLOATS, WHOLE.astype(np.int32)), "requires y of dtype .*, got int32"),
-    (lambda: jax.jit(lambda x: kbj.call(None, "softmax.scaled_forward", x))(WHOLE), r"requires x of dtype .*, got int32\[4, 6\]; convert it with astype"),
+    (lambda: jax.jit(lambda x: kbj.call(None, "softmax.scaled_forward", x))(WHOLE), r", got int32\[4, 6\]; convert it with astype"),
 ])
 def test_an_operand_that_an_op_does_not_take_is_a_type_error_and_still_ours(call, words):
     for kind in (TypeError, ValueError, kbundle.Error):

@@ -33,8 +33,8 @@ def _public(origin, module):
     """Names of functions that are there."""
     names = getattr(module, "__all__", None)
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and hasattr(module, name) for name in names):
-        raise Error("FAILED_PRECONDITION", "reading what %s brings: %s has %s; its __all__ must list the names of its functions, all of which it has; "
-                    "mend it, install that package again, or take it away" % (origin, getattr(module, "__name__", repr(module)), (
+        raise Error("FAILED_PRECONDITION", "reading what %s brings: %s has %s; its __all__ must list the names of its functions, all of which "
+                    "it has; mend it, install that package again, or take it away" % (origin, getattr(module, "__name__", repr(module)), (
                         "no __all__" if names is None else "the __all__ %r" % (names,))))
     return names
 
