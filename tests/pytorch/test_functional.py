@@ -62,6 +62,15 @@ def test_gradients_are_those_of_autograd_alone_and_with_vmap_inside_and_around(n
     same(plain(lambda *batches: vmap(loss)(*batches).sum(), batches), wanted)  # of tensors that a vmap stands before
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_vmap_is_compiled_and_its_tensors_may_want_gradients(backend):
+    loss, tensors = case("scaled_softmax")
+    batches = [torch.stack([tensor, 1.5 * tensor]) for tensor in tensors]
+    compiled = torch.compile(vmap(loss), backend=backend)
+    torch.testing.assert_close(compiled(*batches), vmap(loss)(*batches))
+    same(plain(lambda *batches: compiled(*batches).sum(), batches), plain(lambda *batches: vmap(loss)(*batches).sum(), batches))
+
+
 def second(loss, tensors):
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
     return torch.autograd.grad(sum(one.pow(2).sum() for one in torch.autograd.grad(loss(*leaves), leaves, create_graph=True)), leaves)
@@ -110,6 +119,8 @@ def test_a_forward_derivative_is_an_error_where_there_is_one_to_pass_on():
         jvp(kbt.scaled_softmax, (x,), (x,))
     with pytest.raises(kbundle.Error, match="no forward derivatives"):
         torch.func.jacfwd(kbt.scaled_softmax)(x)
+    with pytest.raises(Exception, match="no forward derivatives"):
+        torch.compile(lambda x: jvp(kbt.scaled_softmax, (x,), (x,)), backend="eager")(x)
     with forward_ad.dual_level():
         torch.testing.assert_close(kbt.scaled_softmax(x), torch.softmax(x, -1))
         with pytest.raises(kbundle.Error, match="no forward derivatives"):

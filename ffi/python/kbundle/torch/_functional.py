@@ -53,10 +53,9 @@ def call(call, tensors):
 
 
 def refuse_tangents(op, tensors):
-    """An error where a forward derivative would come out as zero."""
+    """An error where a forward derivative would come out as zero. tensors: None where what stands for them does not say whether they have one."""
     if (_level is not None and forward_ad._current_level < 0) or not torch._C._is_fwd_grad_enabled():
         return
-    for tensor in tensors:
-        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
-            raise Error("UNIMPLEMENTED", "calling op %r under torch.func.jvp, jacfwd or forward_ad: ops have gradients, and no forward derivatives; "
-                        "use torch.func.vjp, jacrev or torch.autograd.grad" % op)
+    if tensors is None or any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise Error("UNIMPLEMENTED", "calling op %r under torch.func.jvp, jacfwd or forward_ad: ops have gradients, and no forward derivatives; "
+                    "use torch.func.vjp, jacrev or torch.autograd.grad" % op)

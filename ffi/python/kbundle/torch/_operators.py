@@ -266,6 +266,7 @@ class _Kernel:
         return results[0] if self.result_count == 1 else tuple(results)
 
     def fake(self, *tensors, bundle="", **attributes):
+        _functional.refuse_tangents(self.op, None)  # of a program that is compiled: a call was asked before
         device = _launch.device_of(self.op, tensors, {*_launch.KINDS, "meta"})
         tensors, attributes = self.all(tensors), self.plain(attributes)
         shapes = self._symbolic(bundle, tensors, attributes, device.type)
