@@ -4,10 +4,12 @@
 #include "builder/cli/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "builder/provider/provider.h"
+#include "builder/usage/error_table.h"
 
 namespace kbundle::builder {
 namespace {
@@ -132,6 +134,23 @@ void AddCache(CLI::App& app, CacheCommand* command) {
                   "What is beyond this goes, least recently used first: 500M, 5G");
 }
 
+// "TEXT:{a,b}", as a check that knows all words calls an option's type, as "a b".
+std::string ChoicesOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.find('{'), close = type.rfind('}');
+  if (open == std::string::npos || close == std::string::npos) return "";
+  std::string words = type.substr(open + 1, close - open - 1);
+  std::replace(words.begin(), words.end(), ',', ' ');
+  return words;
+}
+
+// Tags for `kbundle explain-error`, which takes more than them.
+std::string Tags() {
+  std::string tags;
+  for (const ErrorRow& row : ErrorTable()) tags += std::string(" ") + StatusCodeName(row.code);
+  return tags.substr(1);
+}
+
 }  // namespace
 
 CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example) {
@@ -159,6 +178,7 @@ std::vector<VerbText> TextsOf(const CLI::App& app) {
       const bool by_place = !option->nonpositional();
       OptionText& out = (by_place ? text.arguments : text.options).emplace_back();
       out.about = option->get_description();
+      out.choices = option->get_name() == "TAG" ? Tags() : ChoicesOf(*option);
       out.takes_value = option->get_items_expected_max() > 0;
       out.long_name = by_place ? option->get_name() : "--" + option->get_lnames().front();
       if (!option->get_snames().empty()) out.short_name = "-" + option->get_snames().front();

@@ -7,6 +7,19 @@
 #include "builder/starter/starter.h"
 
 namespace kbundle::builder {
+namespace {
+
+// As a shell takes it for one word.
+std::string ShellWord(const std::string& text) {
+  constexpr char kPlain[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-,:@%=";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
 
 int NewCommand::Run(const Terminal& terminal) const {
   const Result<std::vector<StarterFile>> files = StarterFiles(name);
@@ -24,7 +37,7 @@ int NewCommand::Run(const Terminal& terminal) const {
                 " of a library with one op and its "
                 "gradient, for GPUs and CPUs, to " +
                 folder);
-  terminal.Line("Next:\n  cd " + folder +
+  terminal.Line("Next:\n  cd " + ShellWord(folder) +
                 "\n  kbundle test kernels --target host\n  kbundle build "
                 "kernels -o src/" +
                 name + "/" + name +

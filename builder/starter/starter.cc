@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "builder/support/files.h"
@@ -53,14 +53,32 @@ constexpr Text kTexts[] = {
     {"tests/test_pytorch.py", kStarterTestPytorch},
 };
 
-// Of Python, and of what the library's own functions import.
-constexpr std::array kTaken = {"and",     "as",       "assert", "async",     "await",     "break",
-                               "class",   "continue", "def",    "del",       "elif",      "else",
-                               "except",  "finally",  "for",    "from",      "functools", "global",
-                               "if",      "import",   "in",     "is",        "jax",       "kbundle",
-                               "lambda",  "nonlocal", "not",    "numpy",     "or",        "pass",
-                               "pathlib", "pytest",   "raise",  "reference", "return",    "test",
-                               "tests",   "torch",    "try",    "while",     "with",      "yield"};
+// Python's words, and what a package that lies in a folder of sys.path would hide, or be hidden by:
+// the modules of Python 3.11, and what the library's functions and tests import. Blanks between.
+constexpr std::string_view kTaken =
+    " abc aifc and antigravity argparse array as assert ast async asynchat asyncio asyncore"
+    " atexit audioop await base64 bdb binascii bisect break builtins bz2 calendar cgi cgitb"
+    " chunk class cmath cmd code codecs codeop collections colorsys compileall concurrent"
+    " configparser contextlib contextvars continue copy copyreg crypt csv ctypes curses"
+    " dataclasses datetime dbm decimal def del difflib dis distutils doctest elif else email"
+    " encodings ensurepip enum errno except faulthandler fcntl filecmp fileinput finally"
+    " fnmatch for fractions from ftplib functools gc genericpath getopt getpass gettext glob"
+    " global graphlib grp gzip hashlib heapq hmac html http idlelib if imaplib imghdr imp"
+    " import importlib in inspect io ipaddress is itertools jax jaxlib json kbundle keyword lambda"
+    " lib2to3 linecache locale logging lzma mailbox mailcap marshal math mimetypes ml_dtypes mmap"
+    " modulefinder msilib msvcrt multiprocessing netrc nis nntplib nonlocal not nt ntpath"
+    " nturl2path numbers numpy opcode operator optparse or os ossaudiodev pass pathlib pdb"
+    " pickle pickletools pipes pkgutil platform plistlib poplib posix posixpath pprint profile"
+    " pstats pty pwd py_compile pyclbr pydoc pydoc_data pyexpat pytest queue quopri raise"
+    " random re readline reference reprlib resource return rlcompleter runpy sched secrets"
+    " select selectors shelve shlex shutil signal site smtpd smtplib sndhdr socket"
+    " socketserver spwd sqlite3 sre_compile sre_constants sre_parse ssl stat statistics string"
+    " stringprep struct subprocess sunau symtable sys sysconfig syslog tabnanny tarfile"
+    " telnetlib tempfile termios test tests textwrap this threading time timeit tkinter token"
+    " tokenize tomllib torch trace traceback tracemalloc try tty turtle turtledemo types"
+    " typing unicodedata unittest urllib uu uuid venv warnings wave weakref webbrowser while"
+    " winreg winsound with wsgiref xdrlib xml xmlrpc yield zipapp zipfile zipimport zlib"
+    " zoneinfo ";
 
 Status CheckName(const std::string& name) {
   bool fits = !name.empty() && name.size() <= 64 && name[0] >= 'a' && name[0] <= 'z';
@@ -74,8 +92,7 @@ Status CheckName(const std::string& name) {
                               "_, a letter first",
                               name));
   }
-  for (const char* taken : kTaken) {
-    if (name != taken) continue;
+  if (kTaken.find(" " + name + " ") != std::string_view::npos) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a library cannot be called '{0}': Python, or what its functions "
                               "import, has that name; take another, such as {0}_kernels",

@@ -31,10 +31,9 @@ Finding TryTool(const Tool& tool, const Status& need,
   if (version.ok()) {
     of.version = std::move(*version);
   } else {
-    of.advice = fmt::format(
-        "it is there ({}) and does not work: {}; install it again with scripts/setup, or "
-        "name another",
-        of.where, version.status().message());
+    of.advice =
+        fmt::format("it is there ({}) and does not work: {}; install it again, or name another",
+                    of.where, version.status().message());
   }
   return of;
 }

@@ -23,6 +23,13 @@ std::string Quoted(const std::string& text) {
   return out + "'";
 }
 
+// What stands at a verb's places, if that is one of a few words.
+std::string Choices(const VerbText& verb) {
+  std::string all;
+  for (const OptionText& argument : verb.arguments) all += argument.choices;
+  return all;
+}
+
 std::string Bash(const std::vector<VerbText>& verbs) {
   std::string names, cases;
   for (const VerbText& verb : verbs) {
@@ -33,20 +40,24 @@ std::string Bash(const std::vector<VerbText>& verbs) {
       if (!option.short_name.empty()) cases += option.short_name + " ";
     }
     cases.back() = '\'';
+    const std::string choices = Choices(verb);
+    if (!choices.empty()) cases += " places='" + choices + "'";
     cases += " ;;\n";
   }
   return fmt::format(
       "# bash: eval \"$(kbundle completion bash)\"\n"
       "_kbundle() {{\n"
-      "  local current=${{COMP_WORDS[COMP_CWORD]}} words=''\n"
+      "  local current=${{COMP_WORDS[COMP_CWORD]}} words='' places=''\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
       "    COMPREPLY=($(compgen -W '{} --help --version' -- \"$current\"))\n"
       "    return\n"
       "  fi\n"
       "  case \"${{COMP_WORDS[1]}}\" in\n{}  esac\n"
+      "  case \"${{COMP_WORDS[COMP_CWORD - 1]}}\" in -*) places='' ;; esac\n"
       "  case \"$current\" in\n"
       "    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$current\")) ;;\n"
-      "    *) COMPREPLY=($(compgen -f -- \"$current\")) ;;\n"
+      "    *) if [ -n \"$places\" ]; then COMPREPLY=($(compgen -W \"$places\" -- \"$current\"))\n"
+      "       else mapfile -t COMPREPLY < <(compgen -f -- \"$current\"); fi ;;\n"
       "  esac\n"
       "}}\n"
       "complete -o filenames -F _kbundle kbundle\n",
@@ -65,7 +76,9 @@ std::string Zsh(const std::vector<VerbText>& verbs) {
         if (!name.empty()) cases += " \\\n      " + Quoted("*" + name + about);
       }
     }
-    cases += " \\\n      '*:file:_files' ;;\n";
+    const std::string choices = Choices(verb);
+    cases += choices.empty() ? " \\\n      '*:file:_files' ;;\n"
+                             : " \\\n      '*:word:(" + choices + ")' ;;\n";
   }
   return fmt::format(
       "#compdef kbundle\n"
@@ -91,6 +104,11 @@ std::string Fish(const std::vector<VerbText>& verbs) {
                        Quoted(verb.about));
   }
   for (const VerbText& verb : verbs) {
+    const std::string choices = Choices(verb);
+    if (!choices.empty()) {
+      out += fmt::format("complete -c kbundle -n '__fish_seen_subcommand_from {}' -f -a '{}'\n",
+                         verb.name, choices);
+    }
     for (const OptionText& option : verb.options) {
       out += fmt::format("complete -c kbundle -n '__fish_seen_subcommand_from {}'", verb.name);
       if (!option.short_name.empty()) out += " -s " + option.short_name.substr(1);

@@ -11,6 +11,7 @@ struct OptionText {
   std::string short_name, long_name;  // "-o", "--output"; of an argument by place: "", "PATH"
   bool takes_value = false;
   std::string about;
+  std::string choices;  // what it may be, with blanks between; empty: anything
 };
 
 struct VerbText {

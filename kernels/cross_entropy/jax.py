@@ -30,7 +30,8 @@ def cross_entropy(logits, labels, *, label_smoothing=0.0, ignore_index=-100, z_l
     """
     logits, labels, how = checked("cross_entropy", logits, labels, label_smoothing, ignore_index, z_loss)
     reduction = _arguments.choice("cross_entropy", "reduction", reduction, _REDUCTIONS)
-    loss = _loss(*placed(None, "cross_entropy.loss_forward", logits, labels, **how), tuple(how.items()))
+    logits, labels = placed(None, "cross_entropy.loss_forward", logits, labels, **how)
+    loss = _loss(logits, labels, tuple(how.items()))
     return reduced(loss, labels, how["ignore_index"], reduction)
 
 
@@ -45,6 +46,7 @@ def cross_entropy_with_gradient(logits, labels, dloss=None, *, label_smoothing=0
     logits, labels, how = checked(where, logits, labels, label_smoothing, ignore_index, z_loss)
     reduction = _arguments.choice(where, "reduction", reduction, _REDUCTIONS)
     in_place = _arguments.flag(where, "in_place", in_place)
+    logits, labels = placed(None, "cross_entropy.loss_forward", logits, labels, **how)
     dloss = jnp.asarray(1.0 if dloss is None else dloss, jnp.float32)
     if dloss.shape != () and (reduction != "none" or dloss.shape != labels.shape):
         raise ValueError("%s: dloss has shape %s; it must be a number%s" % (where, dloss.shape, "" if reduction != "none" else

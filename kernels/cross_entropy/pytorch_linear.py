@@ -46,7 +46,8 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     how = _How(chunk_rows, bool(vocabulary_last), accumulate, precision_of(where, hidden, None), attributes)
     if reduction == "none":
         return _Each.apply(rows, weight, flat, how).reshape(labels.shape)
-    total = _Total.apply(rows, weight, flat, how)
+    # torch.func takes no gradients that are made before they are asked for
+    total = _Each.apply(rows, weight, flat, how).sum() if torch._C._are_functorch_transforms_active() else _Total.apply(rows, weight, flat, how)
     return total if reduction == "sum" else total / (flat != ignore_index).sum().clamp_(min=1)
 
 
@@ -105,22 +106,27 @@ class _Total(torch.autograd.Function):
         return losses.sum()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, dtotal):
-        dhidden, dweight = ctx.saved_tensors
-        return dtotal * dhidden, dtotal * dweight, None, None  # of dhidden's and dweight's dtypes: dtotal is a number
+        made = [dtotal * gradient for gradient in ctx.saved_tensors]  # of their dtypes: dtotal is a number
+        if torch.is_grad_enabled():  # how they depend on hidden and weight is gone
+            made = torch._C._functions.DelayedError("linear_cross_entropy has no second derivative; use cross_entropy of a product", 2)(
+                *[gradient.detach().requires_grad_() for gradient in made])
+        return *made, None, None
 
 
 class _Each(torch.autograd.Function):
     """All losses."""
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx, hidden, weight, labels, how):
-        ctx.save_for_backward(hidden, weight, labels)
-        ctx.how = how
+    def forward(hidden, weight, labels, how):
         return _losses(hidden, weight, labels, how)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx, inputs, output):
+        *tensors, ctx.how = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
     def backward(ctx, dloss):
         return *_gradients(*ctx.saved_tensors, dloss, ctx.how)[1:], None, None

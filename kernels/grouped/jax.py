@@ -46,7 +46,7 @@ def grouped_matmul(lhs, rhs, group_sizes, precision=None, preferred_element_type
     width = rhs.shape[1 if transpose else 2]
     out_dtype = _out_dtype(preferred_element_type, dtype)
     if bias is not None:
-        bias = jnp.asarray(bias)
+        bias = _arguments.real("grouped_matmul", "bias", bias)
         if bias.shape != (rhs.shape[0], width):
             raise ValueError("grouped_matmul: bias has shape %s; for rhs of shape %s it must be %s"
                              % (bias.shape, rhs.shape, (rhs.shape[0], width)))

@@ -197,10 +197,12 @@ def _out_dtype(given, dtype):
 
 
 def _bias(function, bias, w):
-    if bias is not None and jnp.asarray(bias).shape != w.shape[-1:]:
-        raise ValueError("%s: the bias has shape %s; for w of shape %s it must be %s"
-                         % (function, jnp.asarray(bias).shape, w.shape, w.shape[-1:]))
-    return None if bias is None else jnp.asarray(bias).astype(w.dtype)
+    if bias is None:
+        return None
+    bias = _arguments.real(function, "the bias", bias)
+    if bias.shape != w.shape[-1:]:
+        raise ValueError("%s: the bias has shape %s; for w of shape %s it must be %s" % (function, bias.shape, w.shape, w.shape[-1:]))
+    return bias.astype(w.dtype)
 
 
 def _check_layer(function, x_shape, w, bias, activation):

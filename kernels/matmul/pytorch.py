@@ -170,7 +170,8 @@ def _dense(x, w, bias, activation, precision):
         y = torch.matmul(x, w) if bias is None else torch.matmul(x, w) + bias
         return {None: lambda y: y, "relu": torch.relu, "gelu": _GATES["geglu"]}[activation](y)
     (w, trans_w), rows = _as_it_lies(w, False), x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    wanted = activation == "gelu" and torch.is_grad_enabled() and any([one is not None and one.requires_grad for one in (x, w, bias)])
+    wanted = activation == "gelu" and torch.is_grad_enabled() and (
+        any([one is not None and one.requires_grad for one in (x, w, bias)]) or torch._C._are_functorch_transforms_active())  # which hide it
     how = {"out_dtype": x.dtype, "precision": precision, "trans_b": trans_w}
     if activation is not None:
         how |= {"epilogue": activation, "with_aux": wanted}
@@ -222,34 +223,41 @@ def _product(flow, left, right, **trans):
 
 
 def _before_activation(flow):
-    """What flows back through the epilogue."""
+    """What flows back through the epilogue: of d, and of aux_out, which is what came before a gelu, so that the gradient of a gradient
+    has all of its parts."""
     dd, epilogue = flow["dd"], flow.attributes["epilogue"]
     if epilogue == "none":
         return dd
     if epilogue == "relu":
         return torch.ops.aten.threshold_backward(dd, flow["d"], 0)
     if epilogue == "gelu" and flow["aux_out"] is not None:
-        return torch.ops.aten.gelu_backward(dd, flow["aux_out"], approximate="tanh")
+        dz = None if dd is None else torch.ops.aten.gelu_backward(dd, flow["aux_out"], approximate="tanh")
+        before = flow["daux_out"]
+        return dz if before is None else before if dz is None else dz + before
     raise Error("UNIMPLEMENTED", "differentiating op 'matmul.matmul' with epilogue=%r: %s" % (
         epilogue, "call it with with_aux=True, which keeps what the gradient needs" if epilogue == "gelu" else "it is a gradient itself"))
 
 
-DERIVATIVES = {"matmul.matmul": DerivativeFunction(_gradients, _keeps, through=("d",))}
+DERIVATIVES = {"matmul.matmul": DerivativeFunction(_gradients, _keeps, through=("d", "aux_out"))}
 
 
 class _Gate(torch.autograd.Function):
     """f(first half) * second half of z[.., 2 * F], computed in float32, of which nothing but z waits for the backward pass."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, z, activation):
-        ctx.save_for_backward(z)
-        ctx.activation = activation
+    def forward(z, activation):
         first, second = z.float().chunk(2, -1)
         y = _GATES[activation](first) * second
         return y if y.dtype == z.dtype else y.to(z.dtype)  # of a .to that does nothing, torch.compile of 2.11 makes gradients of 0
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx, inputs, output):
+        z, ctx.activation = inputs
+        ctx.save_for_backward(z)
+
+    @staticmethod
     def backward(ctx, dy):
         [z] = ctx.saved_tensors
         dy, (first, second) = dy.float(), z.float().chunk(2, -1)
@@ -260,5 +268,8 @@ class _Gate(torch.autograd.Function):
 def _slope(activation, dy, x):
     """dy through the function of a gate at x."""
     if activation == "swiglu":
+        if torch.is_grad_enabled():  # of the fused one torch has no derivative
+            sigmoid = torch.sigmoid(x)
+            return dy * (sigmoid * (1 + x * (1 - sigmoid)))
         return torch.ops.aten.silu_backward(dy, x)
     return torch.ops.aten.gelu_backward(dy, x, approximate="tanh") if activation == "geglu" else torch.where(x > 0, dy, 0)

@@ -31,7 +31,7 @@ def permute(x, routing_map, num_out_tokens, probs=None, *, row_id_map=None):
     num_out_tokens = _arguments.integer("permute", "num_out_tokens", num_out_tokens)
     if row_id_map is not None:
         return _permute_by(x, routing_map, num_out_tokens, probs, jnp.asarray(row_id_map))
-    routing_map = jnp.asarray(routing_map)
+    routing_map = _arguments.real("permute", "routing_map", routing_map)
     if x.ndim < 1 or routing_map.shape[:-1] != x.shape[:-1]:
         raise ValueError("permute: x has shape %s and routing_map %s; they differ in their last axis only"
                          % (x.shape, routing_map.shape))

@@ -15,7 +15,7 @@ import numpy as np
 
 from kbundle import Error
 from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import placed
+from kbundle.jax._primitive import like, placed
 
 __all__ = ["Quantized", "amax", "dequantize", "fake_quantize", "quantize", "update_fp8_scale"]
 E4M3, E5M2 = np.dtype(jnp.float8_e4m3fn), np.dtype(jnp.float8_e5m2)
@@ -158,7 +158,7 @@ def _quantize(x, scale, dtype, flags):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _fake_quantize(x, scale, dtype):
     made = quantize(x if x.ndim else x.reshape(1), dtype, scale)
-    return dequantize(made.data, made.scale_inv, x.dtype).reshape(x.shape)
+    return like(dequantize(made.data, made.scale_inv, x.dtype).reshape(x.shape), x)
 
 
 def _fake_quantize_forward(x, scale, dtype):

@@ -62,9 +62,15 @@ def fake_quantize(x, dtype=torch.float8_e4m3fn, scale=None):
 class _Straight(torch.autograd.Function):
     """The second of both, with the gradient of the first."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x, rounded):
+    def forward(x, rounded):
         return rounded.view_as(rounded)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
 
     @staticmethod
     def backward(ctx, dy):

@@ -41,7 +41,10 @@ def moe(x, router_logits, w_in, w_out, k, *, activation="silu", bias_in=None, bi
     in front of the products, as fp8_grouped_matmul does it; the gradients by weights are products of what was not rounded. x and
     weights are then bfloat16 or float32; y has x's dtype, and weights may have another, such as the float32 of master weights.
     """
-    x, w_in, w_out, logits = (jnp.asarray(array) for array in (x, w_in, w_out, router_logits))
+    x, w_in, w_out = (jnp.asarray(array) for array in (x, w_in, w_out))
+    logits = _arguments.floats("moe", "router_logits", router_logits)
+    if logits.dtype == jnp.float16:  # weights of rows are float32 or bfloat16
+        logits = logits.astype(jnp.float32)
     devices = 1 if axis_name is None else jax.lax.axis_size(axis_name)
     gated = _check_shapes(x, logits, w_in, w_out, devices)
     apply, product = _activation(activation), _product(recipe, x, w_in, w_out)

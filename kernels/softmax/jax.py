@@ -33,7 +33,7 @@ def scaled_causal_softmax(x, scale=1.0):
 def scaled_masked_softmax(x, mask, scale=1.0):
     """softmax(scale * x) over the last axis of x[..., Q, K], with logits of -10000 where mask is not 0; a row
     that is masked throughout becomes 0. mask broadcasts against x as NumPy's rules say."""
-    x, mask = _arguments.floats("scaled_masked_softmax", "x", x), jnp.asarray(mask)
+    x, mask = _arguments.floats("scaled_masked_softmax", "x", x), _arguments.real("scaled_masked_softmax", "mask", mask)
     scale = _arguments.number("scaled_masked_softmax", "scale", scale)
     if x.ndim < 2:
         raise ValueError("scaled_masked_softmax: x has shape %s; it needs at least the axes Q and K"

@@ -61,11 +61,15 @@ def test_verbose_tells_what_decides_each_part_and_the_time(kbundle, tiny, tmp_pa
     assert kbundle("inspect", "/nowhere", "-q", "-v").code == 2
 
 
-def bash_says(kbundle, *words):
+def bash_lines(kbundle, *words):
     script = 'eval "$("$0" completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kbundle; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", script, kbundle.path, "kbundle", *words], capture_output=True, text=True, check=True)
     assert not done.stderr
-    return done.stdout.split()
+    return done.stdout.splitlines()
+
+
+def bash_says(kbundle, *words):
+    return " ".join(bash_lines(kbundle, *words)).split()
 
 
 def test_bash_completes_verbs_options_and_files(kbundle, shell_of, tmp_path, monkeypatch):
@@ -75,6 +79,12 @@ def test_bash_completes_verbs_options_and_files(kbundle, shell_of, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "some.kb").touch()
     assert bash_says(kbundle, "inspect", "so") == ["some.kb"]
+    (tmp_path / "two words.kb").touch()
+    assert bash_lines(kbundle, "inspect", "two") == ["two words.kb"]
+    assert bash_says(kbundle, "cache", "") == ["status", "prune", "verify"] and bash_says(kbundle, "completion", "z") == ["zsh"]
+    assert bash_says(kbundle, "cache", "--cache", "so") == ["some.kb"] and bash_says(kbundle, "explain-error", "NOT_F") == ["NOT_FOUND"]
+    for shell, words in (("zsh", "'*:word:(bash zsh fish)'"), ("fish", "-f -a 'bash zsh fish'")):
+        assert words in kbundle("completion", shell).out
 
 
 def test_zsh_finds_its_function_in_a_folder_of_fpath(kbundle, shell_of, tmp_path):

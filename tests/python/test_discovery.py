@@ -86,6 +86,7 @@ def test_nothing_is_imported_or_read_before_it_is_needed(site, probe_path):
     ("raise RuntimeError('no licence')", ["FAILED_PRECONDITION", "mylib 1.2 (entry point mylib)", "mylib:BUNDLE", "RuntimeError: no licence"]),
     ("", ["FAILED_PRECONDITION", "mylib 1.2", "AttributeError"]), ("BUNDLE = 7", ["FAILED_PRECONDITION", "mylib 1.2", "TypeError"]),
     ("BUNDLE = '/nowhere/x.kb'", ["NOT_FOUND", "mylib 1.2", "/nowhere/x.kb", "install the package again"]),
+    ("import sys; sys.exit('bye')", ["FAILED_PRECONDITION", "mylib 1.2", "SystemExit: bye"]),
     ("BUNDLE = __file__", ["DATA_LOSS", "mylib 1.2", "mylib.py", "not a bundle"]),
 ])
 def test_a_package_that_is_broken_is_named_with_file_and_reason(site, probe_path, module, words):
@@ -95,6 +96,14 @@ def test_a_package_that_is_broken_is_named_with_file_and_reason(site, probe_path
     assert all(word in said for word in words), said
     listed = child(site, "", wrong=True)
     assert all(word in listed for word in words[1:]) and "2. zlib_of_ours" in listed
+
+
+@pytest.mark.parametrize("value", ["", "mylib:BUNDLE [more", "a b:c"])
+def test_an_entry_point_that_names_no_object_is_said_to_be_that(site, value):
+    install(site, "mylib", "BUNDLE = 'x.kb'", "[kbundle.bundles]", f"mylib = {value}")
+    for code in (SERVES, ""):
+        said = child(site, code, wrong=True)
+        assert all(word in said for word in ("FAILED_PRECONDITION", "mylib 1.2", value, "it must be package.module:name")), said
 
 
 def test_a_damaged_file_of_a_package_is_named(site, probe_path, tmp_path):
@@ -117,6 +126,17 @@ def test_an_op_that_nobody_has_names_where_it_was_looked_for(site, probe_path, d
     assert "probe.shift" in child(site, "kbundle.default_bundle('probe.shfit')", probe_path, wrong=True)
     assert "kbundle-kernels" in child(site, "kbundle.default_bundle()", wrong=True)
     assert "no bundle: none is in $KBUNDLE_PATH" in child(site, "")
+
+
+@pytest.mark.parametrize("module, words", [
+    ("def twice(x): return 2 * x", "no __all__"), ("__all__ = ['twice']", "['twice']"), ("__all__ = 'twice'\ntwice = 2", "'twice'"),
+    ("raise RuntimeError('boom')", "RuntimeError: boom"), ("raise SystemExit(3)", "SystemExit: 3"),
+])
+def test_a_module_of_functions_that_is_broken_is_named_and_not_passed_over(site, module, words):
+    install(site, "mylib", module, "[kbundle.jax]", "mylib = mylib")
+    # An AttributeError would be no error to hasattr and getattr with a default.
+    said = child(site, "import kbundle.jax as kbj; hasattr(kbj, 'twice')", more=[sysconfig.get_path("purelib")], wrong=True)
+    assert all(word in said for word in ("FAILED_PRECONDITION", "mylib 1.2", words)), said
 
 
 WRAPPER = "__all__ = ['twice']\ndef twice(x):\n    return %d * x\n"

@@ -48,7 +48,7 @@ def test_an_unknown_op_names_the_nearest(probe):
 @pytest.mark.parametrize("operands, words", [
     ((), ["x"]),
     ((X, X), ["operand"]),
-    ((X.astype(np.float16),), ["f16", "f32"]),
+    ((X.astype(np.float16),), ["float16", "float32"]),
     ((np.float32(1),), ["x"]),
 ])
 def test_wrong_operands(probe, operands, words):

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import kbundle
 import kbundle.jax as kbj
 
 pytestmark = pytest.mark.usefixtures("platform", "kernels")
@@ -87,3 +88,50 @@ def test_keys_and_complex_numbers_are_refused_by_name(name):
     for value in (jnp.ones((4, 6), jnp.complex64), jax.random.split(jax.random.key(0), 4)):
         with pytest.raises(TypeError, match="it must be float32, float16 or bfloat16"):
             CALLS[name][0](value)
+
+
+WIDE = np.ones((4, 6), np.complex64)
+FLOATS = np.ones((4, 6), np.float32)
+REAL = {
+    "gamma of rms_norm": lambda value: kbj.rms_norm(FLOATS, value[:1].reshape(6)),
+    "beta of layer_norm": lambda value: kbj.layer_norm(FLOATS, ONES, value[:1].reshape(6)),
+    "residual of layer_norm": lambda value: kbj.layer_norm(FLOATS, ONES, residual=value),
+    "the bias of dense": lambda value: kbj.dense(FLOATS, np.eye(6, dtype=np.float32), value[:1].reshape(6)),
+    "bias of grouped_matmul": lambda value: kbj.grouped_matmul(FLOATS, np.ones((4, 6, 6), np.float32), np.ones(4, np.int32), bias=value),
+    "mask of scaled_masked_softmax": lambda value: kbj.scaled_masked_softmax(FLOATS, value),
+    "routing_map of permute": lambda value: kbj.permute(FLOATS, value, 24),
+    "router_logits of moe": lambda value: kbj.moe(FLOATS, value, np.ones((6, 6, 4), np.float32), np.ones((6, 4, 6), np.float32), 2),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_what_is_converted_is_real_and_loses_nothing(name):
+    operand, _, function = name.rpartition(" of ")
+    REAL[name](FLOATS)
+    for value in (WIDE, jax.random.split(jax.random.key(0), 24).reshape(4, 6)):
+        with pytest.raises(TypeError, match=f"{function}: {operand} is .*; it must be (real numbers|float32, float16 or bfloat16)"):
+            REAL[name](value)
+    with pytest.raises(TypeError, match=f"{function} requires ndarray or scalar arguments, got <class 'numpy.ndarray'> for {operand}"):
+        REAL[name](np.full((4, 6), "a"))
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: kbj.quantize_mxfp8(WHOLE), "op 'quantize.mxfp8' requires x of dtype float32, float16 or bfloat16, got int32"),
+    (lambda: kbj.amax(WIDE), "op 'quantize.amax' requires x of dtype float32, float16 or bfloat16, got complex64"),
+    (lambda: kbj.permute(FLOATS.astype(np.int32), FLOATS > 0, 24), "requires x of dtype float32, .* got int32"),
+    (lambda: kbj.call(None, "softmax.scaled_backward", FLOATS, WHOLE.astype(np.int32)), "requires y of dtype .*, got int32"),
+    (lambda: jax.jit(lambda x: kbj.call(None, "softmax.scaled_forward", x))(WHOLE), r", got int32\[4, 6\]; convert it with astype"),
+])
+def test_an_operand_that_an_op_does_not_take_is_a_type_error_and_still_ours(call, words):
+    for kind in (TypeError, ValueError, kbundle.Error):
+        with pytest.raises(kind, match=words):
+            call()
+
+
+def test_experts_take_logits_of_half_precision():
+    weights = np.ones((6, 6, 4), np.float32) / 8, np.ones((6, 4, 6), np.float32) / 8
+    logits = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
+    half = jax.jit(lambda logits: kbj.moe(FLOATS, logits, *weights, 2))(logits.astype(np.float16))
+    np.testing.assert_allclose(half, kbj.moe(FLOATS, logits, *weights, 2), rtol=1e-2)
+    loss = lambda logits: (kbj.moe(FLOATS, logits, *weights, 2) ** 2).sum()
+    assert jax.grad(loss)(logits.astype(np.float16)).dtype == np.float16

@@ -151,11 +151,34 @@ def test_a_mistake_in_pyproject_names_the_key(built, shell, tmp_path, key, messa
     assert not list(copy.rglob("*.kb"))
 
 
-@pytest.mark.parametrize("name", ["", "9x", "a/b", "Upper", "a-b", "import", "jax", "x" * 65, "..", "é"])
+@pytest.mark.parametrize("name", ["", "9x", "a/b", "Upper", "a-b", "import", "jax", "ml_dtypes", "x" * 65, "..", "é"])
 def test_a_name_that_does_not_do_is_refused_and_nothing_is_written(command, tmp_path, name):
     done = run([command, "new", name], tmp_path)
     assert done.returncode == 1 and "cannot be called" in done.stdout, done.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_no_module_of_python_is_hidden_by_a_library(command, tmp_path):
+    # With src in PYTHONPATH, as the tests have it, `random` would be found before Python's own.
+    for name in sorted(name for name in sys.stdlib_module_names if re.fullmatch("[a-z][a-z0-9_]*", name)):
+        assert run([command, "new", name], tmp_path).returncode == 1, name
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["x", "found", "library", "std", "int"])
+def test_a_name_that_its_tests_or_c_use_is_as_good_as_another(command, shell, tmp_path, name):
+    assert run([command, "new", name], tmp_path).returncode == 0
+    built = run([command, "build", "kernels", "-o", f"src/{name}/{name}.kb", "--target", "host"], tmp_path / name, **shell)
+    assert built.returncode == 0, built.stdout
+    tested = run([sys.executable, "-m", "pytest", "-q", "tests/test_jax.py"], tmp_path / name, **shell | {"PYTHONPATH": f"src:{shell['PYTHONPATH']}"})
+    assert tested.returncode == 0, tested.stdout
+
+
+def test_what_comes_next_can_be_pasted_whatever_the_folder_is_called(command, tmp_path):
+    into = tmp_path / "it's ü $HOME"
+    said = run([command, "new", "leafy", "--into", into], tmp_path).stdout
+    line, = re.findall("^  cd .*", said, re.M)
+    assert run(["sh", "-c", line + " && pwd"], tmp_path).stdout.strip() == str(into / "leafy")
 
 
 def test_what_stands_there_stays_as_it_is(command, tmp_path):

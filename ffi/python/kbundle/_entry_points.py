@@ -19,9 +19,11 @@ def entry_points(group):
 
 def load(origin, entry):
     """What an entry point names."""
+    if not entry.pattern.match(entry.value):
+        raise _broken(origin, entry, ValueError("that names no object; it must be package.module:name, or package.module"))
     try:
         return entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module that ends the program would end this one without a word
         raise _broken(origin, entry, error) from error
 
 
@@ -37,4 +39,4 @@ def paths_of(origin, entry):
 
 def _broken(origin, entry, error):
     return Error("FAILED_PRECONDITION", "reading what %s brings: %s: %s: %s; install that package again, or take it away"
-                 % (origin, entry.value, type(error).__name__, error))
+                 % (origin, entry.value or "nothing", type(error).__name__, error))

@@ -26,11 +26,15 @@ class Error(RuntimeError):
         self.message = message
 
     def __reduce__(self):
-        return (Error, (self.tag, self.message))
+        return (type(self), (self.tag, self.message))
 
 
 class InvalidArgument(Error, ValueError):
     """An argument that is refused: a ValueError too."""
+
+
+class InvalidType(InvalidArgument, TypeError):
+    """An operand that is refused for its dtype: a TypeError as well, which NumPy, JAX and PyTorch raise there."""
 
 
 def tag_of(error):

@@ -21,12 +21,22 @@ def wrappers(group):
     """{name: function} of all packages that are installed."""
     found, places = {}, {}
     for origin, module in modules(group):
-        for name in module.__all__:
+        for name in _public(origin, module):
             if name in found:
                 raise Error("ALREADY_EXISTS", "reading the wrappers of installed packages: both %s and %s have %r; take one away"
                             % (places[name], origin, name))
             found[name], places[name] = getattr(module, name), origin
     return found
+
+
+def _public(origin, module):
+    """Names of functions that are there."""
+    names = getattr(module, "__all__", None)
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and hasattr(module, name) for name in names):
+        raise Error("FAILED_PRECONDITION", "reading what %s brings: %s has %s; its __all__ must list the names of its functions, all of which "
+                    "it has; mend it, install that package again, or take it away" % (origin, getattr(module, "__name__", repr(module)), (
+                        "no __all__" if names is None else "the __all__ %r" % (names,))))
+    return names
 
 
 def wrapper(group, name):

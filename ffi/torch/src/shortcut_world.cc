@@ -57,15 +57,16 @@ uint64_t KeysOf(const ShortcutWorld& world, TorchTensor tensor) {
 
 bool AddPlainTensor(const ShortcutWorld& world, TorchTensor tensor, TorchDevice* device,
                     EagerKey* key) {
+  // Asked first: one that is sparse or nested has no sizes, and PyTorch prints where it is asked.
+  const uint64_t keys = KeysOf(world, tensor);
+  const bool like_cpu = (keys & ~world.layout.cpu_keys) == 0;
+  const bool like_cuda = (keys & ~world.layout.cuda_keys) == 0;
   bool contiguous = false;
-  if (!AddTensor(world.torch, tensor, device, key) ||
+  if (!(like_cpu || like_cuda) || !AddTensor(world.torch, tensor, device, key) ||
       world.torch.IsContiguous(tensor, &contiguous) != 0 || !contiguous) {
     return false;
   }
-  const bool on_cuda = device->type == world.torch.cuda;
-  if (!on_cuda && device->type != world.torch.cpu) return false;
-  const uint64_t plain = on_cuda ? world.layout.cuda_keys : world.layout.cpu_keys;
-  return (KeysOf(world, tensor) & ~plain) == 0;
+  return device->type == world.torch.cuda ? like_cuda : device->type == world.torch.cpu && like_cpu;
 }
 
 std::optional<std::vector<OwnedObject>> LaunchShortcut(const ShortcutWorld& world,

@@ -11,7 +11,7 @@ using namespace kbundle;
 static Status Run(const char* path) {
   KB_ASSIGN_OR_RETURN(const std::shared_ptr<const Bundle> bundle, Bundle::Open(path));
   ProblemSpec spec;
-  spec.operands = {TensorSpec{.dtype = DType::kF32, .dims = {3, 5}}};
+  spec.operands = {TensorSpec{.dtype = DType::kF32, .dims = {3, 5}, .strides = {}}};
   KB_ASSIGN_OR_RETURN(const Problem problem, bundle->MakeProblem("twice.forward", spec));
   const std::string explained = ExplainJson(*bundle, problem, HostDevice());
   KB_ASSIGN_OR_RETURN(const auto plan,

@@ -97,3 +97,37 @@ def test_permutation_has_gradients_of_its_operands_types(explicit):
         dx, dprobs = gradients(x, probs)
     assert spec_of(dx) == spec_of(x) and spec_of(dprobs) == spec_of(probs)
     assert np.isfinite(jnp.sum(dx)) and np.isfinite(jnp.sum(dprobs))
+
+
+@pytest.mark.parametrize("axes", ["data", ("data", "model")], ids=str)
+def test_a_vmap_that_is_a_loop_goes_over_each_devices_own_items(explicit, axes):
+    x, gamma = explicit(random(8, 4, 32), axes), explicit(random(32))
+    batch_of_gammas = explicit(random(8, 32, seed=1), axes)
+    loss = lambda x, gamma: (kbj.rms_norm(x, gamma) ** 2).sum()
+    for dims, weights in (((0, 0), batch_of_gammas), ((0, None), gamma)):
+        norms, gradients = (jax.jit(jax.vmap(function, dims)) for function in (kbj.rms_norm, jax.grad(loss, (0, 1))))
+        assert spec_of(norms(x, weights)) == P(axes, None, None)
+        assert collectives(norms, x, weights) == {}
+        wanted = [jax.grad(loss, (0, 1))(np.asarray(x)[i], np.asarray(weights)[i] if dims[1] == 0 else np.asarray(weights)) for i in range(8)]
+        for found, right in zip(gradients(x, weights), zip(*wanted)):
+            np.testing.assert_allclose(found, np.stack(right), rtol=1e-4, atol=1e-4)
+            assert spec_of(found)[0] == axes
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_takes_labels_that_are_on_every_device(explicit, reduction):
+    logits, labels = explicit(random(8, 40), ("data", "model")), np.arange(8)
+    for own in (labels, explicit(labels)):
+        loss = lambda logits: kbj.cross_entropy(logits, own, reduction=reduction).sum()
+        for function in (loss, jax.jit(loss)):
+            np.testing.assert_allclose(function(logits), loss(np.asarray(logits)), rtol=1e-5)
+        assert spec_of(jax.jit(jax.grad(loss))(logits)) == spec_of(logits)
+        both = jax.jit(lambda logits: kbj.cross_entropy_with_gradient(logits, own, reduction=reduction))(logits)
+        np.testing.assert_allclose(both[1], jax.grad(loss)(np.asarray(logits)), rtol=1e-4, atol=1e-6)
+
+
+def test_fake_quantization_has_a_gradient_of_its_operands_type(explicit):
+    x = explicit(random(8, 32), "data")
+    gradient = jax.jit(jax.grad(lambda x: (kbj.fake_quantize(x) ** 2).sum()))(x)
+    assert spec_of(gradient) == spec_of(jax.jit(kbj.fake_quantize)(x)) == spec_of(x)
+    np.testing.assert_array_equal(gradient, 2 * kbj.fake_quantize(np.asarray(x)))

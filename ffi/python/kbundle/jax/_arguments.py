@@ -27,15 +27,28 @@ def plain(value):
     return value
 
 
-def floats(where, name, value):
-    """An array of float32, float16 or bfloat16. Bools and integers become float32, as jax.numpy makes floats of them where it divides; float64,
-    for which there are no kernels, and whatever is no array is a TypeError."""
+def _array(where, name, value):
     try:
-        array = jnp.asarray(value)
+        return jnp.asarray(value)
     except (TypeError, ValueError) as error:  # ValueError: of None, and of lists that are no rectangle
         if isinstance(value, (list, tuple)):
             raise
         raise TypeError("%s requires ndarray or scalar arguments, got %s for %s" % (where, type(value), name)) from error
+
+
+def real(where, name, value):
+    """An array of real numbers, whatever dtype they have, for what is converted: complex numbers, which would lose a part, keys and whatever is no
+    array are a TypeError."""
+    array = _array(where, name, value)
+    if not (array.dtype == jnp.bool_ or jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.floating)):
+        raise TypeError("%s: %s is %s; it must be real numbers" % (where, name, array.dtype))
+    return array
+
+
+def floats(where, name, value):
+    """An array of float32, float16 or bfloat16. Bools and integers become float32, as jax.numpy makes floats of them where it divides; float64,
+    for which there are no kernels, and whatever is no array is a TypeError."""
+    array = _array(where, name, value)
     if array.dtype == jnp.bool_ or jnp.issubdtype(array.dtype, jnp.integer):
         array = array.astype(jnp.float32)
     if array.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):

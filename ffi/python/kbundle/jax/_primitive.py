@@ -18,7 +18,7 @@ from kbundle import _modes, _spec
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._dtypes import LONG_NAMES
-from kbundle._errors import Error
+from kbundle._errors import Error, InvalidArgument
 from kbundle._open_bundles import find
 from kbundle._policy import generation
 from kbundle.jax import _fork, _specs
@@ -70,7 +70,14 @@ def call(bundle, op, *operands, modes=None, **attributes):
     given = list(operands) + [None] * (declared - len(operands))
     present = tuple(operand is not None for operand in given)
     arrays = same_axes([jnp.asarray(operand) for operand in given if operand is not None])
-    inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
+    try:
+        inferred = _infer_anywhere([jax.typeof(array) for array in arrays], bundle.name, op, present, normal)
+    except InvalidArgument:
+        from kbundle.jax._type_errors import type_error
+        about_type = type_error(bundle.op(op), present, arrays)
+        if about_type is None:
+            raise
+        raise about_type from None
     outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal, modes=modes,
                                version=(bundle.content_id, generation())))
     results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
@@ -169,7 +176,7 @@ def placed(bundle, op, *operands, **attributes):
     if _explicit(avals):
         absent = (False,) * (len(bundle.op(op).operands) - len(present))
         problem = bundle.name, op, present + absent, bundle.normal_attributes(op, attributes)
-        arrays = [_moved(array, spec) for array, spec in zip(arrays, _explicit_specs(avals, *problem))]
+        arrays = [moved(array, spec) for array, spec in zip(arrays, _explicit_specs(avals, *problem))]
     arrays = iter(arrays)
     return tuple(next(arrays) if there else None for there in present)
 
@@ -178,19 +185,21 @@ def like(gradient, primal):
     """The gradient, split as its primal is where axes are explicit; None of None."""
     if gradient is None or not explicit(gradient, primal):
         return gradient
-    return _moved(gradient, _specs.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
+    return moved(gradient, _specs.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
 
 
 def whole(array):
     """The array, all of it on every device where axes are explicit."""
-    return _moved(array, ((),) * array.ndim) if explicit(array) else array
+    return moved(array, ((),) * array.ndim) if explicit(array) else array
 
 
-def _moved(array, spec):
+def moved(array, spec):
+    """The array, split over these axes where its type says over which it is."""
     there = jax.typeof(array).sharding
-    if there.mesh.empty or _specs.spec_of(there.spec, array.ndim) == spec:
+    mesh = jax.sharding.get_abstract_mesh() if there.mesh.empty else there.mesh  # empty: of an array that was made outside of any
+    if mesh.empty or _specs.spec_of(there.spec, array.ndim) == spec:
         return array
-    return jax.sharding.reshard(array, jax.sharding.NamedSharding(there.mesh, _specs.partition_spec(spec)))
+    return jax.sharding.reshard(array, jax.sharding.NamedSharding(mesh, _specs.partition_spec(spec)))
 
 
 def varying(array):

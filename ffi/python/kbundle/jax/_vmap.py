@@ -4,11 +4,15 @@
 loop; else, and by "loop", a loop over the batch. "none": an error.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from kbundle._errors import Error
 from kbundle._open_bundles import find
+from kbundle.jax import _primitive, _specs
 
 
 def batch(call_p, infer, arguments, dims, *, bundle, op, present, attributes, modes, version):
@@ -73,13 +77,32 @@ def _with_batch(array, dim, axis, size):
 
 def _loop(call_p, arguments, dims, size, parameters):
     mapped = [jnp.moveaxis(array, dim, 0) for array, dim in zip(arguments, dims) if dim is not None]
+    others = [array for array, dim in zip(arguments, dims) if dim is None]
 
-    def one(elements):
-        elements = iter(elements)
-        return call_p.bind(*(array if dim is None else next(elements) for array, dim in zip(arguments, dims)),
-                           **parameters)
+    def one(elements, others):
+        elements, others = iter(elements), iter(others)
+        return call_p.bind(*_primitive.same_axes([next(others if dim is None else elements) for dim in dims]), **parameters)
 
     if size == 0:
-        shapes = jax.eval_shape(one, [jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in mapped])
+        shapes = jax.eval_shape(one, [jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in mapped], others)
         return [jnp.zeros((0,) + shape.shape, shape.dtype) for shape in shapes]
-    return jax.lax.map(one, mapped)
+
+    def loop(mapped, others):
+        return jax.lax.map(functools.partial(one, others=others), mapped)
+    axes = next((spec[0] for spec in map(_spec, mapped) if spec[0]), ())
+    return _on_each_device(loop, mapped, others, axes) if axes else loop(mapped, others)
+
+
+def _spec(array):
+    return _specs.spec_of(jax.typeof(array).sharding.spec, array.ndim)
+
+
+def _on_each_device(loop, mapped, others, axes):
+    """The loop where types say that the batch is split over axes of a mesh: each device goes over its own items."""
+    def only(spec):
+        return tuple(tuple(axis for axis in one if axis not in axes) for one in spec)
+    mapped = [_primitive.moved(array, (axes, *only(_spec(array)[1:]))) for array in mapped]
+    others = [_primitive.moved(array, only(_spec(array))) for array in others]
+    mesh = next(jax.typeof(array).sharding.mesh for array in mapped if not jax.typeof(array).sharding.mesh.empty)
+    batch = _specs.partition_spec((axes,))
+    return jax.shard_map(loop, mesh=mesh, in_specs=(batch, PartitionSpec()), out_specs=batch, axis_names=set(axes))(mapped, others)

@@ -213,7 +213,7 @@ def save(ctx, backward, needs, tensors, results, attributes):
     ctx.set_materialize_grads(False)
     ctx.attributes = attributes
     ctx.save_for_backward(*[results[index] if is_result else tensors[index] for is_result, index in backward.keep(ctx, needs, tensors)])
-    if len(backward.through) > 1:  # then it may be that something flows back through others alone
+    if len(backward.through) > 1 and type(backward) is Backward:  # then it may be that something flows back through others alone
         ctx.results = [None if result is None else (result.shape, result.dtype, result.device) for result in results]
     without = [results[index] for index in backward.without if results[index] is not None]
     if without:

@@ -78,6 +78,20 @@ def plan(op, bundle, tensors, attributes):
         return now, _plan(op, bundle, tensors, attributes, device)
 
 
+def check_plain(op, tensors):
+    """An error where an operand is no tensor whose elements lie in strides."""
+    for index, tensor in enumerate(tensors):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise Error("INVALID_ARGUMENT", "calling op %r: an operand is a %s; give tensors, and None for what is left out" % (op, type(tensor)))
+        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+            kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "of layout %s" % tensor.layout
+            raise Error("INVALID_ARGUMENT", "calling op %r: operand %d is %s; ops take plain tensors: %s" % (op, index, kind, {
+                "nested": "pad it (torch.nested.to_padded_tensor), or give its values() with offsets to an op of ragged rows",
+                "quantized": "make floats of it, or give its codes and scale to an op that takes them"}.get(kind, "give x.to_dense()")))
+
+
 def device_of(op, tensors, kinds=KINDS):
     """Where all of them are, or an error that names the one which is elsewhere."""
     device = None

@@ -16,7 +16,7 @@ from kbundle import _open_bundles
 from kbundle._bundle import CUDA, HOST, Bundle
 from kbundle._discovery import default_bundle
 from kbundle._errors import Error
-from kbundle.torch import _derivatives, _direct, _eager, _launch, _shortcut, _symbolic
+from kbundle.torch import _derivatives, _direct, _eager, _functional, _launch, _shortcut, _symbolic
 from kbundle.torch._dtypes import NAMES, TORCH
 
 NAMESPACE = "kbundle"
@@ -97,9 +97,7 @@ def _overload(bundle, op, tensors, attributes):
             raise Error("INVALID_ARGUMENT", "calling op %r: attribute %r is a tensor, but plans are made for known values; give a Python "
                         "value (.item())" % (op, name))
         spelled[_spelled(name)] = NAMES[value] if isinstance(value, torch.dtype) and value in NAMES else value
-    for tensor in tensors:
-        if tensor is not None and not isinstance(tensor, torch.Tensor):
-            raise Error("INVALID_ARGUMENT", "calling op %r: an operand is a %s; give tensors, and None for what is left out" % (op, type(tensor)))
+    _launch.check_plain(op, tensors)
     if all(tensor is None for tensor in tensors):
         raise Error("INVALID_ARGUMENT", "calling op %r: no operand is a tensor, so no device is named; give at least one" % op)
     if torch.compiler.is_compiling():
@@ -107,6 +105,9 @@ def _overload(bundle, op, tensors, attributes):
         overload = getattr(getattr(torch.ops.kbundle, packet), interface)
     else:
         bundle, overload, absent = _bound(bundle, op, len(tensors), tuple(attributes))
+        _functional.refuse_tangents(op, tensors)
+        if _functional.differentiated():
+            return _functional.call(_functional.Call(_kernel(_bundle(bundle, op).op(op)), dict(spelled, bundle=bundle)), tensors)
         if not (torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)):
             with _below_autograd():  # torch's own rule for gradients is in Python, and costs half of what the call does
                 return overload(*tensors, *([None] * absent), bundle=bundle, **spelled)
@@ -115,8 +116,8 @@ def _overload(bundle, op, tensors, attributes):
     except RuntimeError as error:
         if "functorch transforms" not in str(error):
             raise
-        raise Error("UNIMPLEMENTED", "calling op %r under torch.func.grad, vjp or jacrev: torch has no such rule for operators that packages "
-                    "bring along; use torch.autograd.grad" % op) from None
+        raise Error("UNIMPLEMENTED", "calling op %r under torch.func.grad, vjp or jacrev in a compiled function: torch has no such rule for "
+                    "operators that packages bring along; compile inside of it, or use torch.autograd.grad" % op) from None
 
 
 def is_absent(result):
@@ -265,6 +266,7 @@ class _Kernel:
         return results[0] if self.result_count == 1 else tuple(results)
 
     def fake(self, *tensors, bundle="", **attributes):
+        _functional.refuse_tangents(self.op, None)  # of a program that is compiled: a call was asked before
         device = _launch.device_of(self.op, tensors, {*_launch.KINDS, "meta"})
         tensors, attributes = self.all(tensors), self.plain(attributes)
         shapes = self._symbolic(bundle, tensors, attributes, device.type)
@@ -317,11 +319,15 @@ class _Kernel:
     # ---- derivative ----
 
     def setup_context(self, ctx, inputs, keyword_only_inputs, output):
-        attributes = dict(keyword_only_inputs)
-        ctx.given, bundle = len(inputs), attributes.pop("bundle", "")
+        ctx.given = len(inputs)
+        self.remember(ctx, ctx.needs_input_grad, inputs, keyword_only_inputs, output)
+
+    def remember(self, ctx, needs, given, named, output):
+        """`save` of what the operator took and gave."""
+        spelled = dict(named)
+        bundle = spelled.pop("bundle", "")
         results = output if self.result_count > 1 else (output,)
-        self.save(ctx, bundle, ctx.needs_input_grad, self.all(inputs), [None if is_absent(result) else result for result in results],
-                  dict(self.plain(attributes)))
+        self.save(ctx, bundle, needs, self.all(given), [None if is_absent(result) else result for result in results], dict(self.plain(spelled)))
 
     def backward(self, ctx, *cotangents):
         gradients = self.gradients(ctx, ctx.needs_input_grad, cotangents)
