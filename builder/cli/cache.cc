@@ -151,7 +151,7 @@ int CacheCommand::Run(const Terminal& terminal) const {
   }
   const Result<std::string> place = ObjectStore::FolderOf(folder);
   if (!place.ok()) return terminal.Fail(place.status());
-  // Where no build has kept anything yet there is nothing; but a name that was typed is of something.
+  // Where no build has kept anything yet there is nothing; a name that was typed is of something.
   if (!folder.empty() && !std::filesystem::exists(folder)) {
     return terminal.Fail(NotFound("looking at the cache " + folder + ": no such folder"));
   }

@@ -28,7 +28,7 @@ ObjectStore OpenIn(const Folder& folder) {
   return *store;
 }
 
-std::vector<StoredFile> Listed(const std::string& folder) {
+std::vector<StoredFile> FilesIn(const std::string& folder) {
   Result<std::vector<StoredFile>> files = ListStore(folder);
   EXPECT_TRUE(files.ok()) << files.status().message();
   return files.ok() ? std::move(*files) : std::vector<StoredFile>();
@@ -230,7 +230,7 @@ TEST_F(SharedStore, ServesManyAtOnce) {
     });
   }
   for (std::thread& person : people) person.join();
-  for (const StoredFile& file : Listed(folder_ / "shared/v1")) {
+  for (const StoredFile& file : FilesIn(folder_ / "shared/v1")) {
     EXPECT_TRUE(file.kind == "objects" && ReadEntry(file.path)) << file.path;
   }
 }
@@ -251,7 +251,7 @@ class Inventory : public ::testing::Test {
   }
   std::vector<std::string> Pruned(const PruneLimits& limits) const {
     std::vector<std::string> paths;
-    for (const StoredFile& file : ToPrune(Listed(store_.folder()), limits, time(nullptr)))
+    for (const StoredFile& file : ToPrune(FilesIn(store_.folder()), limits, time(nullptr)))
       paths.push_back(file.path);
     return paths;
   }
@@ -263,9 +263,9 @@ class Inventory : public ::testing::Test {
 };
 
 TEST_F(Inventory, WhatIsReadIsInUseAgain) {
-  EXPECT_EQ(Listed(store_.folder()).front().path, PathOf(0));
+  EXPECT_EQ(FilesIn(store_.folder()).front().path, PathOf(0));
   EXPECT_TRUE(store_.Get("frames", keys_[0]));
-  EXPECT_EQ(Listed(store_.folder()).back().path, PathOf(0));
+  EXPECT_EQ(FilesIn(store_.folder()).back().path, PathOf(0));
   const int64_t marked = LastUse(PathOf(0));
   EXPECT_TRUE(store_.Get("frames", keys_[0]));
   EXPECT_EQ(LastUse(PathOf(0)), marked) << "a mark a day is enough";
@@ -298,7 +298,7 @@ TEST_F(Inventory, TellsWholeFromDamaged) {
   WriteText(store_.folder() + "/tools/whole", note);
   WriteText(store_.folder() + "/tools/flipped", "?" + note.substr(1));
   WriteText(store_.folder() + "/tools/cut", note.substr(0, 39));
-  for (const StoredFile& file : Listed(store_.folder())) {
+  for (const StoredFile& file : FilesIn(store_.folder())) {
     const Status status = CheckWhole(file);
     damaged[file.kind] += status.code() == StatusCode::kDataLoss;
     EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss) << status.message();
@@ -308,7 +308,7 @@ TEST_F(Inventory, TellsWholeFromDamaged) {
 }
 
 TEST_F(Inventory, IsNoListWhereAFolderCannotBeRead) {
-  EXPECT_TRUE(Listed(folder_ / "none").empty());
+  EXPECT_TRUE(FilesIn(folder_ / "none").empty());
   WriteText(folder_ / "file", "text");
   EXPECT_EQ(ListStore(folder_ / "file/v1").status().code(), StatusCode::kFailedPrecondition);
   ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);  // root reads everything, nobody need not
@@ -324,7 +324,7 @@ TEST_F(Inventory, IsNoListWhereAFolderCannotBeRead) {
 TEST_F(Inventory, TellsWhatCannotBeReadFromWhatIsDamaged) {
   ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
   ASSERT_EQ(chmod(PathOf(0).c_str(), 0), 0);
-  const std::vector<StoredFile> files = Listed(store_.folder());
+  const std::vector<StoredFile> files = FilesIn(store_.folder());
   EXPECT_TRUE(HoldsForNobody(
       [&] { return CheckWhole(files.front()).code() == StatusCode::kPermissionDenied; }));
   ASSERT_EQ(unlink(PathOf(0).c_str()), 0);
