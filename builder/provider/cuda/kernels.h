@@ -15,8 +15,9 @@ namespace kbundle::builder {
 std::string CudaKernelName(const Op& op, const Template& variant, const Template::Point& point,
                            const std::string& kernel);
 
-// Provider::AddUnits where steps of a library have kernels beside them. Those are one unit a kernel,
-// which all points of the variant share; own(i) adds the unit of the library's step i, or kNoUnit.
+// Provider::AddUnits where steps of a library have kernels beside them. Those are one unit a
+// kernel, which all points of the variant share; own(i) adds that of the library's step i, or
+// gives kNoUnit.
 Status AddUnitsWithKernels(UnitSet* units, VariantUse* use,
                            const std::function<Result<uint32_t>(size_t step)>& own);
 
