@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +16,7 @@
 
 #include "builder/store/inventory.h"
 #include "builder/store/object_store.h"
+#include "builder/support/files.h"
 #include "builder/support/json_text.h"
 
 namespace kbundle::builder {
@@ -78,44 +80,52 @@ Json StatusJson(const std::string& folder, const Files& files) {
 }
 
 int Verify(const Terminal& terminal, const Files& files) {
-  Json damaged = Json::array();
+  Json damaged = Json::array(), unreadable = Json::array();
   for (const StoredFile& file : files) {
-    if (!IsWhole(file)) damaged.push_back(file.path);
+    const Status status = CheckWhole(file);
+    if (status.ok()) continue;
+    const bool read = status.code() == StatusCode::kDataLoss;
+    (read ? damaged : unreadable).push_back(file.path);
+    if (terminal.json()) continue;
+    terminal.Line(status.message() +
+                  (read ? "; a build takes it for a miss, and makes it again" : ""));
   }
   if (terminal.json()) {
-    terminal.Line(JsonText({{"checked", files.size()}, {"damaged", damaged}}));
+    terminal.Line(
+        JsonText({{"checked", files.size()}, {"damaged", damaged}, {"unreadable", unreadable}}));
   } else {
-    for (const Json& path : damaged) {
-      terminal.Line(path.get<std::string>() +
-                    ": damaged; a build takes it for a miss, and makes "
-                    "it again");
-    }
     terminal.Line(Counted(files.size(), "entry") + " checked, " + Grouped(damaged.size()) +
-                  " damaged");
+                  " damaged" +
+                  (unreadable.empty() ? "" : ", " + Grouped(unreadable.size()) + " not readable"));
   }
-  return damaged.empty() ? kExitOk : kExitNo;
+  return damaged.empty() && unreadable.empty() ? kExitOk : kExitNo;
 }
 
 int Prune(const Terminal& terminal, const Files& files, const PruneLimits& limits) {
   Files gone;
+  Status refused;  // the first time
+  uint64_t stay = 0;
   for (const StoredFile& file : ToPrune(files, limits, time(nullptr))) {
     if (unlink(file.path.c_str()) == 0) {
       gone.push_back(file);
     } else if (errno != ENOENT) {  // which another's prune took
-      terminal.Warn("removing " + file.path + " failed; it stays");
+      if (stay++ == 0) refused = SystemError("removing", file.path, errno);
     }
   }
   const uint64_t left = BytesOf(files) - BytesOf(gone);
   if (terminal.json()) {
     terminal.Line(JsonText({{"removed", gone.size()},
                             {"removed_bytes", BytesOf(gone)},
+                            {"refused", stay},
                             {"entries", files.size() - gone.size()},
                             {"bytes", left}}));
   } else {
     terminal.Line("removed " + Counted(gone.size(), "entry") + ", " + Grouped(BytesOf(gone)) +
                   " bytes; " + Grouped(left) + " bytes are left");
   }
-  return kExitOk;
+  if (stay == 0) return kExitOk;
+  terminal.Warn(Counted(stay, "entry") + " of those to remove stay: " + refused.message());
+  return kExitNo;
 }
 
 }  // namespace
@@ -139,15 +149,20 @@ int CacheCommand::Run(const Terminal& terminal) const {
                                        ? "prune wants --unused 30d, --max-size 5G, or both"
                                        : "--unused and --max-size are for `kbundle cache prune`");
   }
-  const Result<ObjectStore> store = ObjectStore::Open(folder);
-  if (!store.ok()) return terminal.Fail(store.status());
-  const Files files = ListStore(store->folder());
-  if (prunes) return Prune(terminal, files, limits);
-  if (action == "verify") return Verify(terminal, files);
+  const Result<std::string> place = ObjectStore::FolderOf(folder);
+  if (!place.ok()) return terminal.Fail(place.status());
+  // Where no build has kept anything yet there is nothing; a name that was typed is of something.
+  if (!folder.empty() && !std::filesystem::exists(folder)) {
+    return terminal.Fail(NotFound("looking at the cache " + folder + ": no such folder"));
+  }
+  const Result<Files> files = ListStore(*place);
+  if (!files.ok()) return terminal.Fail(files.status());
+  if (prunes) return Prune(terminal, *files, limits);
+  if (action == "verify") return Verify(terminal, *files);
   if (terminal.json()) {
-    terminal.Line(JsonText(StatusJson(store->folder(), files)));
+    terminal.Line(JsonText(StatusJson(*place, *files)));
   } else {
-    PrintStatus(terminal, store->folder(), files);
+    PrintStatus(terminal, *place, *files);
   }
   return kExitOk;
 }

@@ -1,4 +1,7 @@
-// What an object depends on, and what changed since it was made.
+// An object may be used again only where all that its compiler would read is what it was. What
+// is known before compiling (the source's tree, flags, the compiler's own bytes) is the key;
+// what only the compiler finds, headers outside the tree, is compared with what it said it read.
+// Each input has a name, so that what changed can be told.
 #include "builder/compile/unit_key.h"
 
 #include <algorithm>

@@ -158,8 +158,8 @@ class Chooser {
   std::set<std::string> seen_;
 };
 
-Status CheckName(const char* option, const std::string& name,
-                 const std::vector<std::string>& known) {
+Status CheckOneName(const char* option, const std::string& name,
+                    const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return Status();
   return NotFound(fmt::format("{}: there is no '{}'{}", option, name, DidYouMean(name, known)));
 }
@@ -170,9 +170,9 @@ Status CheckNames(const TuneSpace& space, const std::vector<std::string>& only) 
     labels.push_back(space.LabelOf(use));
   }
   for (const Work::OpRef& op : space.work().ops) ops.push_back(op.op->name);
-  for (const std::string& name : only) KB_RETURN_IF_ERROR(CheckName("--only", name, labels));
+  for (const std::string& name : only) KB_RETURN_IF_ERROR(CheckOneName("--only", name, labels));
   const std::string& op = space.options().op;
-  return op.empty() ? Status() : CheckName("--op", op, ops);
+  return op.empty() ? Status() : CheckOneName("--op", op, ops);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
-// The functions of the expression language.
+// Most functions are one instruction over integers, and stand in a table. The others speak of a
+// tensor or an attribute by its name, which is no value: their argument is looked up here, once,
+// and becomes a number within the instruction.
 #include <algorithm>
 
 #include "builder/expression/compiler.h"

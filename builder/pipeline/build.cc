@@ -1,4 +1,6 @@
-// Manifests and sources to one bundle: plan, compile, check, pack, publish.
+// The order of the steps is that of their price: what costs nothing and may be wrong comes
+// first, compiling last but for packing. The bundle gets its name only when the loader has
+// opened it, so a build that fails or is killed leaves what was there.
 #include "builder/pipeline/build.h"
 
 #include <fmt/format.h>

@@ -15,17 +15,17 @@
 namespace kbundle::builder {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using PageJson = nlohmann::ordered_json;
 
 constexpr std::string_view kPlace = "@BUNDLE@";
 
 // What of a variant is drawn: its code objects by number, each once.
-Json Variant(const Json& described) {
-  Json blobs = Json::array();
+PageJson VariantOnPage(const PageJson& described) {
+  PageJson blobs = PageJson::array();
   uint64_t spill = 0;
-  for (const Json& kernel : described["kernels"]) {
+  for (const PageJson& kernel : described["kernels"]) {
     const auto blob = kernel["blob"].get<int64_t>();
-    if (blob >= 0 && std::find(blobs.begin(), blobs.end(), Json(blob)) == blobs.end()) {
+    if (blob >= 0 && std::find(blobs.begin(), blobs.end(), PageJson(blob)) == blobs.end()) {
       blobs.push_back(blob);
     }
     if (kernel.contains("spill_bytes")) {
@@ -43,22 +43,22 @@ Json Variant(const Json& described) {
 }
 
 // What each listed problem gets on each target that the op has code for.
-Result<Json> Choices(const Parts& library, uint32_t op, const Json& described) {
+Result<PageJson> Choices(const Parts& library, uint32_t op, const PageJson& described) {
   std::vector<std::string> targets;
-  for (const Json& variant : described["variants"]) {
+  for (const PageJson& variant : described["variants"]) {
     const auto target = variant["target"].get<std::string>();
     if (std::find(targets.begin(), targets.end(), target) == targets.end()) {
       targets.push_back(target);
     }
   }
   KB_ASSIGN_OR_RETURN(const std::vector<Problem> problems, ListedProblems(library.first(), op));
-  Json out = Json::array();
+  PageJson out = PageJson::array();
   for (const std::string& target : targets) {
     const Result<Device> device = DeviceFromTargetName(target);
     if (!device.ok()) continue;  // "portable": what runs there has no name yet
     for (size_t i = 0; i < problems.size(); ++i) {
-      const Json said = Json::parse(ExplainJson(library, problems[i], *device));
-      Json one = {{"problem", i}, {"target", target}, {"chosen", said["chosen"]}};
+      const PageJson said = PageJson::parse(ExplainJson(library, problems[i], *device));
+      PageJson one = {{"problem", i}, {"target", target}, {"chosen", said["chosen"]}};
       one["choice"] = said["choice"];
       if (said.contains("error")) one["error"] = said["error"];
       if (!said["tuned"].is_null()) one["tuned"] = said["tuned"];
@@ -68,18 +68,19 @@ Result<Json> Choices(const Parts& library, uint32_t op, const Json& described) {
   return out;
 }
 
-Result<Json> Op(const Parts& library, uint32_t number, const Json& described) {
-  Json out = {{"name", described["name"]},
-              {"summary", described["summary"]},
-              {"interface", described["interface"]},
-              {"types", described["types"]},
-              {"operands", described["operands"]},
-              {"results", described["results"]},
-              {"attributes", described["attributes"]}};
-  out["variants"] = Json::array();
-  for (const Json& variant : described["variants"]) out["variants"].push_back(Variant(variant));
-  out["problems"] = Json::array();
-  for (const Json& problem : described["problems"]) out["problems"].push_back(problem["text"]);
+Result<PageJson> OpOnPage(const Parts& library, uint32_t number, const PageJson& described) {
+  PageJson out = {{"name", described["name"]},
+                  {"summary", described["summary"]},
+                  {"interface", described["interface"]},
+                  {"types", described["types"]},
+                  {"operands", described["operands"]},
+                  {"results", described["results"]},
+                  {"attributes", described["attributes"]}};
+  out["variants"] = PageJson::array();
+  for (const PageJson& variant : described["variants"])
+    out["variants"].push_back(VariantOnPage(variant));
+  out["problems"] = PageJson::array();
+  for (const PageJson& problem : described["problems"]) out["problems"].push_back(problem["text"]);
   KB_ASSIGN_OR_RETURN(out["choices"], Choices(library, number, described));
   return out;
 }
@@ -88,22 +89,22 @@ Result<Json> Op(const Parts& library, uint32_t number, const Json& described) {
 
 Result<std::string> BundlePage(const Parts& library) {
   KB_ASSIGN_OR_RETURN(const std::string text, DescribeJson(library, "", Detail::kWhole));
-  const Json described = Json::parse(text);
-  Json data;
+  const PageJson described = PageJson::parse(text);
+  PageJson data;
   for (const char* key :
        {"name", "content_id", "file_bytes", "provenance", "targets", "devices", "absent"}) {
     data[key] = described[key];
   }
-  data["blobs"] = Json::array();
-  for (const Json& blob : described["blobs"]) {
+  data["blobs"] = PageJson::array();
+  for (const PageJson& blob : described["blobs"]) {
     data["blobs"].push_back({{"format", blob["format"]},
                              {"stored", blob["stored_bytes"]},
                              {"raw", blob["bytes"]},
                              {"base", blob["base"]}});
   }
-  data["ops"] = Json::array();
+  data["ops"] = PageJson::array();
   for (uint32_t i = 0; i < described["ops"].size(); ++i) {
-    KB_ASSIGN_OR_RETURN(Json op, Op(library, i, described["ops"][i]));
+    KB_ASSIGN_OR_RETURN(PageJson op, OpOnPage(library, i, described["ops"][i]));
     data["ops"].push_back(std::move(op));
   }
   std::string safe;

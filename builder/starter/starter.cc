@@ -80,7 +80,7 @@ constexpr std::string_view kTaken =
     " winreg winsound with wsgiref xdrlib xml xmlrpc yield zipapp zipfile zipimport zlib"
     " zoneinfo ";
 
-Status CheckName(const std::string& name) {
+Status CheckLibraryName(const std::string& name) {
   bool fits = !name.empty() && name.size() <= 64 && name[0] >= 'a' && name[0] <= 'z';
   for (const char c : name) {
     fits = fits && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_');
@@ -157,7 +157,7 @@ class Draft {
 }  // namespace
 
 Result<std::vector<StarterFile>> StarterFiles(const std::string& name) {
-  KB_RETURN_IF_ERROR(CheckName(name));
+  KB_RETURN_IF_ERROR(CheckLibraryName(name));
   std::vector<StarterFile> files;
   for (const Text& text : kTexts)
     files.push_back({Filled(text.path, name), Filled(text.text, name)});

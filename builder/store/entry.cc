@@ -44,14 +44,18 @@ void MarkUse(const std::string& path) {
   (void)utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // of another, or read-only
 }
 
+std::optional<std::string> EntryIn(std::string file) {
+  if (file.size() < kHeaderBytes || !file.starts_with(kMagic)) return std::nullopt;
+  const uint64_t hash = LoadLittle<uint64_t>(file, kMagic.size());
+  file.erase(0, kHeaderBytes);
+  if (Xxh3(file.data(), file.size()) != hash) return std::nullopt;
+  return file;
+}
+
 std::optional<std::string> ReadEntry(const std::string& path) {
-  Result<std::string> bytes = ReadFile(path);
-  if (!bytes.ok() || bytes->size() < kHeaderBytes || !bytes->starts_with(kMagic))
-    return std::nullopt;
-  const uint64_t hash = LoadLittle<uint64_t>(*bytes, kMagic.size());
-  bytes->erase(0, kHeaderBytes);
-  if (Xxh3(bytes->data(), bytes->size()) != hash) return std::nullopt;
-  return std::move(*bytes);
+  Result<std::string> file = ReadFile(path);
+  if (!file.ok()) return std::nullopt;
+  return EntryIn(std::move(*file));
 }
 
 Status WriteEntry(const std::string& root, const std::string& path, std::string_view bytes,

@@ -16,6 +16,8 @@ namespace kbundle::builder {
 
 // nullopt: no such file, or a damaged one.
 std::optional<std::string> ReadEntry(const std::string& path);
+// The same of a file's bytes.
+std::optional<std::string> EntryIn(std::string file);
 // After a read that somebody wanted. Without effect where owner and mode forbid it.
 void MarkUse(const std::string& path);
 

@@ -10,6 +10,8 @@
 
 #include "builder/store/entry.h"
 #include "builder/store/object.h"
+#include "builder/support/digest_note.h"
+#include "builder/support/files.h"
 
 namespace kbundle::builder {
 namespace {
@@ -17,19 +19,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kUnfinished[] = "unfinished";
-constexpr uint64_t kToolBytes = 40;  // tools/tool_digests.cc: a digest and its checksum
 
 }  // namespace
 
-std::vector<StoredFile> ListStore(const std::string& folder) {
+Result<std::vector<StoredFile>> ListStore(const std::string& folder) {
   std::vector<StoredFile> files;
   std::error_code error;
+  std::string place = folder;  // where the walk stops: the folder that it does not get into
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
+    place = it->path().string();
     std::error_code gone;  // by another's prune
     if (!it->is_regular_file(gone) || gone) continue;
     StoredFile file;
-    file.path = it->path().string();
+    file.path = place;
     file.bytes = it->file_size(gone);
     if (gone) continue;
     const bool unfinished = it->path().filename().string().find(".tmp-") != std::string::npos;
@@ -37,18 +40,29 @@ std::vector<StoredFile> ListStore(const std::string& folder) {
     file.last_use = LastUse(file.path);
     files.push_back(std::move(file));
   }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return SystemError("listing", place, error.value());
+  }
   std::sort(files.begin(), files.end(), [](const StoredFile& a, const StoredFile& b) {
     return std::tie(a.last_use, a.path) < std::tie(b.last_use, b.path);
   });
   return files;
 }
 
-bool IsWhole(const StoredFile& file) {
-  if (file.kind == kUnfinished) return true;
-  if (file.kind == "tools") return file.bytes == kToolBytes;
-  const std::optional<std::string> bytes = ReadEntry(file.path);
-  if (!bytes) return !fs::exists(file.path);  // pruned since it was listed
-  return file.kind != "objects" || ParseObject(*bytes).ok();
+Status CheckWhole(const StoredFile& file) {
+  if (file.kind == kUnfinished) return Status();
+  const Result<std::string> bytes = ReadFile(file.path);
+  if (!bytes.ok()) {
+    const bool pruned = bytes.status().code() == StatusCode::kNotFound;  // since it was listed
+    return pruned ? Status() : bytes.status();
+  }
+  bool whole = false;
+  if (file.kind == "tools") {
+    whole = DigestOfNote(*bytes).has_value();
+  } else if (const std::optional<std::string> inside = EntryIn(*bytes)) {
+    whole = file.kind != "objects" || ParseObject(*inside).ok();
+  }
+  return whole ? Status() : DataLoss(file.path + ": damaged");
 }
 
 std::vector<StoredFile> ToPrune(const std::vector<StoredFile>& files, const PruneLimits& limits,

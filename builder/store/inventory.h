@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kbundle/status.h"
+
 namespace kbundle::builder {
 
 struct StoredFile {
@@ -17,11 +19,13 @@ struct StoredFile {
   int64_t last_use = 0;  // seconds since 1970, a day exact
 };
 
-// Of <root>/v1, least recently used first; nothing where there is no such folder.
-std::vector<StoredFile> ListStore(const std::string& folder);
+// Of <root>/v1, least recently used first; nothing where there is no such folder. An error where a
+// folder of it cannot be read: half a list would pass for all.
+Result<std::vector<StoredFile>> ListStore(const std::string& folder);
 
-// Whether it can be read back: magic, hash, and for objects all their facts.
-bool IsWhole(const StoredFile& file);
+// Whether it can be read back: magic, hash, and for objects all their facts. kDataLoss: damaged;
+// any other: it cannot be read, so nobody knows. OK of one that is gone by now.
+Status CheckWhole(const StoredFile& file);
 
 struct PruneLimits {
   std::optional<int64_t> unused_seconds;  // what was not used for so long goes

@@ -43,14 +43,19 @@ std::string DefaultFolder() {
 
 }  // namespace
 
-Result<ObjectStore> ObjectStore::Open(const std::string& folder, const std::string& shared) {
+Result<std::string> ObjectStore::FolderOf(const std::string& folder) {
   const std::string root = folder.empty() ? DefaultFolder() : folder;
   if (root.empty()) {
     return InvalidArgument(
         "no place for compiled objects: neither KBUNDLE_CACHE, XDG_CACHE_HOME nor "
         "HOME is set; name a folder with --cache");
   }
-  ObjectStore store(RootOf(root));
+  return RootOf(root);
+}
+
+Result<ObjectStore> ObjectStore::Open(const std::string& folder, const std::string& shared) {
+  KB_ASSIGN_OR_RETURN(std::string own, FolderOf(folder));
+  ObjectStore store(std::move(own));
   Status status = MakeFolders(store.folder_);
   if (status.ok() && access(store.folder_.c_str(), W_OK) != 0) {
     status = SystemError("writing to", store.folder_, errno);

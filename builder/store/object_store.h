@@ -32,6 +32,8 @@ class ObjectStore {
   // folder "": $KBUNDLE_CACHE, $XDG_CACHE_HOME/kbundle, ~/.cache/kbundle. kInvalidArgument: none of
   // them is set. shared: FOLDER, or FOLDER:ro to read it only; "": $KBUNDLE_SHARED_CACHE, or none.
   static Result<ObjectStore> Open(const std::string& folder, const std::string& shared = "");
+  // <root>/v1 of such a folder, which need not be there and is not made: to look at it.
+  static Result<std::string> FolderOf(const std::string& folder);
 
   // kind: "objects", "frames", "last"; key: hexadecimal.
   std::optional<std::string> Get(std::string_view kind, const std::string& key) const;

@@ -113,6 +113,7 @@ void FixAddresses() {
   setpgid(0, 0);
   if (!program.options.outlives_thread) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != program.parent) _exit(127);
+  WatchGroup(getpid());
   Limit(RLIMIT_CORE, 0);
   const auto cpu_seconds = static_cast<rlim_t>(program.options.cpu_limit.count());
   if (cpu_seconds > 0) Limit(RLIMIT_CPU, cpu_seconds);
@@ -147,11 +148,11 @@ std::string ChildEnd::ToString() const {
 
 Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOptions& options) {
   Program program(options);
+  StartWatchdog();
   const pid_t pid = program.Connect() ? fork() : -1;
   if (pid < 0) return CannotStart(options.arguments[0], errno);
   if (pid == 0) RunChild(program);
   setpgid(pid, pid);  // whichever of the two comes first
-  WatchGroup(pid);
   std::unique_ptr<ChildProcess> child(new ChildProcess);
   child->pid_ = pid;
   child->requests_ = program.requests.Take();

@@ -90,6 +90,8 @@ class Watchdog {
 
 }  // namespace
 
+void StartWatchdog() { (void)Watchdog::Get(); }
+
 void WatchGroup(pid_t group) { Watchdog::Get().Tell(group); }
 
 void ForgetGroup(pid_t group) { Watchdog::Get().Tell(-group); }

@@ -12,6 +12,10 @@
 
 namespace kbundle::builder {
 
+// Before a fork whose child is to be watched.
+void StartWatchdog();
+// In that child, before it starts anything: told by its parent, it could have started something
+// while the parent dies. Async-signal-safe.
 void WatchGroup(pid_t group);
 // Once nothing of it is left, and before its number can be another's.
 void ForgetGroup(pid_t group);

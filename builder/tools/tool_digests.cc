@@ -1,9 +1,7 @@
 // Digests of compiler binaries, remembered between builds.
-#include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-
+#include "builder/support/digest_note.h"
 #include "builder/support/files.h"
 #include "builder/tools/toolchain.h"
 #include "kbundle/key.h"
@@ -24,22 +22,15 @@ Result<Sha256Digest> ToolDigests::Of(const std::string& path) {
                                    .bytes();
   const std::string file =
       cache_folder_ + "/tools/" + ToHex(Sha256Of(identity.data(), identity.size()));
-  Sha256Digest digest;
-  // The digest and its own checksum: a damaged note must not become a compiler's identity.
-  const Result<std::string> note = ReadFile(file, 64);
-  if (note.ok() && note->size() == digest.size() + 8 &&
-      fmt::format("{:08x}", Xxh3(note->data(), digest.size()) & 0xffffffff) ==
-          note->substr(digest.size())) {
-    std::copy_n(note->begin(), digest.size(), digest.begin());
-    return known_[path] = digest;
+  // No more than a note is: what stands there may be anything.
+  if (const Result<std::string> note = ReadFile(file, 64); note.ok()) {
+    if (const auto digest = DigestOfNote(*note)) return known_[path] = *digest;
   }
   KB_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  digest = Sha256Of(bytes.data(), bytes.size());
-  std::string text(digest.begin(), digest.end());
-  text += fmt::format("{:08x}", Xxh3(text.data(), text.size()) & 0xffffffff);
+  const Sha256Digest digest = Sha256Of(bytes.data(), bytes.size());
   // Not kept, it is computed again; the store says why.
   if (MakeFolders(cache_folder_ + "/tools").ok()) {
-    (void)PublishFile(file, text, Durability::kCrashOnly);
+    (void)PublishFile(file, NoteOfDigest(digest), Durability::kCrashOnly);
   }
   return known_[path] = digest;
 }

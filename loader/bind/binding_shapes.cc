@@ -1,4 +1,6 @@
-// Type parameters and dims: what the operands say about themselves, and what follows from it.
+// A dim that is a symbol gives it its value the first time and must agree ever after; a dim that
+// is an expression can only be compared, and only when all symbols are known. So operands are
+// walked twice, and results follow last.
 #include <fmt/format.h>
 
 #include <optional>

@@ -1,4 +1,5 @@
-// The JSON of what Describe, Infer and the statistics say.
+// People and other languages read a bundle as JSON, and it must say what C is told: so nothing
+// is looked up here, each function spells out values that description.h or the runtime has made.
 #include "kbundle/describe.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
-// An op's interface as values: enough to call it, without the bundle's rows.
+// Who calls an op needs its interface long after he has let go of the bundle's rows, and in
+// words: so numbers of the index become names of dtypes, symbols and choices, as a manifest
+// spells them.
 #include "loader/describe/describe_op.h"
 
 #include "loader/support/absent.h"

@@ -1,4 +1,6 @@
-// What is chosen for a problem and why, as values.
+// A reason is worth something only if it is the true one: so the choice is made again by the
+// very Select of a plan, with reasons kept, and the evidence of a record is read from the row
+// that won.
 #include "kbundle/bundle_generated.h"
 #include "kbundle/explanation.h"
 #include "kbundle/format.h"

@@ -1,4 +1,6 @@
-// The JSON of an explanation, and with it of what the chosen variant would launch.
+// An explanation is asked for where there is no GPU as well, so what would be launched is
+// computed by Resolve, which needs no device; why it cannot be is part of the answer, not an
+// error.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,5 @@
-// The JSON of an op's interface and of its listed problems.
+// A value is written by its kind, choices and dtypes by name, so that what is read here can be
+// sent back as a request.
 #include "loader/describe/op_json.h"
 
 #include "loader/bind/binding.h"

@@ -22,7 +22,7 @@
 namespace kbundle {
 namespace {
 
-constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int64_t kWorthHugePages = 8 << 20;
 
 struct Step {
@@ -98,8 +98,8 @@ std::vector<LargeResult> LargeResults(const Bundle& bundle, const Problem& probl
 // pages switched off, memory of another kind) costs speed, not correctness.
 void AdviseHugePages(void* memory, int64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t first = (begin + kHugePage - 1) & ~uintptr_t{kHugePage - 1};
-  const uintptr_t last = (begin + static_cast<uintptr_t>(bytes)) & ~uintptr_t{kHugePage - 1};
+  const uintptr_t first = (begin + kHugePageBytes - 1) & ~uintptr_t{kHugePageBytes - 1};
+  const uintptr_t last = (begin + static_cast<uintptr_t>(bytes)) & ~uintptr_t{kHugePageBytes - 1};
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 }
 

@@ -1,4 +1,5 @@
-// What MakePlan would say, without a device.
+// All that makes a plan fail before its code is loaded is decided by Resolve, which is pure: so
+// a device need not be there to know that a problem fits it.
 #include "kbundle/check_plan.h"
 
 #include "loader/resolve/resolve.h"

@@ -1,4 +1,6 @@
-// Numbers of a resolution with the names that the manifest gave them.
+// A resolution is numbers and bytes at offsets; people know a manifest's names. The rows that
+// the numbers were computed from have these, so both are walked side by side, and a constant's
+// bytes are read back as the type that the kernel reads.
 #include "loader/resolve/launch_json.h"
 
 #include <cstring>

@@ -1,4 +1,6 @@
-// ChoiceLog: rows by content, so that each content has a limit of its own.
+// A count of what was chosen must not grow with a process's life: rows are limited, what is
+// beyond is counted as further problems. The limit is each content's own, or a bundle that sees
+// many problems would hide what another chose.
 #include "loader/runtime/choice_log.h"
 
 #include <utility>

@@ -1,4 +1,5 @@
-// The libraries that compiled programs of this process refer to by name and op.
+// A compiled program holds a name and an op, and may ask for them at any time, in any thread: so
+// names are of the process, and a name stays taken until it is closed.
 #include "kbundle/open_bundles.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
-// Runtime: finds the plan that somebody already has, or makes one and shares it.
+// Many call sites ask for the same plan, from many threads. Who asks looks for one under all
+// that decides it, context, content and problem; who finds none makes it outside every lock, and
+// the first that is whole serves all.
 #include "kbundle/runtime.h"
 
 #include <fmt/format.h>

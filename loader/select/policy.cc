@@ -1,4 +1,6 @@
-// Wishes of the process, kept in the order in which they are to be tried.
+// Plans are made while wishes change: a selection works on a snapshot of them. The later wish
+// stands first, no variant is both forced and denied, and a number tells whether anything has
+// changed.
 #include <algorithm>
 #include <atomic>
 #include <mutex>

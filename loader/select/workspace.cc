@@ -1,4 +1,6 @@
-// Workspace sizes: what a variant's regions take together.
+// A framework reserves workspace before it knows device, policy and addresses, so the size asked
+// for is the most that any variant takes which may come to be chosen. Alignment is what would
+// make that dear: it is tried only where some rule or region asks for it.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,9 +1,11 @@
 """The cache as people share and tend it: a shared folder behind one's own, `kbundle cache` status, prune and verify."""
 
+import json
 import os
 import time
 
 from cli.command import HOST_TARGETS, Command
+from cli.test_files import in_namespace, root
 
 
 def of(person, command, tmp_path):
@@ -67,3 +69,26 @@ def test_verify_names_what_is_damaged_and_the_next_build_mends_it(kbundle, tiny,
     assert kbundle.build(tiny, tmp_path / "b.kb", "--name", "n", "--json").json["compiled"] == 1
     assert kbundle("cache", "verify").code == 0
     assert (tmp_path / "a.kb").read_bytes() == (tmp_path / "b.kb").read_bytes()
+
+
+def test_looking_at_a_cache_makes_none(kbundle, tmp_path):
+    nowhere = tmp_path / "mistyped"
+    for words in (["status"], ["verify"], ["prune", "--unused", "1d"]):
+        answer = kbundle("cache", *words, "--cache", nowhere)
+        assert answer.code == 1 and str(nowhere) in answer.err and "no such folder" in answer.err and not nowhere.exists()
+    assert kbundle("cache", env={"KBUNDLE_CACHE": str(nowhere)}).code == 0 and not nowhere.exists()  # nothing was built yet
+    nowhere.write_text("a file")
+    answer = kbundle("cache", "--cache", nowhere)
+    assert answer.code == 1 and str(nowhere) in answer.err
+
+
+@root
+def test_what_prune_may_not_remove_is_said_once(kbundle, tiny, tmp_path):
+    kbundle.build(tiny, tmp_path / "a.kb")
+    entries, kept = kbundle("cache", "--json").json["entries"], tmp_path / "cache/v1/objects"
+    held = len([path for path in kept.rglob("*") if path.is_file()])
+    script = 'mount --bind "$1" "$1"; mount -o remount,ro,bind "$1"; "$0" cache prune --max-size 0K --json'
+    done = in_namespace(kbundle, script, kept)
+    told = json.loads(done.stdout)
+    assert held > 1 and done.returncode == 1 and told["refused"] == held and told["removed"] == entries - held
+    assert done.stderr.count("warning") == 1 and str(kept) in done.stderr and "Read-only" in done.stderr

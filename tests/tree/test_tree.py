@@ -150,15 +150,25 @@ def own_names(text):
     return names
 
 
-def test_the_sources_of_a_room_keep_different_names_to_themselves():
-    # They are compiled together (KB_TOGETHER in CMakeLists.txt): one's function must not be called for another's.
-    places, count = {}, 0
+def compiled_together():
+    """Sources and the room whose names they share, as kb_compile_together in CMakeLists.txt has it: rooms of fewer than four are one."""
+    rooms = {}
     for path, text in sources(*MAY_INCLUDE, "tests", suffixes={".cc"}):
         # A provider is a room of its own.
         folders = path.split("/")[:-1]
         room = tuple(folders[:3 if folders[1] == "provider" else 2])
         if path.startswith("builder/provider/cudnn/planner/") or room[0] == "tests" and room[1] not in (*MAY_INCLUDE, "support"):
             continue
+        rooms.setdefault(room, []).append((path, text))
+    for room, members in rooms.items():
+        for path, text in members:
+            yield (room[0], "small") if len(members) < 4 else room, path, text
+
+
+def test_the_sources_of_a_room_keep_different_names_to_themselves():
+    # They are compiled together (KB_TOGETHER in CMakeLists.txt): one's function must not be called for another's.
+    places, count = {}, 0
+    for room, path, text in compiled_together():
         for own in own_names(text):
             name, meaning = own if isinstance(own, tuple) else (own, path)
             places.setdefault((room, name), {}).setdefault(meaning, path)

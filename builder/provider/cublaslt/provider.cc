@@ -105,23 +105,14 @@ class CublasLt : public Provider {
   }
 
   Status AddUnits(UnitSet* units, VariantUse* use) const override {
-    const Template& variant = units->variant(*use);
-    for (size_t i = 0; i < variant.steps.size(); ++i) {
-      use->units.push_back(kNoUnit);
-      const std::string& kernel = use->kernels[i];
-      if (kernel.empty()) continue;
-      if (variant.steps[i].kind == StepKind::kKernel) {
-        use->units[i] = AddKernelBeside(i, *use, units);
-        continue;
-      }
-      if (units->point(*use).asks) continue;
+    return AddUnitsWithKernels(units, use, [&](size_t step) -> Result<uint32_t> {
+      if (units->point(*use).asks) return kNoUnit;
       Unit unit = units->New(*use);
       unit.compiler = "algorithm";
       unit.format = ObjectFormat::kAlgorithm;
       unit.extra_options = units->point(*use).code;
-      use->units[i] = units->Add(std::move(unit), {kernel});
-    }
-    return Status();
+      return units->Add(std::move(unit), {use->kernels[step]});
+    });
   }
 
   void LoadLibraries(const Toolchain& tools) const override { LoadCublasLt(tools.nvrtc, ""); }

@@ -3,9 +3,11 @@
 #define KBUNDLE_BUILDER_PROVIDER_CUDA_KERNELS_H_
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "builder/compile/work.h"
+#include "kbundle/status.h"
 
 namespace kbundle::builder {
 
@@ -13,8 +15,11 @@ namespace kbundle::builder {
 std::string CudaKernelName(const Op& op, const Template& variant, const Template::Point& point,
                            const std::string& kernel);
 
-// The unit of the kernel of a step beside a library's steps, which all points of the variant share.
-uint32_t AddKernelBeside(size_t step, const VariantUse& use, UnitSet* units);
+// Provider::AddUnits where steps of a library have kernels beside them. Those are one unit a
+// kernel, which all points of the variant share; own(i) adds that of the library's step i, or
+// gives kNoUnit.
+Status AddUnitsWithKernels(UnitSet* units, VariantUse* use,
+                           const std::function<Result<uint32_t>(size_t step)>& own);
 
 }  // namespace kbundle::builder
 

@@ -94,6 +94,8 @@ std::string CudaKernelName(const Op& op, const Template& variant, const Template
   return FillIn(kernel, types, op, variant, point);
 }
 
+namespace {
+
 uint32_t AddKernelBeside(size_t step, const VariantUse& use, UnitSet* units) {
   const std::string& kernel = use.kernels[step];
   Unit unit = units->New(use);
@@ -104,6 +106,23 @@ uint32_t AddKernelBeside(size_t step, const VariantUse& use, UnitSet* units) {
   unit.struct_checks = StructChecks(units->op(use), units->variant(use), units->point(use),
                                     std::span(&units->variant(use).steps[step], 1));
   return units->Add(std::move(unit), {kernel});
+}
+
+}  // namespace
+
+Status AddUnitsWithKernels(UnitSet* units, VariantUse* use,
+                           const std::function<Result<uint32_t>(size_t step)>& own) {
+  const std::vector<Step>& steps = units->variant(*use).steps;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    use->units.push_back(kNoUnit);
+    if (use->kernels[i].empty()) continue;
+    if (steps[i].kind == StepKind::kKernel) {
+      use->units[i] = AddKernelBeside(i, *use, units);
+    } else {
+      KB_ASSIGN_OR_RETURN(use->units[i], own(i));
+    }
+  }
+  return Status();
 }
 
 }  // namespace kbundle::builder

@@ -173,8 +173,9 @@ Result<CudnnPlannerOptions> CudnnPlanner::Find(const Toolchain& tools, std::stri
   const fs::path folder = PlannerFolder();
   if (folder.empty()) {
     return Unavailable(
-        "cuDNN's plans need kb_planner, which was not built beside this executable; run "
-        "scripts/setup, which installs cudnn-frontend, then configure and build again");
+        "cuDNN's plans need kb_planner, which was not built beside this executable; build all, or "
+        "its target kb_planner: where there is none, scripts/setup installs cudnn-frontend, which "
+        "configuring again finds");
   }
   if (cudnn.empty()) cudnn = CudnnPaths(tools).front();
   KB_RETURN_IF_ERROR(NeedCudnn(tools, cudnn));

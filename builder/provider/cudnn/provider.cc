@@ -86,25 +86,17 @@ class Cudnn : public Provider {
 
   Status AddUnits(UnitSet* units, VariantUse* use) const override {
     const Template& variant = units->variant(*use);
-    for (size_t i = 0; i < variant.steps.size(); ++i) {
-      use->units.push_back(kNoUnit);
-      const std::string& kernel = use->kernels[i];
-      if (kernel.empty()) continue;
-      if (variant.steps[i].kind == StepKind::kKernel) {
-        use->units[i] = AddKernelBeside(i, *use, units);
-        continue;
-      }
+    return AddUnitsWithKernels(units, use, [&](size_t step) -> Result<uint32_t> {
       Unit unit = units->New(*use);
       unit.compiler = "cudnn";
       unit.format = ObjectFormat::kExecutionPlan;
-      unit.step = &variant.steps[i];
-      if (variant.steps.size() > 1) unit.label += fmt::format(" step {}", i + 1);
+      unit.step = &variant.steps[step];
+      if (variant.steps.size() > 1) unit.label += fmt::format(" step {}", step + 1);
       KB_ASSIGN_OR_RETURN(unit.extra_options,
                           GraphRequest(units->op(*use), variant, units->point(*use),
-                                       variant.steps[i], unit.target));
-      use->units[i] = units->Add(std::move(unit), {kernel});
-    }
-    return Status();
+                                       variant.steps[step], unit.target));
+      return units->Add(std::move(unit), {use->kernels[step]});
+    });
   }
 
   int own_step_number() const override { return 4; }

@@ -1,4 +1,6 @@
-// What a product refers to, when a bundle is opened.
+// A product names operands, attributes and programs by number, and cuBLASLt is handed what they
+// say: so each number, and each program for what it is used as, is looked at once, when a bundle
+// is opened.
 #include "kbundle/provider/cublaslt.h"
 #include "loader/provider/cublaslt/cublaslt_provider.h"
 #include "loader/support/absent.h"

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "builder/store/inventory.h"
 #include "builder/store/object.h"
 #include "builder/store/object_store.h"
+#include "builder/support/digest_note.h"
 
 namespace kbundle::builder {
 namespace {
@@ -24,6 +26,12 @@ ObjectStore OpenIn(const Folder& folder) {
   auto store = ObjectStore::Open(folder.path());
   EXPECT_TRUE(store.ok());
   return *store;
+}
+
+std::vector<StoredFile> FilesIn(const std::string& folder) {
+  Result<std::vector<StoredFile>> files = ListStore(folder);
+  EXPECT_TRUE(files.ok()) << files.status().message();
+  return files.ok() ? std::move(*files) : std::vector<StoredFile>();
 }
 
 TEST(ObjectStore, GivesBackWhatWasPut) {
@@ -180,6 +188,17 @@ TEST_F(SharedStore, IsNeverMadeAndItsAbsenceIsSaidOnce) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "not mounted"));
 }
 
+// Whether it is so for somebody who is not root, in a process of his own.
+bool HoldsForNobody(const std::function<bool()>& holds) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(2);
+    _exit(holds() ? 0 : 1);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
 TEST_F(SharedStore, ServesAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become somebody else";
   namespace fs = std::filesystem;
@@ -187,17 +206,12 @@ TEST_F(SharedStore, ServesAnotherUser) {
   Of("ann").Put("objects", kKey, "some code");
   fs::create_directory(folder_ / "nobody");
   fs::permissions(folder_ / "nobody", fs::perms(0777));
-  const pid_t child = fork();
-  if (child == 0) {
-    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(2);
+  EXPECT_TRUE(HoldsForNobody([this] {
     const ObjectStore store = Of("nobody");
     const bool read = store.Get("objects", kKey) == "some code";
     store.Put("frames", kKey, "a frame");
-    _exit(read && store.refusal().ok() && store.shared_refusal().ok() ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return read && store.refusal().ok() && store.shared_refusal().ok();
+  }));
   EXPECT_EQ(Of("ann").Get("frames", kKey), "a frame");
 }
 
@@ -216,7 +230,7 @@ TEST_F(SharedStore, ServesManyAtOnce) {
     });
   }
   for (std::thread& person : people) person.join();
-  for (const StoredFile& file : ListStore(folder_ / "shared/v1")) {
+  for (const StoredFile& file : FilesIn(folder_ / "shared/v1")) {
     EXPECT_TRUE(file.kind == "objects" && ReadEntry(file.path)) << file.path;
   }
 }
@@ -237,7 +251,7 @@ class Inventory : public ::testing::Test {
   }
   std::vector<std::string> Pruned(const PruneLimits& limits) const {
     std::vector<std::string> paths;
-    for (const StoredFile& file : ToPrune(ListStore(store_.folder()), limits, time(nullptr)))
+    for (const StoredFile& file : ToPrune(FilesIn(store_.folder()), limits, time(nullptr)))
       paths.push_back(file.path);
     return paths;
   }
@@ -249,9 +263,9 @@ class Inventory : public ::testing::Test {
 };
 
 TEST_F(Inventory, WhatIsReadIsInUseAgain) {
-  EXPECT_EQ(ListStore(store_.folder()).front().path, PathOf(0));
+  EXPECT_EQ(FilesIn(store_.folder()).front().path, PathOf(0));
   EXPECT_TRUE(store_.Get("frames", keys_[0]));
-  EXPECT_EQ(ListStore(store_.folder()).back().path, PathOf(0));
+  EXPECT_EQ(FilesIn(store_.folder()).back().path, PathOf(0));
   const int64_t marked = LastUse(PathOf(0));
   EXPECT_TRUE(store_.Get("frames", keys_[0]));
   EXPECT_EQ(LastUse(PathOf(0)), marked) << "a mark a day is enough";
@@ -280,9 +294,41 @@ TEST_F(Inventory, TellsWholeFromDamaged) {
   store_.Put("objects", keys_[0], "no object");
   std::map<std::string, int> damaged;
   WriteText(PathOf(2), "KBSTORE1");
-  for (const StoredFile& file : ListStore(store_.folder())) damaged[file.kind] += !IsWhole(file);
-  EXPECT_EQ(damaged, (std::map<std::string, int>{{"frames", 1}, {"objects", 1}}));
+  const std::string note = NoteOfDigest(Sha256Of("a", 1));
+  WriteText(store_.folder() + "/tools/whole", note);
+  WriteText(store_.folder() + "/tools/flipped", "?" + note.substr(1));
+  WriteText(store_.folder() + "/tools/cut", note.substr(0, 39));
+  for (const StoredFile& file : FilesIn(store_.folder())) {
+    const Status status = CheckWhole(file);
+    damaged[file.kind] += status.code() == StatusCode::kDataLoss;
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss) << status.message();
+  }
+  EXPECT_EQ(damaged, (std::map<std::string, int>{{"frames", 1}, {"objects", 1}, {"tools", 2}}));
   EXPECT_LT(LastUse(PathOf(0)), time(nullptr) - kMarkSeconds) << "a check is no use";
+}
+
+TEST_F(Inventory, IsNoListWhereAFolderCannotBeRead) {
+  EXPECT_TRUE(FilesIn(folder_ / "none").empty());
+  WriteText(folder_ / "file", "text");
+  EXPECT_EQ(ListStore(folder_ / "file/v1").status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);  // root reads everything, nobody need not
+  ASSERT_EQ(chmod((store_.folder() + "/frames").c_str(), 0), 0);
+  EXPECT_TRUE(HoldsForNobody([this] {
+    const Status status = ListStore(store_.folder()).status();
+    return status.code() == StatusCode::kPermissionDenied &&
+           status.message().find("/frames") != std::string::npos;
+  }));
+  ASSERT_EQ(chmod((store_.folder() + "/frames").c_str(), 0755), 0);
+}
+
+TEST_F(Inventory, TellsWhatCannotBeReadFromWhatIsDamaged) {
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(PathOf(0).c_str(), 0), 0);
+  const std::vector<StoredFile> files = FilesIn(store_.folder());
+  EXPECT_TRUE(HoldsForNobody(
+      [&] { return CheckWhole(files.front()).code() == StatusCode::kPermissionDenied; }));
+  ASSERT_EQ(unlink(PathOf(0).c_str()), 0);
+  EXPECT_TRUE(CheckWhole(files.front()).ok()) << "pruned meanwhile";
 }
 
 TEST(Object, SurvivesItsText) {

@@ -16,7 +16,7 @@
 // A plan's bytes are those of CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION. The planner has
 // finalized them with the profile and nothing else; a loader does so with a handle, see DESIGN.md.
 //
-// The builder starts it (builder/src/cudnn_planner.h) under the null driver (null_driver.c). It is
+// The builder starts it (provider/cudnn/planner.h) under the null driver (null_driver.c). It is
 // a program of its own so that cuDNN may crash, and so that nothing else compiles this header,
 // which takes half a minute: the headers beside this file are parts of it. A new kind of node is a
 // function and a line in kNodes.
