@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -37,6 +38,7 @@
 #include "builder/usage/error_text.h"
 #include "builder/usage/manual.h"
 #include "builder/usage/misspelled.h"
+#include "kbundle/json.h"
 
 namespace kbundle::builder {
 namespace {
@@ -311,6 +313,12 @@ void TellSurroundings(const Terminal& terminal) {
   }
 }
 
+void PrintVersion(const Terminal& terminal) {
+  if (!terminal.json()) return terminal.Line("kbundle " KB_VERSION);
+  JsonWriter json;
+  terminal.Line(json.BeginObject().Key("version").Text(KB_VERSION).EndObject().text());
+}
+
 int Main(int argc, char** argv) {
   const auto began = std::chrono::steady_clock::now();
   CLI::App app{kAbout, "kbundle"};
@@ -338,6 +346,9 @@ int Main(int argc, char** argv) {
                            .verbose = said("-v") || said("--verbose")});
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForVersion&) {
+    PrintVersion(terminal);
+    return terminal.Finish(kExitOk);
   } catch (const CLI::Success& help) {
     app.exit(help);
     return terminal.Finish(kExitOk);

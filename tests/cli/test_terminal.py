@@ -1,5 +1,6 @@
 """Promise: usage, exit codes, colours and streams are those of a well-behaved Unix tool."""
 
+import json
 import os
 import pty
 import re
@@ -41,6 +42,7 @@ def test_the_command_itself_has_help_and_a_version(kbundle):
     done = kbundle("--help")
     assert done.code == 0 and all(verb in done.out for verb in VERBS) and "Exit codes" in done.out
     assert re.fullmatch(r"kbundle \d+\.\d+\.\d+\n", kbundle("--version").out)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", json.loads(kbundle("--version", "--json").out)["version"])
 
 
 @pytest.mark.parametrize("arguments", [
