@@ -57,7 +57,7 @@ def quantize(x, dtype=jnp.float8_e4m3fn, scale=None, *, rowwise=True, transposed
 def dequantize(data, scale_inv, dtype=jnp.float32):
     """data (float8_e4m3fn or float8_e5m2, any shape) times scale_inv (f32 scalar) in float32, float16 or bfloat16, computed in
     float32. The gradient by data is an error: FP8 codes have none."""
-    data, out_dtype = jnp.asarray(data), _float_dtype("dequantize", dtype)
+    data, out_dtype = jnp.asarray(data), float_dtype("dequantize", dtype)
     if data.dtype not in FORMATS:
         raise _arguments.refuse("dequantize", "the dtype of data", str(data.dtype), "float8_e4m3fn or float8_e5m2")
     flat = data if data.ndim else data.reshape(1)
@@ -106,7 +106,8 @@ def fp8_dtype(where, dtype):
     return found
 
 
-def _float_dtype(where, dtype):
+def float_dtype(where, dtype):
+    """One of the three that kernels compute with."""
     try:
         found = np.dtype(dtype)
     except TypeError:

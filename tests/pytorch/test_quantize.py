@@ -146,3 +146,49 @@ def test_norms_into_fp8(device, norm, groups):
 def test_what_is_wrong_is_said(words, call):
     with pytest.raises((kbundle.Error, ValueError), match=words):
         call(torch.ones(4, 64))
+
+
+def test_codes_stand_for_what_they_were_made_of(device):
+    [x] = drawn(device, torch.float32, (70, 300))
+    near = functools.partial(torch.testing.assert_close, expected=x, rtol=0.07, atol=0.02)
+    near(kbt.dequantize_blocks(*kbt.quantize_blocks(x)))
+    near(kbt.dequantize_blocks(*kbt.quantize_blocks(x, scales="columns"), scales="columns"))
+    near(kbt.dequantize_blocks(*kbt.quantize_blocks(x, block=(128, 128)), block=(128, 128)))
+    made = kbt.quantize_mxfp8(x, columnwise=True)
+    near(kbt.dequantize_mxfp8(made.data, made.scales))
+    near(kbt.dequantize_mxfp8(made.column_data, made.column_scales, columnwise=True))
+    sizes = torch.tensor([30, 40], dtype=torch.int32, device=device)
+    grouped = kbt.grouped_quantize(x, sizes)
+    near(kbt.grouped_dequantize(grouped.data, sizes, grouped.scale_inv))
+
+
+@pytest.mark.parametrize("columnwise", [False, True])
+def test_mxfp8_of_every_power(device, columnwise):
+    data = torch.arange(126, dtype=torch.uint8, device=device).view(E4M3).expand(256, 126).contiguous()
+    scales = torch.arange(256, dtype=torch.uint8, device=device)
+    scales = scales[:8, None].expand(8, 128) if columnwise else scales[:, None].expand(256, 4)
+    found = kbt.dequantize_mxfp8(data, scales.contiguous().view(torch.float8_e8m0fnu), columnwise=columnwise)
+    each = torch.arange(256, dtype=torch.float64, device=device)
+    each = (each // 32 if columnwise else each) - 127
+    wanted = (data.double() * torch.where(each == 128, torch.nan, 2.0 ** each)[:, None]).float()
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_groups_of_wrong_sizes(device):
+    data = torch.ones(11, 8, device=device).to(E5M2)
+    for sizes, wanted in (([3, 0, 5], [1] * 3 + [3] * 5 + [0] * 3), ([-4, 2], [2] * 2 + [0] * 9), ([100, 7], [1] * 11), ([], [0] * 11)):
+        found = kbt.grouped_dequantize(data, torch.tensor(sizes, dtype=torch.int64, device=device),
+                                       torch.arange(1, len(sizes) + 1, device=device, dtype=torch.float32), torch.float16)
+        assert torch.equal(found, torch.tensor(wanted, dtype=torch.float16, device=device)[:, None].expand(11, 8))
+
+
+@pytest.mark.parametrize("wrong, says", [
+    (lambda d: kbt.dequantize_blocks(d, torch.ones(4, 2)), r"needs to be \(4, 1\)"),
+    (lambda d: kbt.dequantize_blocks(d, torch.ones(1, 1), block=(128, 128), scales="columns"), "scales"),
+    (lambda d: kbt.dequantize_mxfp8(d, torch.ones(128, 4)), "float8_e8m0fnu"),
+    (lambda d: kbt.grouped_dequantize(d, torch.tensor([4.0]), torch.ones(1)), "int32"),
+    (lambda d: kbt.dequantize_blocks(d, torch.ones(4, 1), dtype=torch.int8), "dtype"),
+])
+def test_scales_that_do_not_fit_are_said(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        wrong(torch.ones(4, 128).to(E4M3))
