@@ -10,7 +10,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STANDINS = {
     "scripts/setup": 'echo "setup $*"; [[ -n "$*" ]] && exit 0; sleep "$SET_UP_SECONDS"; echo "set up"; exit "$SET_UP_CODE"',
-    "bin/cmake": 'echo "cmake $1"; [[ $1 != --build ]] || exit "$BUILD_CODE"',
+    "bin/cmake": 'echo "cmake $1"; echo "$1" >>cmake.log; [[ $1 != --build ]] || exit "$BUILD_CODE"',
     "build/release/kbundle": 'echo "kbundle $*"',
     ".venv/bin/python": 'echo "python $*"',
 }
@@ -42,6 +42,13 @@ def test_compiling_does_not_wait_for_what_it_needs_not(demo):
     assert done.returncode == 0 and lines[0] == "setup --to-compile" and lines[-1] == "python scripts/demo.py --seconds 1"
     [packed] = [number for number, line in enumerate(lines) if line.startswith("kbundle build kernels --target ")]
     assert lines.index("cmake --build") < packed < lines.index("set up") == len(lines) - 2
+
+
+@pytest.mark.parametrize("rules, configured", [("", 2), ("build kb_planner: phony", 1)])
+def test_what_came_while_it_compiled_is_configured_too(demo, tmp_path, rules, configured):
+    (tmp_path / "build/release/build.ninja").write_text(rules)
+    assert demo().returncode == 0
+    assert (tmp_path / "cmake.log").read_text().split().count("--preset") == configured
 
 
 @pytest.mark.parametrize("codes, code", [({"set_up": 4}, 4), ({"build": 9}, 9)])
