@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "builder/pack/frames.h"
@@ -140,17 +141,21 @@ Result<std::vector<uint32_t>> ChooseBySample(const std::vector<Sibling>& sibling
   return base_of;
 }
 
-// What `base` takes alone and all others of `tree` against it.
-Result<size_t> EstimateTree(const std::vector<Sibling>& siblings, const std::vector<uint32_t>& tree,
-                            uint32_t base) {
-  size_t sum = 0;
+// What `base` takes alone and each other of `tree` against it.
+Result<std::vector<size_t>> EstimateTree(const std::vector<Sibling>& siblings,
+                                         const std::vector<uint32_t>& tree, uint32_t base) {
+  std::vector<size_t> sizes;
   for (const uint32_t i : tree) {
     KB_ASSIGN_OR_RETURN(
         const size_t size,
         EstimateFrame(*siblings[i].bytes, i == base ? nullptr : siblings[base].bytes));
-    sum += size;
+    sizes.push_back(size);
   }
-  return sum;
+  return sizes;
+}
+
+size_t SumOf(const std::vector<size_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), size_t{0});
 }
 
 // Of a base and those stored against it, the first in the manifest becomes the base where that
@@ -158,19 +163,15 @@ Result<size_t> EstimateTree(const std::vector<Sibling>& siblings, const std::vec
 // no better, so only the one that is least against the base is tried.
 Result<uint32_t> BaseOfTree(const std::vector<Sibling>& siblings, const std::vector<uint32_t>& tree,
                             uint32_t base) {
-  uint32_t twin = base;
-  size_t least = 0;
-  for (const uint32_t i : tree) {
-    if (siblings[i].rank >= siblings[base].rank) continue;
-    KB_ASSIGN_OR_RETURN(const size_t size, EstimateFrame(*siblings[i].bytes, siblings[base].bytes));
-    if (twin != base && size >= least) continue;
-    twin = i;
-    least = size;
+  KB_ASSIGN_OR_RETURN(const std::vector<size_t> now, EstimateTree(siblings, tree, base));
+  size_t twin = tree.size();
+  for (size_t i = 0; i < tree.size(); ++i) {
+    const bool earlier = siblings[tree[i]].rank < siblings[base].rank;
+    if (earlier && (twin == tree.size() || now[i] < now[twin])) twin = i;
   }
-  if (twin == base) return base;
-  KB_ASSIGN_OR_RETURN(const size_t now, EstimateTree(siblings, tree, base));
-  KB_ASSIGN_OR_RETURN(const size_t then, EstimateTree(siblings, tree, twin));
-  return then <= now + now / kDearer ? twin : base;
+  if (twin == tree.size()) return base;
+  KB_ASSIGN_OR_RETURN(const std::vector<size_t> then, EstimateTree(siblings, tree, tree[twin]));
+  return SumOf(then) <= SumOf(now) + SumOf(now) / kDearer ? tree[twin] : base;
 }
 
 Result<std::vector<uint32_t>> PreferFirst(const std::vector<Sibling>& siblings,

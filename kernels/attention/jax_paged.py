@@ -53,11 +53,11 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, attn_logits_s
     q = q[:, None] if one else q
     batch = q.shape[0]
     is_causal = _arguments.choice(where, "is_causal", is_causal, (False, True, "bottom_right"))
-    if is_causal is False and local_window_size is not None and q.shape[1] == 1:
+    if is_causal is False and local_window_size is not None:
+        if q.shape[1] != 1:
+            raise Error("UNIMPLEMENTED", "paged_attention: local_window_size=%r with is_causal=False, of %d queries for each sequence: no kernel "
+                        "has one window for several queries; is_causal=\"bottom_right\" gives each its own" % (local_window_size, q.shape[1]))
         is_causal = "bottom_right"  # of one query the same, and a window then ends at the last key
-    elif is_causal is False and local_window_size is not None:
-        raise Error("UNIMPLEMENTED", "paged_attention: local_window_size=%r with is_causal=False, of %d queries for each sequence: no kernel has one "
-                    "window for several queries; is_causal=\"bottom_right\" gives each its own" % (local_window_size, q.shape[1]))
     try:
         seen = sight(where, is_causal, local_window_size, ahead=False)
     except NotImplementedError as error:

@@ -50,11 +50,9 @@ def quantize_blocks(x, dtype=jnp.float8_e4m3fn, block=(1, 128), *, scales="rows"
     """
     where = "quantize_blocks"
     x, dtype = jnp.asarray(x), fp8_dtype(where, dtype)
-    if tuple(block) not in ((1, 128), (128, 128)):
-        raise _arguments.refuse(where, "block", block, "(1, 128) or (128, 128)")
+    check_block(where, block, scales)
     how = dict(out_dtype=dtype, power_of_two=_arguments.flag(where, "power_of_two", power_of_two),
                amax_epsilon=_arguments.number(where, "amax_epsilon", amax_epsilon, 0.0, 3e38))
-    _arguments.choice(where, "scales", scales, ("rows", "columns") if tuple(block) == (1, 128) else ("rows",))
     op = "quantize.per_tile"
     if tuple(block) == (1, 128):
         op, how["scales"] = "quantize.per_group", scales
@@ -121,6 +119,13 @@ def quantize_mxfp8(x, dtype=jnp.float8_e4m3fn, *, rowwise=True, columnwise=False
     q, scales, columns, column_scales = no_gradient(where, _call, _matrix(where, x), "quantize.mxfp8", tuple(sorted(how.items())))
     shaped = lambda codes: None if codes is None else codes.reshape(x.shape)
     return MxQuantized(shaped(q), scales, shaped(columns), column_scales)
+
+
+def check_block(where, block, scales):
+    """An error unless scales of such blocks can lie so."""
+    if tuple(block) not in ((1, 128), (128, 128)):
+        raise _arguments.refuse(where, "block", block, "(1, 128) or (128, 128)")
+    _arguments.choice(where, "scales", scales, ("rows", "columns") if tuple(block) == (1, 128) else ("rows",))
 
 
 def _matrix(where, x):

@@ -12,6 +12,8 @@ import numpy as np
 
 from kbundle.jax import _arguments
 from kbundle_kernels.quantize import FORMATS, float_dtype, no_gradient
+from kbundle_kernels.quantize_blocks import check_block
+from kbundle_kernels.quantize_grouped import sizes_of
 
 __all__ = ["dequantize_blocks", "dequantize_mxfp8", "grouped_dequantize"]
 
@@ -21,9 +23,7 @@ def dequantize_blocks(data, scale_inv, dtype=jnp.float32, block=(1, 128), *, sca
     computed in float32. block, scales and the shape of scale_inv are those of quantize_blocks; what quantize_block_transpose made in groups
     has scales="columns". The gradient by data is an error: FP8 codes have none."""
     where = "dequantize_blocks"
-    if tuple(block) not in ((1, 128), (128, 128)):
-        raise _arguments.refuse(where, "block", block, "(1, 128) or (128, 128)")
-    _arguments.choice(where, "scales", scales, ("rows", "columns") if tuple(block) == (1, 128) else ("rows",))
+    check_block(where, block, scales)
     data, dtype = _codes(where, data), float_dtype(where, dtype)
     rows, columns = _matrix(data.shape)
     down, across = -(-rows // block[0]), -(-columns // 128)
@@ -60,17 +60,16 @@ def grouped_dequantize(data, group_sizes, scale_inv, dtype=jnp.float32):
     computed in float32: what grouped_quantize made of rows. group_sizes[G] lies on the device and may be wrong as there: a negative one counts
     as 0, rows end with M, and those of no group are 0. The gradient by data is an error: FP8 codes have none."""
     where = "grouped_dequantize"
-    data, dtype, sizes = _codes(where, data), float_dtype(where, dtype), jnp.asarray(group_sizes)
+    data, dtype = _codes(where, data), float_dtype(where, dtype)
     if data.ndim != 2:
         raise ValueError("%s: data has shape %s; it needs to be [M, N]" % (where, data.shape))
-    if sizes.ndim != 1 or not jnp.issubdtype(sizes.dtype, jnp.integer):
-        raise ValueError("%s: group_sizes is %s%s; it needs to be int32[G]" % (where, sizes.dtype, list(sizes.shape)))
+    sizes = sizes_of(where, group_sizes)
     scale_inv = _sized(where, "scale_inv", jnp.asarray(scale_inv, jnp.float32), sizes.shape)
     rows, groups = data.shape[0], sizes.shape[0]
     if groups == 0:
         return jnp.zeros(data.shape, dtype)
     until = functools.partial(jnp.minimum, rows)  # a sum beyond all rows would be a small one again
-    ends = jax.lax.associative_scan(lambda a, b: until(a + b), jnp.clip(_arguments.int32(sizes), 0, rows))
+    ends = jax.lax.associative_scan(lambda a, b: until(a + b), jnp.clip(sizes, 0, rows))
     group = jnp.searchsorted(ends, jnp.arange(rows, dtype=ends.dtype), side="right")[:, None]
     return jnp.where(group < groups, _wide(where, data) * scale_inv[jnp.minimum(group, groups - 1)], 0).astype(dtype)
 

@@ -34,20 +34,27 @@ def grouped_quantize(x, group_sizes, scale=None, dtype=jnp.float8_e4m3fn, *, row
     alone: all in one pass over x, of the same launches whatever the sizes are. There is no gradient: asking for one is an error.
     """
     where = "grouped_quantize"
-    x, sizes, dtype = jnp.asarray(x), jnp.asarray(group_sizes), fp8_dtype(where, dtype)
+    x, dtype = jnp.asarray(x), fp8_dtype(where, dtype)
     how = dict(out_dtype=dtype, rowwise=_arguments.flag(where, "rowwise", rowwise), transposed=_arguments.flag(where, "transposed", transposed))
     if x.ndim != 2:
         raise ValueError("%s: x has shape %s; it needs to be [M, N]" % (where, x.shape))
-    if sizes.ndim != 1 or not jnp.issubdtype(sizes.dtype, jnp.integer):
-        raise ValueError("%s: group_sizes is %s%s; it needs to be int32[G]" % (where, sizes.dtype, list(sizes.shape)))
+    sizes = sizes_of(where, group_sizes)
     if not how["rowwise"] and not how["transposed"]:
         raise ValueError("%s: rowwise and transposed are both False; one of them must be True" % where)
     if scale is not None:
         scale = jnp.asarray(scale, jnp.float32)
         if scale.shape != sizes.shape:
             raise ValueError("%s: scale has shape %s; for %d groups it needs to be (%d,)" % (where, scale.shape, len(sizes), len(sizes)))
-    q, q_t, amax, scale_inv = no_gradient(where, _call, tuple(sorted(how.items())), x, _arguments.int32(sizes), scale)
+    q, q_t, amax, scale_inv = no_gradient(where, _call, tuple(sorted(how.items())), x, sizes, scale)
     return GroupedQuantized(q, q_t, scale_inv, amax)
+
+
+def sizes_of(where, group_sizes):
+    """int32[G], of the integers that a caller gave."""
+    sizes = jnp.asarray(group_sizes)
+    if sizes.ndim != 1 or not jnp.issubdtype(sizes.dtype, jnp.integer):
+        raise ValueError("%s: group_sizes is %s%s; it needs to be int32[G]" % (where, sizes.dtype, list(sizes.shape)))
+    return _arguments.int32(sizes)
 
 
 def _call(how, *operands):

@@ -52,8 +52,7 @@ def quantize_blocks(x, dtype=torch.float8_e4m3fn, block=(1, 128), *, scales="row
     (1 / scale_inv). scale_inv is [M, ceil(N / 128)], with scales="columns" (of (1, 128) only) [ceil(N / 128), M rounded up to 4], zeros
     beyond M: what DeepGEMM's TMA loads; of tiles [ceil(M / 128), ceil(N / 128)]."""
     where, how = "quantize_blocks", {"power_of_two": power_of_two, "amax_epsilon": amax_epsilon}
-    if tuple(block) not in ((1, 128), (128, 128)):
-        raise ValueError("%s: block is %r; it must be (1, 128) or (128, 128)" % (where, block))
+    check_block(where, block)
     if tuple(block) == (1, 128):
         op, how["scales"] = "quantize.per_group", scales
     elif scales != "rows":
@@ -125,8 +124,7 @@ def grouped_quantize(x, group_sizes, scale=None, dtype=torch.float8_e4m3fn, *, r
     gives the codes of the transpose of x, as a gradient by the groups' matrices wants them, rowwise=False that alone: all in one pass over x,
     of the same launches whatever the sizes are."""
     where = "grouped_quantize"
-    if group_sizes.dim() != 1 or group_sizes.dtype not in (torch.int32, torch.int64):
-        raise ValueError("%s: group_sizes is %s%s; it needs to be int32[G]" % (where, group_sizes.dtype, list(group_sizes.shape)))
+    check_sizes(where, group_sizes)
     if not rowwise and not transposed:
         raise ValueError("%s: rowwise and transposed are both False; one of them must be True" % where)
     q, q_t, amax, scale_inv = call(None, "quantize.per_tensor_grouped", x, group_sizes.to(torch.int32), None if scale is None else scale.float(),
@@ -141,3 +139,13 @@ def _named(how):
 
 def _block_quantized(shape, q, *others):
     return BlockQuantized(None if q is None else q.reshape(shape), *others)
+
+
+def check_block(where, block):
+    if tuple(block) not in ((1, 128), (128, 128)):
+        raise ValueError("%s: block is %r; it must be (1, 128) or (128, 128)" % (where, block))
+
+
+def check_sizes(where, group_sizes):
+    if group_sizes.dim() != 1 or group_sizes.dtype not in (torch.int32, torch.int64):
+        raise ValueError("%s: group_sizes is %s%s; it needs to be int32[G]" % (where, group_sizes.dtype, list(group_sizes.shape)))

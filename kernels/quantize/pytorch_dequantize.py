@@ -5,6 +5,7 @@ kbt.grouped_dequantize, where kbt is kbundle.torch. They mean what they mean for
 import torch
 
 from kbundle_kernels.pytorch.quantize import fp8_dtype
+from kbundle_kernels.pytorch.quantize_blocks import check_block, check_sizes
 
 __all__ = ["dequantize_blocks", "dequantize_mxfp8", "grouped_dequantize"]
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -15,8 +16,7 @@ def dequantize_blocks(data, scale_inv, dtype=torch.float32, block=(1, 128), *, s
     float32. block, scales and the shape of scale_inv are those of quantize_blocks; what quantize_block_transpose made in groups has
     scales="columns"."""
     where = "dequantize_blocks"
-    if tuple(block) not in ((1, 128), (128, 128)):
-        raise ValueError("%s: block is %r; it must be (1, 128) or (128, 128)" % (where, block))
+    check_block(where, block)
     if scales not in (("rows", "columns") if tuple(block) == (1, 128) else ("rows",)):
         raise ValueError("%s: scales is %r; it must be 'rows', or of groups 'columns'" % (where, scales))
     rows, columns = _matrix(where, data, dtype)
@@ -54,8 +54,7 @@ def grouped_dequantize(data, group_sizes, scale_inv, dtype=torch.float32):
     if data.dim() != 2:
         raise ValueError("%s: data has shape %s; it needs to be [M, N]" % (where, tuple(data.shape)))
     rows, _ = _matrix(where, data, dtype)
-    if group_sizes.dim() != 1 or group_sizes.dtype.is_floating_point or group_sizes.dtype.is_complex or group_sizes.dtype == torch.bool:
-        raise ValueError("%s: group_sizes is %s%s; it needs to be int32[G]" % (where, group_sizes.dtype, list(group_sizes.shape)))
+    check_sizes(where, group_sizes)
     _check_shape(where, "scale_inv", scale_inv, tuple(group_sizes.shape))
     groups = group_sizes.shape[0]
     if groups == 0:
