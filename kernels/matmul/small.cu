@@ -119,30 +119,46 @@ struct ColumnPart {
   }
 };
 
-// What becomes of a sum.
-template <typename O>
+// What becomes of a sum; d, c and bias are in T or, `wide`, in float: by one code for both.
+template <typename T>
 struct Epilogue {
-  O* d;
-  const O *c, *bias;
+  char* d;
+  const char *c, *bias;
   float alpha, beta;
   int kind;  // 0: none, 1: relu, 2: gelu
+  bool wide;
 
+  __device__ __forceinline__ float Load(const char* from, int64 at) const {
+    return wide ? LoadOne<float>(reinterpret_cast<const float*>(from), at)
+                : LoadOne<T>(reinterpret_cast<const T*>(from), at);
+  }
   __device__ __forceinline__ void Store(float sum, int64 at, int64 column) const {
     float x = alpha * sum;
-    if (beta != 0) x += beta * LoadOne<O>(c, at);
-    if (bias != nullptr) x += LoadOne<O>(bias, column);
+    if (beta != 0) x += beta * Load(c, at);
+    if (bias != nullptr) x += Load(bias, column);
     if (kind == 1) x = x < 0 ? 0 : x;  // NaN stays
     if (kind == 2) x = Gelu(x);
-    StoreOne<O>(d, at, x);
+    if (wide) {
+      StoreOne<float>(reinterpret_cast<float*>(d), at, x);
+    } else {
+      StoreOne<T>(reinterpret_cast<T*>(d), at, x);
+    }
   }
+};
+
+// How a product is cut: columns of a lane, warps of a block, blocks of a cluster, a digit each.
+template <int kPlan>
+struct Cut {
+  static constexpr int kColumns = kPlan / 100, kWarps = kPlan / 10 % 10, kShare = kPlan % 10;
 };
 
 // d[M, N] = epilogue(a[M, K] b) for K a multiple of 8 and N of C. Grid: strips of 8 * C columns,
 // times the blocks of a cluster that share K, in x, 8 * kTiles rows in y, matrices in z.
-template <typename T, typename O, int C, bool kTurned, int kTiles, int kWarps, int kShare>
-__global__ void __launch_bounds__(32 * kWarps)
-    small_product(O* d, const T* a, const T* b, const O* c, const O* bias, float alpha, float beta,
-                  int kind, int M, int N, int K) {
+template <typename T, int kPlan, bool kTurned, int kTiles>
+__global__ void __launch_bounds__(32 * Cut<kPlan>::kWarps)
+    small_product(char* d, const T* a, const T* b, const char* c, const char* bias, float alpha,
+                  float beta, int kind, bool wide, int M, int N, int K) {
+  constexpr int C = Cut<kPlan>::kColumns, kWarps = Cut<kPlan>::kWarps, kShare = Cut<kPlan>::kShare;
   constexpr int kColumns = 8 * C, kPairs = kColumns / 2, kBytes = Element<T>::kBytes;
   constexpr int kWords = 2 * kBytes * (C + kTiles);      // of a step
   constexpr int kAhead = kWords > 36 ? 1 : 72 / kWords;  // steps whose loads are under way
@@ -193,7 +209,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
   }
   __syncthreads();
-  const Epilogue<O> epilogue{d, c, bias, alpha, beta, kind};
+  const Epilogue<T> epilogue{d, c, bias, alpha, beta, kind, wide};
   const auto store = [&](int pair, float2 sum) {
     const int row = pair / kPairs, of = first + 2 * (pair % kPairs);
     if (row >= tall || of >= N) return;
