@@ -7,6 +7,7 @@ import math
 import torch
 
 from kbundle.torch import call
+from kbundle.torch._dtypes import int32
 from kbundle_kernels.pytorch.attention import modifier, sight
 
 __all__ = ["paged_attention"]
@@ -49,7 +50,7 @@ def paged_attention(q, k_pages, v_pages, lengths, page_indices, *, scale=1.0, is
     if seen.pop("window_right", 0) != 0:
         raise ValueError("%s: local_window_size=%r looks ahead; without is_causal the kernels take a right size of 0" % (where, local_window_size))
     attributes, tensors = modifier(where, score_mod, score_values, q.device)
-    out, stats = call(None, "attention.paged_attention", q, k_pages, v_pages, lengths.to(torch.int32), page_indices.to(torch.int32),
+    out, stats = call(None, "attention.paged_attention", q, k_pages, v_pages, int32(lengths), int32(page_indices),
                       _scalar(where, "k_scale", k_scale, q.device), _scalar(where, "v_scale", v_scale, q.device), *tensors,
                       scale=1 / math.sqrt(q.shape[-1]) if scale is None else float(scale), layout=_POOLS[layout], with_stats=return_residual,
                       **seen, **attributes)

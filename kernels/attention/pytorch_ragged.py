@@ -8,6 +8,7 @@ import math
 import torch
 
 from kbundle.torch import call
+from kbundle.torch._dtypes import int32
 from kbundle_kernels.pytorch.attention import bias_of, drawn, modifier, sight
 
 __all__ = ["packed_dot_product_attention", "ragged_dot_product_attention"]
@@ -84,4 +85,4 @@ def _integers(where, name, values, count):
     if values is None or values.dim() != 1 or values.dtype not in (torch.int32, torch.int64) or count not in (None, values.shape[0]):
         raise ValueError("%s: %s is %s; it needs to be int32[%s]" % (
             where, name, None if values is None else "%s%s" % (values.dtype, list(values.shape)), "B + 1" if count is None else count))
-    return values.to(torch.int32)
+    return int32(values)

@@ -7,6 +7,7 @@ Gradients are grouped products as well. One that arrives in a wider dtype than t
 import torch
 
 from kbundle.torch import DerivativeFunction, call
+from kbundle.torch._dtypes import int32
 
 __all__ = ["grouped_matmul"]
 
@@ -37,7 +38,7 @@ def grouped_matmul(lhs, rhs, group_sizes, *, out_dtype=None, bias=None, transpos
             raise ValueError("grouped_matmul: bias has shape %s; for rhs of shape %s it must be %s"
                              % (tuple(bias.shape), tuple(rhs.shape), (rhs.shape[0], width)))
         bias = bias.to(out_dtype)
-    sizes = group_sizes.to(torch.int32)
+    sizes = int32(group_sizes)
     if 0 in lhs.shape or 0 in rhs.shape:
         return empty(lhs, rhs, sizes, bias, width, out_dtype)
     return call(None, "grouped.matmul", lhs.to(dtype), rhs.to(dtype), sizes, bias, out_dtype=out_dtype, trans_w=bool(transpose_rhs))

@@ -5,6 +5,7 @@ README.md beside this file says it.
 import torch
 
 from kbundle.torch import call
+from kbundle.torch._dtypes import int32
 from kbundle_kernels.pytorch.grouped import check_shapes, empty
 
 __all__ = ["scaled_grouped_matmul"]
@@ -43,7 +44,7 @@ def scaled_grouped_matmul(lhs, rhs, group_sizes, lhs_scale_inv, rhs_scale_inv, *
         _shaped(where, "rhs_scale_inv", of_rhs, (groups, -(-width // _BLOCK), parts))
     if bias is not None:
         bias = _shaped(where, "bias", bias, (groups, width)).to(out_dtype)
-    sizes = group_sizes.to(torch.int32)
+    sizes = int32(group_sizes)
     if 0 in lhs.shape or 0 in rhs.shape:
         return empty(lhs.to(out_dtype), rhs.to(out_dtype), sizes, bias, width, out_dtype)
     return call(None, "grouped.scaled_matmul", lhs, rhs, of_lhs, of_rhs, sizes, bias, out_dtype=out_dtype, scales=scales)

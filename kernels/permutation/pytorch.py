@@ -5,6 +5,7 @@ kbundle.torch. They mean what they mean for JAX; README.md beside this file says
 import torch
 
 from kbundle.torch import DerivativeFunction, call
+from kbundle.torch._dtypes import int32
 
 __all__ = ["permute", "sort_chunks", "unpermute"]
 
@@ -70,7 +71,7 @@ def _integers(name, values):
     """An int32[N]: a size or index that is no integer would be rounded silently."""
     if values.dim() != 1 or values.dtype not in (torch.int32, torch.int64):
         raise ValueError("sort_chunks: %s is %s%s; it needs to be int32[N]" % (name, values.dtype, list(values.shape)))
-    return values.to(torch.int32)
+    return int32(values)
 
 
 def _of(probs):

@@ -9,6 +9,7 @@ import typing
 import torch
 
 from kbundle.torch import call
+from kbundle.torch._dtypes import int32
 from kbundle_kernels.pytorch.quantize import fp8_dtype, matrix
 from kbundle_kernels.pytorch.quantize_activation import gradient_operand, operand
 
@@ -127,7 +128,7 @@ def grouped_quantize(x, group_sizes, scale=None, dtype=torch.float8_e4m3fn, *, r
     check_sizes(where, group_sizes)
     if not rowwise and not transposed:
         raise ValueError("%s: rowwise and transposed are both False; one of them must be True" % where)
-    q, q_t, amax, scale_inv = call(None, "quantize.per_tensor_grouped", x, group_sizes.to(torch.int32), None if scale is None else scale.float(),
+    q, q_t, amax, scale_inv = call(None, "quantize.per_tensor_grouped", x, int32(group_sizes), None if scale is None else scale.float(),
                                    out_dtype=fp8_dtype(where, dtype), rowwise=rowwise, transposed=transposed)
     return GroupedQuantized(q, q_t, scale_inv, amax)
 

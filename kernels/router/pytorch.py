@@ -7,6 +7,7 @@ import typing
 import torch
 
 from kbundle.torch import Derivative, DerivativeFunction, call
+from kbundle.torch._dtypes import int32
 
 __all__ = ["Routing", "moe_aux_loss", "route", "router_scores", "router_topk"]
 
@@ -63,7 +64,7 @@ def moe_aux_loss(probs, tokens_per_expert, k, coefficient, *, total_num_tokens=N
         raise ValueError("moe_aux_loss: tokens_per_expert is %s%s; for probs of shape %s it must be integers%s"
                          % (tokens_per_expert.dtype, list(tokens_per_expert.shape), tuple(probs.shape), list(probs.shape[-1:])))
     probs = probs.reshape(-1, probs.shape[-1])
-    return call(None, "router.aux_loss", probs, tokens_per_expert.to(torch.int32), k=k, coefficient=coefficient,
+    return call(None, "router.aux_loss", probs, int32(tokens_per_expert), k=k, coefficient=coefficient,
                 total_num_tokens=probs.shape[0] if total_num_tokens is None else total_num_tokens)
 
 
