@@ -76,11 +76,13 @@ def reduced_and_gradient(logits, labels, dloss=None, *, reduction="mean", ignore
 
 
 def make_inputs(op, problem, seed):
-    """Logits off zero, labels that are columns but for some that are ignored, the log-sum-exp that belongs to the logits, and
-    gradients of no particular size. A label's probability is small: else a short row is nothing but what rounding leaves of 1 - 1."""
+    """Logits whose log-sum-exp is 2 at least on either side of 0, labels that are columns but for some that are ignored, that
+    log-sum-exp, and gradients of no particular size. A label's probability is small: else a short row is nothing but what rounding
+    leaves of 1 - 1, as a log-sum-exp near 0 is what it leaves of the largest logit and the logarithm of the sum."""
     rng = np.random.default_rng(seed)
     dims, ignore_index = problem["logits"], problem.get("ignore_index", -100)
-    logits = 3 * rng.standard_normal(dims) + 5 * rng.standard_normal(dims[:-1])[..., None]
+    logits, lse = 3 * rng.standard_normal(dims), 5 * rng.standard_normal(dims[:-1])
+    logits += (np.where(lse < 0, lse - 2, lse + 2) - _log_sum_exp(logits))[..., None]
     labels = np.argmin(logits[..., :4096], axis=-1)
     labels = np.where(rng.random(dims[:-1]) < 0.1, ignore_index, labels)
     more = 0.5 if dims[-1] < 4 else 0.0  # with a column or two the label's is not small

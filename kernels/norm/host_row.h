@@ -30,44 +30,77 @@ inline double Sum(Floats v) {
 #endif
 }
 
-// f(i, count, k) for every vector of elements begin..end - 1; k < 4 is another one for neighbours,
-// which may sum each for itself.
+// Lanes of a vector that are of interest: from `done` on, up to `count`.
+struct Lanes {
+  int64_t count = kLanes, done = 0;
+};
+
+// Of a row, whose last vector is seldom full. It is read and written whole all the same, from where
+// it ends at the row's end: what it shares with the vector before is `done`. Moving a few elements
+// through memory waits for stores of other widths, some 15 cycles for each tensor. Only a row that
+// is shorter than a vector has no other way.
+struct Place {
+  int64_t at;
+  Lanes lanes;
+
+  Place(int64_t i, int64_t end) : at(i) {
+    const int64_t over = i + kLanes - end;
+    if (over <= 0) return;
+    if (end < kLanes) {
+      lanes.count = end;
+    } else {
+      at -= over;
+      lanes.done = over;
+    }
+  }
+};
+
+// f(i, lanes, k) for every vector of elements begin..end - 1 of a row; k < 4 is another one for
+// neighbours, which may sum each for itself.
 template <typename F>
 __attribute__((always_inline)) inline void Sweep(int64_t begin, int64_t end, F f) {
   int64_t i = begin;
   for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
-    f(i, int64_t{kLanes}, 0);
-    f(i + kLanes, int64_t{kLanes}, 1);
-    f(i + 2 * kLanes, int64_t{kLanes}, 2);
-    f(i + 3 * kLanes, int64_t{kLanes}, 3);
+    f(i, Lanes{}, 0);
+    f(i + kLanes, Lanes{}, 1);
+    f(i + 2 * kLanes, Lanes{}, 2);
+    f(i + 3 * kLanes, Lanes{}, 3);
   }
-  for (; i < end; i += kLanes) f(i, end - i < kLanes ? end - i : int64_t{kLanes}, 0);
+  for (; i < end; i += kLanes) {
+    const Place place(i, end);
+    f(place.at, place.lanes, 0);
+  }
 }
 
-// kSums sums over a row: add(i, count, sums) adds a vector's values to sums[kSums].
+// kSums sums over a row: add(i, lanes, sums) adds a vector's values to sums[kSums].
 template <int kSums, typename Add>
 __attribute__((always_inline)) inline void SumRow(double (&total)[kSums], int64_t H, Add add) {
   for (double& one : total) one = 0;
   for (int64_t begin = 0; begin < H; begin += kStretch) {
     Floats sums[4][kSums] = {};
-    Sweep(begin, begin + kStretch < H ? begin + kStretch : H,
-          [&](int64_t i, int64_t count, int k) { add(i, count, sums[k]); });
+    Sweep(
+        begin, begin + kStretch < H ? begin + kStretch : H,
+        [&](int64_t i, Lanes lanes, int k)
+            __attribute__((always_inline)) { add(i, lanes, sums[k]); });
     for (int s = 0; s < kSums; ++s)
       total[s] += Sum((sums[0][s] + sums[1][s]) + (sums[2][s] + sums[3][s]));
   }
 }
 
-// The first `count` lanes; 0 in the others.
-inline Floats Only(Floats v, int64_t count) {
-  if (count >= kLanes) return v;
+// Those lanes; 0 in the others.
+inline Floats Only(Floats v, Lanes lanes) {
+  if (lanes.count >= kLanes && lanes.done == 0) return v;
 #if KB_ISA_LEVEL >= 4
-  const uint32_t first = (1u << count) - 1u;
-  return (Floats)_mm512_maskz_mov_ps(static_cast<__mmask16>(first), (__m512)v);
+  const uint32_t those = (1u << lanes.count) - (1u << lanes.done);
+  return (Floats)_mm512_maskz_mov_ps(static_cast<__mmask16>(those), (__m512)v);
 #elif KB_ISA_LEVEL == 3
-  const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7};
-  return lanes < static_cast<int32_t>(count) ? v : Splat(0.0f);
+  const Ints numbers = {0, 1, 2, 3, 4, 5, 6, 7};
 #else
-  return LaneNumbers() < static_cast<int32_t>(count) ? v : Splat(0.0f);
+  const Ints numbers = {0, 1, 2, 3};
+#endif
+#if KB_ISA_LEVEL < 4
+  const auto done = static_cast<int32_t>(lanes.done), count = static_cast<int32_t>(lanes.count);
+  return (numbers >= done) & (numbers < count) ? v : Splat(0.0f);
 #endif
 }
 
@@ -105,13 +138,14 @@ struct Moments {
 
 // The mean of the squares about the shift (of an RMS norm about 0), less that of the offset.
 template <bool kLayer, typename R>
-inline double MeanSquare(const R& row, int64_t H, Moments& m) {
+__attribute__((noinline)) double MeanSquare(const R& row, int64_t H, Moments& m) {
   double total[kLayer ? 2 : 1];
-  SumRow(total, H, [&](int64_t i, int64_t count, Floats* sums) {
-    const Floats d = Only(m.Centered(row.At(i, count)), count);
-    sums[0] += d * d;
-    if constexpr (kLayer) sums[1] += d;
-  });
+  SumRow(
+      total, H, [&](int64_t i, Lanes lanes, Floats * sums) __attribute__((always_inline)) {
+        const Floats d = Only(m.Centered(row.At(i, lanes.count)), lanes);
+        sums[0] += d * d;
+        if constexpr (kLayer) sums[1] += d;
+      });
   const double share = 1.0 / static_cast<double>(H);
   if constexpr (!kLayer) return total[0] * share;
   const double offset = total[kLayer ? 1 : 0] * share;
@@ -121,11 +155,13 @@ inline double MeanSquare(const R& row, int64_t H, Moments& m) {
 }
 
 template <typename R>
-inline float MeanOfRow(const R& row, int64_t H) {
+__attribute__((noinline)) float MeanOfRow(const R& row, int64_t H) {
   const float share = 1.0f / static_cast<float>(H);
   double mean[1];
-  SumRow(mean, H,
-         [&](int64_t i, int64_t count, Floats* sums) { sums[0] += row.At(i, count) * share; });
+  SumRow(
+      mean, H, [&](int64_t i, Lanes lanes, Floats * sums) __attribute__((always_inline)) {
+        sums[0] += Only(row.At(i, lanes.count), lanes) * share;
+      });
   return static_cast<float>(mean[0]);
 }
 
@@ -139,7 +175,10 @@ inline Moments MomentsOf(const R& row, int64_t H, double epsilon) {
   if constexpr (kLayer) {
     const int64_t few = H < kFew ? H : kFew;
     Floats sum = {};
-    for (int64_t i = 0; i < few; i += kLanes) sum += row.At(i, few - i);
+    for (int64_t i = 0; i < few; i += kLanes) {
+      const Place place(i, few);
+      sum += Only(row.At(place.at, place.lanes.count), place.lanes);
+    }
     m.first = m.shift = static_cast<float>(Sum(sum)) * (1.0f / static_cast<float>(few));
   }
   double mean = MeanSquare<kLayer>(row, H, m) + epsilon;

@@ -29,7 +29,8 @@ inline void ForwardRow(typename E::Memory* y, typename E::Memory* sum, float* mu
   const float inverse = static_cast<float>(m.inverse);
   const auto write = [&](bool shifted) __attribute__((always_inline)) {
     Sweep(
-        0, H, [&](int64_t i, int64_t count, int) __attribute__((always_inline)) {
+        0, H, [&](int64_t i, Lanes lanes, int) __attribute__((always_inline)) {
+          const int64_t count = lanes.count;
           const Floats x = row.At(i, count);
           if constexpr (kResidual) Store<E>(sum + i, x, count);
           Floats v =
@@ -75,18 +76,21 @@ inline void BackwardRow(typename E::Memory* dx, float* dgamma, float* dbeta,
                         int64_t H) {
   double total[2];
   SumRow(
-      total, H, [&](int64_t i, int64_t count, Floats * sums) __attribute__((always_inline)) {
-        const Floats d = Load<E>(dy + i, count), g = Product(d, gamma.At(i, count));
-        const Floats normal = Only((Load<E>(x + i, count) - mu) * rsigma, count);
+      total, H, [&](int64_t i, Lanes lanes, Floats * sums) __attribute__((always_inline)) {
+        const int64_t count = lanes.count;
+        const Floats d = Only(Load<E>(dy + i, count), lanes);
+        const Floats g = Only(Product(d, gamma.At(i, count)), lanes);
+        const Floats normal = Only((Load<E>(x + i, count) - mu) * rsigma, lanes);
         sums[0] += g * normal;
-        if constexpr (kLayer) sums[1] += Only(g, count);
+        if constexpr (kLayer) sums[1] += g;
         Store<F32>(dgamma + i, Load<F32>(dgamma + i, count) + d * normal, count);
         if constexpr (kLayer) Store<F32>(dbeta + i, Load<F32>(dbeta + i, count) + d, count);
       });
   const float along = static_cast<float>(total[0] / static_cast<double>(H));
   const float mean = kLayer ? static_cast<float>(total[1] / static_cast<double>(H)) : 0.0f;
   Sweep(
-      0, H, [&](int64_t i, int64_t count, int) __attribute__((always_inline)) {
+      0, H, [&](int64_t i, Lanes lanes, int) __attribute__((always_inline)) {
+        const int64_t count = lanes.count;
         const Floats g = Product(Load<E>(dy + i, count), gamma.At(i, count));
         const Floats normal = (Load<E>(x + i, count) - mu) * rsigma;
         Floats v = (g - mean - normal * along) * rsigma;
@@ -106,9 +110,9 @@ void Backward(int64_t begin, int64_t end, typename E::Memory* dx, float* partial
     float* const dgamma = partial + part * H;
     float* const dbeta = kLayer ? dgamma + parts * H : nullptr;
     Sweep(
-        0, H, [&](int64_t i, int64_t count, int) __attribute__((always_inline)) {
-          Store<F32>(dgamma + i, Floats{}, count);
-          if constexpr (kLayer) Store<F32>(dbeta + i, Floats{}, count);
+        0, H, [&](int64_t i, Lanes lanes, int) __attribute__((always_inline)) {
+          Store<F32>(dgamma + i, Floats{}, lanes.count);
+          if constexpr (kLayer) Store<F32>(dbeta + i, Floats{}, lanes.count);
         });
     const int64_t longer = rows % parts, least = rows / parts;
     const int64_t first = part * least + (part < longer ? part : longer);

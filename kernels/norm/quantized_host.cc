@@ -43,7 +43,7 @@ inline void QuantizeRow(const Row<E, kResidual>& row, const Line<E>& line, const
       Floats v =
           (kLayer ? m.Centered(x) - m.offset : x * m.factor) * inverse * line.gamma.At(i, count);
       if (kLayer && line.beta.values != nullptr) v += line.beta.At(i, count);
-      v = Only(v, count);
+      v = Only(v, Lanes{count});
       own.Add(v);
       Store<F32>(y + (i - begin), v, kLanes);
     }

@@ -103,13 +103,16 @@ def layernorm_backward(dy, x, mu, rsigma, gamma, dsum=None, *, zero_centered_gam
 
 
 def make_inputs(op, problem, seed):
-    """Rows that lie off zero. Backward ops get a rsigma as if epsilon were a fourth of the row's square, and dy * gamma that
-    changes sign from column to column: else dx of rows of one or two elements is nothing but what rounding leaves of it."""
+    """Rows whose mean is 1 at least on either side of 0, with a residual too: a mean near 0 is nothing but what rounding leaves of its
+    terms. Backward ops get a rsigma as if epsilon were a fourth of the row's square, and dy * gamma that changes sign from column to
+    column: else dx of rows of one or two elements is nothing but what rounding leaves of it."""
     rng = np.random.default_rng(seed)
     dims = problem["x"]
-    x = 2 * rng.standard_normal(dims) + 3 * rng.standard_normal(dims[:-1])[..., None]
+    x, middle = 2 * rng.standard_normal(dims), 3 * rng.standard_normal(dims[:-1])[..., None]
+    side = np.where(middle < 0, -1.0, 1.0)
+    x += middle + side - np.mean(x, axis=-1, keepdims=True)
     if op.endswith(("forward", "quantize")):
-        return {"x": x, "scale": rng.uniform(0.1, 40, 1)}
+        return {"x": x, "scale": rng.uniform(0.1, 40, 1), "residual": side * np.abs(2 * rng.standard_normal(dims))}
     columns = np.arange(dims[-1])
     sign = np.where(columns % 2 == 0, 1.0, -1.0)
     gamma = 0.25 + rng.random(dims[-1])

@@ -20,20 +20,56 @@ inline void Prefetch(const Memory* p, int count) {
   for (int i = 0; i < count; i += kLine) __builtin_prefetch(p + i, 0, 2);
 }
 
-// The first `count` < kLanes elements of memory; the others are zero, or are not written.
+// Elements 0..count - 1, fewer than a register holds; the others are zero. Put together in
+// registers: what is stored in pieces and read as one waits for the stores, some 15 cycles.
+// Neighbours may be read twice, but nothing that is not an element.
 template <typename Raw, typename Memory>
-inline Raw LoadRawSome(const Memory* p, int count) {
+inline Raw LoadRawSome(const Memory* p, int64_t count) {
+  if (count <= 0) return Raw{};
 #if KB_ISA_LEVEL >= 4
-  if constexpr (sizeof(Memory) == 4)
-    return (Raw)_mm512_maskz_loadu_epi32((__mmask16)((1u << count) - 1), p);
-  if constexpr (sizeof(Memory) == 2)
-    return (Raw)_mm256_maskz_loadu_epi16((__mmask16)((1u << count) - 1), p);
+  const uint32_t those = (1u << count) - 1u;
+  if constexpr (sizeof(Memory) == 4) {
+    return (Raw)_mm512_maskz_loadu_epi32(static_cast<__mmask16>(those), p);
+  } else if constexpr (sizeof(Memory) == 2) {
+    return (Raw)_mm256_maskz_loadu_epi16(static_cast<__mmask16>(those), p);
+  } else {
+    return (Raw)_mm_maskz_loadu_epi8(static_cast<__mmask16>(those), p);
+  }
+#else
+  constexpr int64_t kBits = 8 * sizeof(Memory);
+  if constexpr (sizeof(Memory) == 4) {
+#if KB_ISA_LEVEL == 3
+    const Ints numbers = {0, 1, 2, 3, 4, 5, 6, 7};
+    const Ints those = numbers < static_cast<int32_t>(count);
+    return (Raw)_mm256_maskload_ps(reinterpret_cast<const float*>(p), (__m256i)those);
+#else
+    return Raw{p[0], count > 1 ? p[1] : Memory{}, count > 2 ? p[2] : Memory{}, Memory{}};
 #endif
-  Memory buffer[kLanes] = {};
-  CopySome(buffer, p, count);
-  return LoadAny<Raw>(buffer);
+  } else {
+    uint64_t low = 0, high = 0;
+    if (count < 4) {
+      low = p[0] | uint64_t{p[count / 2]} << (count / 2 * kBits) |
+            uint64_t{p[count - 1]} << ((count - 1) * kBits);
+    } else if constexpr (sizeof(Memory) == 2) {
+      low = LoadAny<uint64_t>(p);
+      if (count > 4) high = LoadAny<uint64_t>(p + count - 4) >> ((8 - count) * kBits);
+    } else {
+      low = LoadAny<uint32_t>(p) | uint64_t{LoadAny<uint32_t>(p + count - 4)}
+                                       << ((count - 4) * kBits);
+    }
+    const uint64_t both[2] = {low, high};
+    Raw raw;
+#if KB_ISA_LEVEL == 3
+    if constexpr (sizeof(Memory) == 2)
+      return (Raw)_mm_set_epi64x(static_cast<int64_t>(high), static_cast<int64_t>(low));
+#endif
+    __builtin_memcpy(&raw, both, sizeof raw);  // of eight bytes at most: as it was stored
+    return raw;
+  }
+#endif
 }
 
+// The first `count` < kLanes elements of memory; the others are not written.
 template <typename Raw, typename Memory>
 inline void StoreRawSome(Memory* p, Raw v, int count) {
 #if KB_ISA_LEVEL >= 4
@@ -83,8 +119,9 @@ inline Ints LoadDropped(const uint8_t* p) {
 }
 
 inline Ints LoadDroppedSome(const uint8_t* p, int count) {
-  uint8_t buffer[kLanes] = {};
-  CopySome(buffer, p, count);
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+  uint8_t buffer[kLanes];  // written as it is read: at once
+  StoreAny(buffer, LoadRawSome<Bytes>(p, count));
   return LoadDropped(buffer);
 }
 

@@ -143,6 +143,106 @@ Slot Load(const EvalContext& context, const fb::Index& index, Opcode opcode, uin
   }
 }
 
+// Replaces the two values below `top` by the operator's.
+template <Opcode opcode>
+bool Two(int64_t*& top) {
+  --top;
+  const Slot value = arithmetic_internal::Binary(opcode, top[-1], top[0]);
+  top[-1] = value.value;
+  return value.ok();
+}
+
+// Most instructions of most programs; false: none of these, or it fails. Values alone, without the
+// slots' errors.
+bool RunOperator(Opcode opcode, int64_t*& top) {
+  switch (opcode) {
+    case Opcode::kAdd:
+      return Two<Opcode::kAdd>(top);
+    case Opcode::kSub:
+      return Two<Opcode::kSub>(top);
+    case Opcode::kMul:
+      return Two<Opcode::kMul>(top);
+    case Opcode::kDiv:
+      return Two<Opcode::kDiv>(top);
+    case Opcode::kMod:
+      return Two<Opcode::kMod>(top);
+    case Opcode::kMin:
+      return Two<Opcode::kMin>(top);
+    case Opcode::kMax:
+      return Two<Opcode::kMax>(top);
+    case Opcode::kCeilDiv:
+      return Two<Opcode::kCeilDiv>(top);
+    case Opcode::kEq:
+      return Two<Opcode::kEq>(top);
+    case Opcode::kNe:
+      return Two<Opcode::kNe>(top);
+    case Opcode::kLt:
+      return Two<Opcode::kLt>(top);
+    case Opcode::kLe:
+      return Two<Opcode::kLe>(top);
+    case Opcode::kGt:
+      return Two<Opcode::kGt>(top);
+    case Opcode::kGe:
+      return Two<Opcode::kGe>(top);
+    case Opcode::kAnd:
+      --top;
+      if (top[-1] != 0) top[-1] = top[0];
+      return true;
+    case Opcode::kOr:
+      --top;
+      if (top[-1] == 0) top[-1] = top[0];
+      return true;
+    case Opcode::kSelect:
+      top -= 2;
+      top[-1] = top[-1] != 0 ? top[0] : top[1];
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Without a failure on the way, which most programs do not meet: false where there is one, whether
+// or not it decides, and where a size is hidden.
+bool RunPlainly(const EvalContext& context, const fb::Index& index, const uint32_t* code,
+                uint32_t count, int64_t* result) {
+  if (context.hidden != nullptr) return false;
+  const Problem& problem = *context.problem;
+  int64_t stack[kMaxStackDepth];
+  int64_t* top = stack;  // behind the last value
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto opcode = static_cast<Opcode>(code[i] & 0xff);
+    const uint32_t operand = code[i] >> 8;
+    switch (opcode) {
+      case Opcode::kConst:
+        *top++ = index.constants()->Get(operand);
+        break;
+      case Opcode::kDim:
+        *top++ = problem.symbols[operand];
+        break;
+      case Opcode::kAttribute:
+        *top++ = problem.attributes[operand].integer;
+        break;
+      case Opcode::kTunable:
+        *top++ = context.tunables[operand];
+        break;
+      case Opcode::kSizeOfType:
+        *top++ = SizeOf(TypeAt(problem.types, static_cast<int>(operand)));
+        break;
+      default: {
+        if (opcode > Opcode::kFloatBits) {
+          if (RunOperator(opcode, top)) break;
+          return false;
+        }
+        const Slot value = Load(context, index, opcode, operand);
+        if (!value.ok()) return false;
+        *top++ = value.value;
+      }
+    }
+  }
+  *result = top[-1];
+  return true;
+}
+
 }  // namespace
 
 const TensorSpec& TensorOf(const Problem& problem, uint32_t tensor) {
@@ -152,10 +252,11 @@ const TensorSpec& TensorOf(const Problem& problem, uint32_t tensor) {
 
 Slot RunProgram(const EvalContext& context, const fb::Index& index, uint32_t first,
                 uint32_t count) {
+  const uint32_t* code = index.code()->data() + first;
+  if (Slot plain; RunPlainly(context, index, code, count, &plain.value)) return plain;
   // Raw, because clearing 32 slots costs more than most programs.
   alignas(Slot) std::byte storage[kMaxStackDepth * sizeof(Slot)];
   auto* top = reinterpret_cast<Slot*>(storage) - 1;
-  const uint32_t* code = index.code()->data() + first;
   for (uint32_t i = 0; i < count; ++i) {
     const auto opcode = static_cast<Opcode>(code[i] & 0xff);
     if (opcode <= Opcode::kFloatBits) {
@@ -173,6 +274,17 @@ bool Uses(const fb::Index& index, const fb::Span& program, Opcode opcode) {
   return std::any_of(code, code + program.count(), [opcode](uint32_t word) {
     return static_cast<Opcode>(word & 0xff) == opcode;
   });
+}
+
+PointReads PointReadsOf(const fb::Index& index, const fb::Span& program) {
+  PointReads reads = {false, false};
+  const uint32_t* code = index.code()->data() + program.first();
+  for (uint32_t i = 0; i < program.count(); ++i) {
+    const auto opcode = static_cast<Opcode>(code[i] & 0xff);
+    reads.tunables |= opcode == Opcode::kTunable;
+    reads.lets |= opcode == Opcode::kLet;
+  }
+  return reads;
 }
 
 std::string SymbolValues(const Bundle& bundle, const Problem& problem) {

@@ -47,6 +47,12 @@ std::span<const int64_t> Tunables(const Bundle& bundle, uint32_t variant);
 
 // Whether the program has that instruction.
 bool Uses(const fb::Index& index, const fb::Span& program, Opcode opcode);
+// What a program of a template looks at that is not the same at all its points.
+struct PointReads {
+  bool tunables, lets;
+  bool any() const { return tunables || lets; }
+};
+PointReads PointReadsOf(const fb::Index& index, const fb::Span& program);
 
 // first, count: range of Index.code. kOutOfRange names `text` and the values of the op's symbols.
 Result<int64_t> Evaluate(const EvalContext& context, uint32_t first, uint32_t count,

@@ -159,53 +159,93 @@ std::string CandidateCheck::WhyAnotherProblem(uint32_t variant, const fb::Rule& 
                      name.substr(name.rfind(' ') + 1), context.tunables[word >> 8]);
 }
 
-bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result) {
-  const fb::Index& index = IndexOf(bundle_);
-  const fb::Template& row =
-      *index.templates()->Get(index.variants()->Get(variant)->template_index());
-  const auto* rules = row.when();
-  if (Count(rules) == 0 && !options_.modes.any()) return true;
+EvalContext CandidateCheck::ContextOf(std::span<const int64_t> tunables) const {
   EvalContext context;
   context.bundle = &bundle_;
   context.problem = &problem_;
   context.alignment = options_.alignment;
   context.sm_count = device_.sm_count;
-  context.tunables = Tunables(bundle_, variant);
+  context.tunables = tunables;
   if (options_.modes.batch_invariant) context.hidden = &hidden_;
+  return context;
+}
+
+void CandidateCheck::Enter(uint32_t number) {
+  if (entered_.row != nullptr && entered_.number == number) return;
+  entered_.row = IndexOf(bundle_).templates()->Get(number);
+  entered_.number = number;
+  entered_.tunables = Count(entered_.row->tunables());
+  entered_.count = Count(entered_.row->when());
+  entered_.refused = false;
+  entered_.seen = 0;
+}
+
+bool CandidateCheck::WhenHolds(uint32_t variant, bool explain, Legality* result) {
+  const fb::Index& index = IndexOf(bundle_);
+  const fb::Variant& point = *index.variants()->Get(variant);
+  Enter(point.template_index());
+  if (entered_.count == 0 && !options_.modes.any()) return true;
+  EvalContext context = ContextOf({});
+  if (entered_.tunables != 0) {
+    context.tunables = {index.constants()->data() + point.tunables(), entered_.tunables};
+  }
   // Most variants fail one of the first rules, which know none of the lets.
   LetValues lets;
   const auto need_lets = [&] {
-    if (lets.count == Count(row.lets())) return;
+    if (lets.count == Count(entered_.row->lets())) return;
     lets = EvaluateLets(context, variant);
     context.lets = lets.view();
     context.let_errors = lets.errors;
   };
-  const bool has_lets = Count(row.lets()) != 0;
-  if (options_.modes.any()) need_lets();
-  for (uint32_t i = 0; i < Count(rules); ++i) {
-    const fb::Rule& rule = *rules->Get(i);
-    if (has_lets && Uses(index, *rule.program(), Opcode::kLet)) need_lets();
-    const Slot value = RunProgram(context, *rule.program());
-    if (value.ok() && value.value != 0) continue;
-    result->legal = false;
-    if (!explain) return false;
-    result->reason = WhyAnotherProblem(variant, rule, context);
-    if (!result->reason.empty()) return false;
-    if (value.ok()) {
-      result->reason =
-          fmt::format("`{}` is false with {}", View(rule.text()), SymbolValues(bundle_, problem_));
-      if (!context.tunables.empty()) {
-        result->reason += fmt::format(" and {}", TunablesText(index, variant));
-      }
-    } else {
-      result->reason = DescribeEvalError(context, value.error, View(rule.text()));
-      if (value.error == SlotError::kLet) {
-        result->reason += ": " + WhyLetsFailed(variant, context);
-      }
+  bool holds = !entered_.refused;
+  for (uint32_t i = 0; i < entered_.count && holds; ++i) {
+    Entered::Rule& rule = entered_.rules[i];
+    if (i == entered_.seen) {
+      const fb::Span* program = entered_.row->when()->Get(i)->program();
+      rule = {program, PointReadsOf(index, *program), false};
+      ++entered_.seen;
     }
+    if (rule.holds) continue;
+    if (rule.reads.lets) need_lets();
+    const Slot value = RunProgram(context, index, rule.program->first(), rule.program->count());
+    holds = value.ok() && value.value != 0;
+    if (rule.reads.any()) continue;
+    rule.holds = holds;
+    entered_.refused = !holds;
+  }
+  if (!holds) {
+    result->legal = false;
+    if (explain) result->reason = WhichRuleFails(variant);
     return false;
   }
-  return KeepsModes(context, row, explain, result);
+  if (!options_.modes.any()) return true;
+  need_lets();
+  return KeepsModes(context, *entered_.row, explain, result);
+}
+
+// Of one that does: the first in the manifest.
+std::string CandidateCheck::WhichRuleFails(uint32_t variant) const {
+  const fb::Index& index = IndexOf(bundle_);
+  EvalContext context = ContextOf(Tunables(bundle_, variant));
+  const LetValues lets = EvaluateLets(context, variant);
+  context.lets = lets.view();
+  context.let_errors = lets.errors;
+  for (const fb::Rule* rule : *entered_.row->when()) {
+    const Slot value = RunProgram(context, *rule->program());
+    if (value.ok() && value.value != 0) continue;
+    std::string reason = WhyAnotherProblem(variant, *rule, context);
+    if (!reason.empty()) return reason;
+    if (!value.ok()) {
+      reason = DescribeEvalError(context, value.error, View(rule->text()));
+      return value.error == SlotError::kLet ? reason + ": " + WhyLetsFailed(variant, context)
+                                            : reason;
+    }
+    reason =
+        fmt::format("`{}` is false with {}", View(rule->text()), SymbolValues(bundle_, problem_));
+    if (context.tunables.empty()) return reason;
+    return reason + fmt::format(" and {}", TunablesText(index, variant));
+  }
+  return "";
 }
 
 }  // namespace kbundle

@@ -62,6 +62,9 @@ class CandidateCheck {
   bool PolicyAllows(uint32_t variant, const RankedTarget& target, bool explain, Legality* result);
   bool RanOnDevice(const fb::Variant& variant) const;
   bool WhenHolds(uint32_t variant, bool explain, Legality* result);
+  std::string WhichRuleFails(uint32_t variant) const;
+  void Enter(uint32_t number);
+  EvalContext ContextOf(std::span<const int64_t> tunables) const;
   // select/modes.cc
   bool KeepsModes(const EvalContext& context, const fb::Template& row, bool explain,
                   Legality* result) const;
@@ -75,6 +78,22 @@ class CandidateCheck {
   const SelectOptions& options_;
   SymbolSet hidden_;  // in a batch-invariant choice
   std::vector<uint32_t> denied_;
+
+  // Of the template that was asked about last, whose points come one after another: a rule that
+  // knows neither tunables nor lets is the same at all of them.
+  struct Entered {
+    const fb::Template* row = nullptr;
+    uint32_t number = 0, tunables = 0;
+    bool refused = false;          // by such a rule
+    uint32_t count = 0, seen = 0;  // rules, and how many of them have been looked at
+    struct Rule {
+      const fb::Span* program;
+      PointReads reads;
+      bool holds;  // at every point
+    };
+    std::array<Rule, kMaxRules> rules;
+  };
+  Entered entered_;
 };
 
 }  // namespace kbundle

@@ -85,6 +85,11 @@ uint32_t NumberOf(const fb::Index& index, const Device& device) {
   return number;
 }
 
+bool IsTuned(const fb::Index& index, uint32_t op) {
+  const RowRange own = TunedRowsOfOp(index, op);
+  return own.first != own.end;
+}
+
 // Rows of (op, target, match), which are consecutive.
 std::pair<uint32_t, uint32_t> RowsOf(const fb::Index& index, uint32_t op, uint16_t target,
                                      uint64_t match) {
@@ -142,7 +147,7 @@ std::vector<NearestTuned> TunedByDistance(const Bundle& bundle, const Problem& p
   const fb::Index& index = IndexOf(bundle);
   const fb::Op& op = OpOf(bundle, problem.op);
   std::vector<NearestTuned> rows;
-  if (!AreCoordinates(op, hidden)) return rows;
+  if (!IsTuned(index, problem.op) || !AreCoordinates(op, hidden)) return rows;
   std::vector<std::pair<uint32_t, double>> wanted;
   for (uint32_t i = 0; i < Count(op.coordinates()); ++i) {
     if (!Counts(op, i, hidden)) continue;
@@ -174,7 +179,7 @@ NearestTuned FindTuned(const Bundle& bundle, const Problem& problem, uint16_t ta
   const fb::Index& index = IndexOf(bundle);
   const fb::Op& op = OpOf(bundle, problem.op);
   NearestTuned nearest;
-  if (Count(index.tuned()) == 0 || !AreCoordinates(op, hidden)) return nearest;
+  if (!IsTuned(index, problem.op) || !AreCoordinates(op, hidden)) return nearest;
   std::array<uint32_t, kMaxSymbols> places;  // of the coordinates that count
   std::array<double, kMaxSymbols> wanted;
   uint32_t count = 0;

@@ -43,23 +43,37 @@ class IndexPages {
   bool paged() const { return size_ != outline_size_; }
   const Sha256Digest& digest() const { return digest_; }
 
+  // Whether these bytes, which lie in the index and no further apart than a page is long, may be
+  // read already.
+  bool Has(const void* first, uint64_t size) const {
+    const uint64_t begin = OffsetOf(first), end = begin + size;
+    return (begin < outline_size_ || IsThere(begin)) && (end <= outline_size_ || IsThere(end - 1));
+  }
   // Afterwards these bytes may be read. kDataLoss: they lie outside of the index, or a page is
   // damaged.
   Status Need(uint64_t offset, uint64_t size) const {
     if (offset > size_ || size > size_ - offset) return Outside(offset, size);
-    if (offset + size <= outline_size_) return Status();
+    if (offset + size <= outline_size_ || size == 0) return Status();
+    if (size <= kIndexPageBytes && offset >= outline_size_ && IsThere(offset) &&
+        IsThere(offset + size - 1)) {
+      return Status();
+    }
     return NeedPages(offset, size);
   }
-  Status Need(const void* first, uint64_t size) const {
-    return Need(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(first) -
-                                      reinterpret_cast<uintptr_t>(bytes_)),
-                size);
-  }
+  Status Need(const void* first, uint64_t size) const { return Need(OffsetOf(first), size); }
   Status NeedAll() const { return Need(uint64_t{0}, size_); }
   // Whether the bytes that `read` gives now are those that Open was given.
   Status Compare(const Reader& read) const;
 
  private:
+  uint64_t OffsetOf(const void* place) const {
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(place) -
+                                 reinterpret_cast<uintptr_t>(bytes_));
+  }
+  // Of an offset behind the outline.
+  bool IsThere(uint64_t offset) const {
+    return there_[(offset - outline_size_) / kIndexPageBytes].load(std::memory_order_acquire);
+  }
   static Status Outside(uint64_t offset, uint64_t size);
   Status NeedPages(uint64_t offset, uint64_t size) const;
   struct Range {

@@ -127,8 +127,9 @@ Status NotThere(uint64_t index, uint64_t count, std::string_view what) {
 
 Status CheckName(const flatbuffers::String* name, std::string_view what) {
   if (name == nullptr || name->size() == 0) return DataLoss(fmt::format("{} is empty", what));
-  KB_RETURN_IF_ERROR(CheckText(name, what));
   const std::string_view text = name->string_view();
+  if (text.size() <= kMaxNameBytes && IsPrintable(text)) return Spend(text.size());
+  KB_RETURN_IF_ERROR(CheckText(name, what));
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     const bool c1 = c >= 0x80 && c < 0xa0 && static_cast<unsigned char>(text[i - 1]) == 0xc2;

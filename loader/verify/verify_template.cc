@@ -1,6 +1,5 @@
 // Templates: lets, rules, workspace, steps. Who makes a template's code is known by name; what that
 // provider allows, only the provider says.
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -58,12 +57,12 @@ Status CheckLets(ProgramScope* scope, SoundParts* sound) {
 
 Status CheckTunables(const fb::Template& row) {
   KB_RETURN_IF_ERROR(CheckCount(Count(row.tunables()), kMaxTunables, "tunables"));
-  std::set<std::string_view> names;
   for (uint32_t i = 0; i < Count(row.tunables()); ++i) {
     KB_RETURN_IF_ERROR(CheckName(row.tunables()->Get(i), "tunable"));
-    if (!names.insert(row.tunables()->Get(i)->string_view()).second) {
-      return DataLoss(
-          fmt::format("tunable '{}' appears twice", row.tunables()->Get(i)->string_view()));
+    const std::string_view name = row.tunables()->Get(i)->string_view();
+    for (uint32_t k = 0; k < i; ++k) {  // few: cheaper than a set of them
+      if (row.tunables()->Get(k)->string_view() != name) continue;
+      return DataLoss(fmt::format("tunable '{}' appears twice", name));
     }
   }
   return Status();

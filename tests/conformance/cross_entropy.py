@@ -11,7 +11,8 @@ LONG = [36864, 50257, 73728, 128256, 151939, 262144]
 SMOOTHED = {"label_smoothing": 0.1, "z_loss": 1e-3}
 OPS = ("loss_forward", "loss_backward", "loss_and_gradient", "loss_and_gradient_in_place",
        "reduced_forward", "reduced_backward", "reduced_and_gradient")
-SPECIAL = ["plain", "huge", "masked", "only the label", "label masked", "all masked", "inf", "nan", "equal", "ignored", "wrong", "negative"]
+SPECIAL = ["plain", "huge", "masked", "only the label", "label masked", "all masked", "inf", "nan", "equal",
+           "ignored", "wrong", "negative", "cancelling"]
 FAR = [2**31, -2**31 - 1, 2**32, 2**32 - 100, -2**63, 2**63 - 1]  # labels of int64 that are wrong, whatever is left of them in int32
 MANY = [8192, 8193, 40001]  # rows that are summed in one part, in two, in five
 
@@ -33,6 +34,9 @@ def special(rng, length, kind):
         x[other] = np.inf if kind == "inf" else np.nan
     elif kind == "equal":
         x[:] = -7.5
+    elif kind == "cancelling":  # the largest logit is minus the logarithm of the sum, all but a little
+        x /= 3
+        x -= np.log(np.sum(np.exp(x))) + 1e-4
     labels = {"ignored": -100, "wrong": length, "negative": -3}
     if kind == "ignored":
         x[0] = np.nan  # nobody looks
@@ -92,7 +96,7 @@ def special_cases(reference, op, reduction):
         for how in ({}, SMOOTHED):
             rows = [special(rng, length, kind) for kind in SPECIAL]
             logits, labels = np.stack([x for x, _ in rows]), np.array([label for _, label in rows])
-            for name, kept in (("special rows", slice(None)), ("special rows that are finite", [0, 1, 8, 9])):
+            for name, kept in (("special rows", slice(None)), ("special rows that are finite", [0, 1, 8, 9, 12])):
                 yield (f"{length}, {name}", op, of_op(op, reference, logits[kept], labels[kept], rng, reduction=reduction),
                        attributes_of(op, how, reduction))
         rng = np.random.default_rng(length + 1)
@@ -114,20 +118,51 @@ def many_rows(reference, op, reduction):
                attributes_of(op, {}, reduction))
 
 
+def terms(logits, labels, lse, *, label_smoothing=0.0, z_loss=0.0, **_):
+    """Of each row the largest number that its loss and its log-sum-exp are made of, and so what rounding is relative to where these cancel:
+    the largest logit, that of the label, and 1, since the sum of the exponentials is 1 at least. A masked logit is none."""
+    finite = np.where(np.isfinite(logits), logits, 0.0)
+    column = np.clip(labels, 0, logits.shape[-1] - 1).astype(np.int64)[..., None]
+    given = [np.max(logits, axis=-1, initial=-np.inf), np.take_along_axis(finite, column, -1)[..., 0], lse, z_loss * lse * lse,
+             label_smoothing * np.mean(np.abs(finite), axis=-1)]
+    return np.max([np.ones(lse.shape)] + [np.where(np.isfinite(term), np.abs(term), 0.0) for term in given], axis=0)
+
+
 class Cases(family.Cases):
-    """Each variant of the family on each case that it is legal for. What a tolerance is relative to is 1 at least: a gradient of a label
-    that is nearly certain is what is left of 1 - 1, and so is a loss."""
+    """Each variant of the family on each case that it is legal for. A loss and a log-sum-exp are judged row by row, by what they are made of
+    (terms). What a gradient's tolerance is relative to is 1 at least: that of a label that is nearly certain is what is left of 1 - 1."""
 
     def __init__(self, bundle_path, device, roots):
         super().__init__("cross_entropy", cases, bundle_path, device, roots)
 
     def prepare(self, op, types, name, kind, given, attributes):
+        """Behind what is wanted the terms of each row, and what they are multiplied by in a loss that is reduced."""
         if given["labels"].dtype == np.int64 and types["L"] != "i64":
             return None
         with np.errstate(all="ignore"):
-            return super().prepare(op, types, name, kind, given, attributes)
+            made = super().prepare(op, types, name, kind, given, attributes)
+            if not made:
+                return made
+            arrays = {o["name"]: array for o, array in zip(op["operands"], made[3])}
+            logits, labels = arrays["logits"].astype(np.float64), arrays["labels"]
+            lse = self.reference.loss_forward(logits, labels, ignore_index=attributes.get("ignore_index", -100))[1]
+            made[4].append(terms(logits, labels, lse, **attributes))
+            return made
 
     def judge(self, outcome, op, name, found, wanted):
-        beside = lambda array: None if array is None else np.concatenate(
-            [np.atleast_1d(array), np.ones_like(array, shape=(*np.shape(array)[:-1], 1))], axis=-1)
-        super().judge(outcome, op, name, [beside(array) for array in found], [beside(array) for array in wanted])
+        *wanted, size = wanted
+        sides = [None if array is None else self.beside(op, number, array, wanted, size) for number, array in enumerate(found)]
+        super().judge(outcome, op, name, [s and s[0] for s in sides], [s and s[1] for s in sides])
+
+    @staticmethod
+    def beside(op, number, array, wanted, size):
+        """A result and what is wanted, with what its tolerance is relative to at least as one more column."""
+        results = [result["name"] for result in op["results"]]
+        rows = results[number] in ("loss", "lse")
+        least = size if rows else np.ones((*np.shape(array)[:-1],))
+        if rows and array.ndim < size.ndim:  # of a reduced loss the rows' together, or their mean
+            share = wanted[results.index("share")] if "share" in results else None
+            least = np.sum(size) * (1 if share is None else share)
+        values = [np.asarray(side)[..., None] if rows else np.atleast_1d(side) for side in (array, wanted[number])]
+        column = np.asarray(least, array.dtype)[..., None]
+        return [np.concatenate([value, column.astype(value.dtype)], axis=-1) for value in values]

@@ -1,12 +1,13 @@
 """Every host variant of the cross-entropy ops is right on rows that matter, as reference.py defines it; and so are gradients, by differences."""
 
+import itertools
 import os
 import pathlib
 
 import numpy as np
 import pytest
 
-from conformance import cross_entropy, devices, runner
+from conformance import compare, cross_entropy, devices, runner
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -42,6 +43,32 @@ def test_a_wrong_result_is_seen(cases):
         assert outcome.launches == 12 and len(outcome.failures) >= 8
     finally:
         cases.reference.loss_and_gradient, cases._prepared = right, (None, None)
+
+
+@pytest.mark.parametrize("error, holds", [(0, True), (2e-5, False)])
+def test_a_log_sum_exp_that_cancels_is_judged_by_its_terms(cases, error, holds):
+    """Near 0 no f32 is within 2e-6 of it, but of the terms, of which the largest logit is one; a wrong one is seen there too."""
+    reference, (x, label) = cases.reference, cross_entropy.special(np.random.default_rng(3), 1024, "cancelling")
+    logits = np.stack([x, x[::-1]]).astype(np.float32).astype(np.float64)
+    labels = np.array([label, label])
+    [op] = [op for op in cases.ops.values() if op["name"] == "cross_entropy.loss_forward"]
+    loss, lse = reference.loss_forward(logits, labels)
+    assert (np.abs(lse) < 1e-3).all()
+    size = cross_entropy.terms(logits, labels, lse)
+    found = [array.astype(np.float32) for array in (loss, lse + 2.0**-23 * size + error)]
+    assert not compare.worst(found[1], lse, relative=2e-6)[0] <= 1  # as a result without terms would be judged
+    outcome = runner.Outcome("made up")
+    cases.judge(outcome, op, "cancelling", found, [loss, lse, size])
+    assert (not outcome.failures) == holds, outcome.failures
+
+
+def test_inputs_are_made_whose_results_say_something():
+    """Of those of make_inputs neither the log-sum-exp nor the loss is what rounding leaves of larger numbers."""
+    reference = runner.load_reference("cross_entropy", [ROOT / "kernels"])
+    for seed, columns in itertools.product(range(100), (2, 3, 128, 1000)):
+        made = reference.make_inputs("loss_forward", {"logits": (3, columns)}, seed)
+        loss, lse = reference.loss_forward(made["logits"], made["labels"])
+        assert (np.abs(lse[made["labels"] >= 0]) > 1.9).all() and (loss[made["labels"] >= 0] > 0.6).all()
 
 
 @pytest.mark.parametrize("how", [{}, {"label_smoothing": 0.2, "z_loss": 0.01}], ids=str)

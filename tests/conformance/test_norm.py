@@ -80,3 +80,25 @@ def test_a_plan_of_no_rows_writes_zeros(cases):
         assert np.array_equal(launch.run(capi.Plan(bundle, problem, capi.HOST))[1], np.zeros(24, np.float32))
     finally:
         launch.free()
+
+
+@pytest.mark.parametrize("columns", [7, 8, 9, 15, 31, 33, 100, 1025])
+@pytest.mark.parametrize("op", ["rmsnorm_backward", "layernorm_backward"])
+def test_an_infinity_in_a_rows_last_vector_reaches_its_own_column_alone(op, columns):
+    """A row's last vector may be read together with elements of the one before, which no sum may count twice, nor an infinity times 0."""
+    bundle, reference, rows = capi.Bundle(BUNDLE), runner.load_reference("norm", [ROOT / "kernels"]), 3
+    described = next(o for o in bundle.describe()["ops"] if o["name"] == "norm." + op)
+    given = reference.make_inputs(op, {"x": (rows, columns), "dy": (rows, columns)}, 1)
+    for column in range(max(0, columns - 17), columns):
+        dy = np.array(given["dy"])
+        dy[1, column] = np.inf
+        arrays = [np.asarray((given | {"dy": dy})[o["name"]], np.float32) if o["name"] in given else None for o in described["operands"]]
+        problem = capi.Problem("norm." + op, [None if a is None else ("f32", a.shape) for a in arrays], {})
+        launch = runner.Launch(devices.Host(), described, problem, bundle.infer(problem, capi.HOST), arrays, 0)
+        try:
+            found = launch.run(capi.Plan(bundle, problem, capi.HOST))
+        finally:
+            launch.free()
+        assert not np.isfinite(found[0][1]).any() and np.isfinite(found[0][[0, 2]]).all()
+        for sums in filter(lambda array: array is not None, found[1:]):
+            assert np.array_equal(np.flatnonzero(~np.isfinite(sums)), [column]) and np.isinf(sums[column]), (columns, column, sums[column])

@@ -33,19 +33,33 @@ inline size_t Utf8Length(std::string_view text) {
 inline size_t NotUtf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
-    uint64_t eight = 0;
-    if (text.size() - at >= sizeof eight) {
-      std::memcpy(&eight, text.data() + at, sizeof eight);
-      if ((eight & 0x8080808080808080u) == 0) {  // ASCII, as most text is
-        at += sizeof eight;
-        continue;
-      }
+    uint64_t eight = 0;  // at the end of the text fewer, and zeros
+    const size_t count = std::min(text.size() - at, sizeof eight);
+    std::memcpy(&eight, text.data() + at, count);
+    if ((eight & 0x8080808080808080u) == 0) {  // ASCII, as most text is
+      at += count;
+      continue;
     }
     const size_t length = Utf8Length(text.substr(at));
     if (length == 0) break;
     at += length;
   }
   return at;
+}
+
+// Whether the text is ASCII without control characters, as nearly every name is.
+inline bool IsPrintable(std::string_view text) {
+  constexpr uint64_t kEach = 0x0101010101010101u;
+  while (!text.empty()) {
+    uint64_t eight = 0x20 * kEach;
+    const size_t count = std::min(text.size(), sizeof eight);
+    std::memcpy(&eight, text.data(), count);
+    // Of a byte below 0x20 the difference has the upper bit, of one from 0x7f on the sum or the
+    // byte itself. What such a byte borrows from its neighbour or carries into it changes nothing.
+    if ((((eight - 0x20 * kEach) | (eight + kEach) | eight) & 0x80 * kEach) != 0) return false;
+    text.remove_prefix(count);
+  }
+  return true;
 }
 
 // The text to be shown: each byte that begins no sequence, and each zero byte, of which UTF-16 is

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "loader/open/index.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
@@ -96,6 +98,36 @@ TEST_F(EvalTest, ComputesWithIntegers) {
   ExpectValue("1 2 < 2 2 <= && 3 2 > && 2 2 >= && 1 1 == && 1 2 != &&", 1);
   ExpectValue("5 ! 0 ! +", 1);
   ExpectValue("1 10 20 ?: 0 10 20 ?: -", -10);
+}
+
+// Programs of common operators are run without slots; one that negates is not.
+TEST_F(EvalTest, TheShortWayGivesWhatTheLongOneDoes) {
+  const std::vector<std::string> values = {
+      "K", "rows",   "n",        "VEC", "T.size", "x.align", "-1", "0",      "1",
+      "7", "list.3", "let:MORE", "2",   "-8",     "3",       "40", "x.dim1", "4611686018427387904"};
+  const std::vector<std::string> operators = {"+",  "-",  "*", "/",  "%", "min", "max", "ceil_div",
+                                              "==", "!=", "<", "<=", ">", ">=",  "&&",  "||"};
+  std::mt19937 random(5);
+  const auto one_of = [&](const auto& list) { return list[random() % list.size()]; };
+  int errors = 0;
+  for (int program = 0; program < 300; ++program) {
+    std::string postfix = one_of(values);
+    for (int i = 0; i < 4; ++i) {
+      postfix += " " + one_of(values);
+      const bool choice = random() % 5 == 0;
+      postfix += choice ? " " + one_of(values) + " ?:" : " " + one_of(operators);
+    }
+    const auto found = Eval(postfix), slow = Eval("0 neg " + postfix + " +");
+    ASSERT_EQ(found.ok(), slow.ok())
+        << postfix << ": " << found.status().ToString() << " and " << slow.status().ToString();
+    if (found.ok())
+      ASSERT_EQ(*found, *slow) << postfix;
+    else
+      ASSERT_EQ(found.status().message(), slow.status().message()) << postfix;
+    errors += !found.ok();
+  }
+  EXPECT_GT(errors, 20);
+  EXPECT_LT(errors, 200);
 }
 
 TEST_F(EvalTest, ReadsTheProblemAndTheVariant) {

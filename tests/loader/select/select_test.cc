@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "loader/open/index.h"
+#include "loader/select/candidates.h"
 #include "support/bundle_maker.h"
 #include "support/files.h"
 
@@ -252,6 +253,30 @@ TEST_F(SelectTest, WorkspaceIsTheSumOfAlignedRegionsAndDoesNotDependOnTheDevice)
   EXPECT_EQ(MaxWorkspaceBytes(*bundle_, *sum, Device::Kind::kHost).status().code(),
             StatusCode::kNotFound);
   EXPECT_EQ(*MaxWorkspaceBytes(*bundle_, Scale("f32[4,64]"), Device::Kind::kHost), 0);
+}
+
+// What is remembered of a template's rules is of that template, and of points alike alone.
+TEST_F(SelectTest, EachVariantIsJudgedAsIfItWereTheOnlyOne) {
+  for (const char* x : {"bf16[4,64]", "bf16[4,63]", "bf16[1,8]", "bf16[3,4096]", "bf16[2,1]"}) {
+    const Problem problem = Scale(x);
+    for (const char* target : {"sm_80", "sm_90a", "sm_100a"}) {
+      const Device device = On(target);
+      const SelectOptions options;
+      const auto targets = RankTargets(IndexOf(*bundle_), device);
+      CandidateCheck all(*bundle_, problem, device, options);
+      const VariantRange range = VariantsOf(IndexOf(*bundle_), problem.op);
+      for (const RankedTarget& on : targets) {
+        for (uint32_t variant = range.end; variant-- > range.first;) {
+          const Legality found = all.Check(variant, on, true);
+          const Legality alone =
+              CandidateCheck(*bundle_, problem, device, options).Check(variant, on, true);
+          EXPECT_EQ(found.legal, alone.legal) << bundle_->VariantId(variant) << " " << x;
+          EXPECT_EQ(found.reason, alone.reason) << bundle_->VariantId(variant) << " " << x;
+          EXPECT_EQ(found.reason.empty(), found.legal);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -24,6 +24,23 @@ TEST(Utf8, ShowsEachByteThatIsNoneAsOneReplacement) {
 
 TEST(Utf8, ShowsZeroBytesToo) { EXPECT_EQ(Legible("a\0b\0"sv), "a\ufffdb\ufffd"); }
 
+TEST(Utf8, IsPrintableWithoutControlCharacters) {
+  EXPECT_TRUE(IsPrintable(""));
+  for (size_t size = 1; size <= 17; ++size) {
+    for (size_t at = 0; at < size; ++at) {
+      for (int byte = 0; byte < 256; ++byte) {
+        for (const char around : {' ', '~'}) {
+          std::string text(size, around);
+          text[at] = static_cast<char>(byte);
+          ASSERT_EQ(IsPrintable(text), byte >= 0x20 && byte < 0x7f)
+              << size << " " << at << " " << byte;
+          ASSERT_EQ(NotUtf8(text), byte < 0x80 ? size : at) << size << " " << at << " " << byte;
+        }
+      }
+    }
+  }
+}
+
 // Of every pair of bytes: a second look finds nothing more to repair.
 TEST(Utf8, IsAlwaysWellFormedAfterwards) {
   for (int first = 0; first < 256; ++first) {
