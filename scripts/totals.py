@@ -4,6 +4,7 @@ ends with the line `N passed, N failed, N skipped`.
 Each argument after the folder is NAME=EXITCODE of one step. A step that wrote reports into
 FOLDER/NAME/*.xml (JUnit's form, from GoogleTest or pytest) counts by them; any other step counts as
 one test. A failed exit code without a failed test in the reports is a failure too: a crash writes none.
+A passed test that has a property `kept` was not run: how many they are is said before the last line, which counts them as passed.
 """
 
 import collections
@@ -23,6 +24,8 @@ def cases(folder):
                 yield "skipped", name, (skipped.get("message") or skipped.text or "").strip()
             elif case.get("status") != "notrun":
                 yield "passed", name, ""
+                if case.find("properties/property[@name='kept']") is not None:
+                    yield "kept", name, ""
 
 
 def main():
@@ -42,6 +45,8 @@ def main():
             print(f"FAILED {name}: exit code {code}")
         elif code == "0" and not found:
             counts["passed"] += 1
+    if counts["kept"]:
+        print(f"{counts['kept']} kept: they passed before with the very same inputs and were not run again; KB_TEST_ALL=1 runs them")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     sys.exit(1 if counts["failed"] else 0)
 

@@ -19,6 +19,17 @@ os.environ.setdefault("KBUNDLE_LIBRARY", str(BUILD / "libkbundle.so"))
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(ROOT / "ffi/python"))
 
+import compiled  # noqa: E402
+import kept_files  # noqa: E402
+
+compiled.keep(os.environ)
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(kept_files.Plugin(), "kept files")
+    if not hasattr(config, "workerinput"):
+        compiled.forget_old()
+
 
 @pytest.fixture(scope="session")
 def command():
@@ -29,8 +40,9 @@ def command():
 
 
 # Files of a minute and more: begun last, one of them would run while the other worker waits. scripts/check keeps this order.
-LONG = ("conformance/test_attention.py", "conformance/test_host.py", "warp/test_warp.py", "cute/test_cute.py", "sharding/test_eight_devices.py",
-        "cute/test_fa4_launches.py", "python/test_attention.py", "readme/test_authoring.py")
+LONG = ("conformance/test_attention.py", "conformance/test_host.py", "sharding/test_eight_devices.py", "conformance/test_norm.py",
+        "cute/test_cute.py", "cute/test_fa4_ragged_launches.py", "starter/test_starter.py", "cute/test_fa4_launches.py", "docs/test_pages.py",
+        "cli/test_spread.py", "starter/test_families.py", "python/test_linear_cross_entropy.py", "warp/test_warp.py")
 
 
 @pytest.hookimpl(tryfirst=True)

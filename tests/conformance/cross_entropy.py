@@ -136,18 +136,17 @@ class Cases(family.Cases):
         super().__init__("cross_entropy", cases, bundle_path, device, roots)
 
     def prepare(self, op, types, name, kind, given, attributes):
-        """Behind what is wanted the terms of each row, and what they are multiplied by in a loss that is reduced."""
         if given["labels"].dtype == np.int64 and types["L"] != "i64":
             return None
         with np.errstate(all="ignore"):
-            made = super().prepare(op, types, name, kind, given, attributes)
-            if not made:
-                return made
-            arrays = {o["name"]: array for o, array in zip(op["operands"], made[3])}
-            logits, labels = arrays["logits"].astype(np.float64), arrays["labels"]
-            lse = self.reference.loss_forward(logits, labels, ignore_index=attributes.get("ignore_index", -100))[1]
-            made[4].append(terms(logits, labels, lse, **attributes))
-            return made
+            return super().prepare(op, types, name, kind, given, attributes)
+
+    def wanted(self, op, problem, arrays):
+        """Behind what is wanted the terms of each row, and what they are multiplied by in a loss that is reduced."""
+        operands = {o["name"]: array for o, array in zip(op["operands"], arrays)}
+        logits, labels = operands["logits"].astype(np.float64), operands["labels"]
+        lse = self.reference.loss_forward(logits, labels, ignore_index=problem.attributes.get("ignore_index", -100))[1]
+        return [*super().wanted(op, problem, arrays), terms(logits, labels, lse, **problem.attributes)]
 
     def judge(self, outcome, op, name, found, wanted):
         *wanted, size = wanted

@@ -1,9 +1,10 @@
 """Variants of one family, each forced, on cases that the family's tests make: right, and the same again when launched again."""
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from conformance import capi, compare, devices, runner
+from conformance import capi, compare, devices, judged, runner
 
 THREADS = max(1, (os.cpu_count() or 1) // 2)  # tests run side by side already where cores are few
 
@@ -24,7 +25,7 @@ def operands_of(op, types, given):
     return arrays, described
 
 
-class Cases:
+class Cases(judged.Judge):
     """Each variant of a family on each case that it is legal for. cases: (name, op, operands by name, attributes), with
     arrays in float64 or integers, or a function of nothing that makes the operands: of ops that are not asked for none are made."""
 
@@ -44,7 +45,7 @@ class Cases:
                     yield op, variant
 
     def prepared(self, op, types):
-        """[(name, problem, inferred, arrays, what is wanted, ids of the legal variants)] for one choice of dtypes."""
+        """[(name, problem, inferred, arrays, judged.Wanted, ids of the legal variants)] for one choice of dtypes."""
         key = op["name"], tuple(sorted(types.items()))
         if self._prepared[0] != key:
             self.bundle.clear_policy()
@@ -59,8 +60,28 @@ class Cases:
         arrays, described = operands_of(op, types, given() if callable(given) else given)
         problem = capi.Problem(op["name"], described, attributes)
         legal = {c["id"] for c in self.bundle.explain(problem, self.device.kind)["candidates"] if c["legal"]}
-        return legal and (name, problem, self.bundle.infer(problem, self.device.kind), arrays,
-                          runner.wanted_results(self.reference, op, problem, arrays), legal)
+        if not legal:
+            return None
+        wanted = judged.Wanted(lambda: self.wanted(op, problem, arrays), op, problem, arrays)
+        if not self.right:
+            wanted.results  # now, on many threads
+        return name, problem, self.bundle.infer(problem, self.device.kind), arrays, wanted, legal
+
+    def wanted(self, op, problem, arrays):
+        """What a case's results should be, and what else they are judged by."""
+        return runner.wanted_results(self.reference, op, problem, arrays)
+
+    @contextlib.contextmanager
+    def saying(self, name, function):
+        """While a function of the reference is another one: nothing is taken from before, and nothing remembered."""
+        before = getattr(self.reference, name), self.right
+        setattr(self.reference, name, function)
+        self.right, self._prepared = None, (None, None)
+        try:
+            yield
+        finally:
+            setattr(self.reference, name, before[0])
+            self.right, self._prepared = before[1], (None, None)
 
     def run(self, op, variant, most=None):
         """An outcome of the variant, on `most` cases at most; cases that it is not legal for are left out."""
@@ -82,7 +103,7 @@ class Cases:
             assert plan.variant == outcome.variant, f"forced, yet {plan.variant} was planned"
             found, again = launch.run(plan), launch.run(plan)
             assert not self.conformance.differ(op, problem, found, again), "another result again"
-            self.judge(outcome, op, name, found, wanted)
+            self.judge_unless_known(outcome, op, name, found, wanted)
             outcome.launches += 1
         except (capi.KbError, AssertionError, devices.CudaError) as error:
             outcome.failures.append(f"{name}: {error}")

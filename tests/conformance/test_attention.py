@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from conformance import attention, capi, devices, dropout, family, runner
+from conformance import attention, capi, devices, dropout, family, judged, runner
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -15,7 +15,9 @@ BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 @pytest.fixture(scope="module")
 def cases():
     assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
-    return attention.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made = attention.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made.right = judged.Right("attention")
+    return made
 
 
 @pytest.mark.parametrize("op, least", [("sdpa_forward", 100), ("sdpa_backward", 100), ("sdpa_packed_forward", 50), ("sdpa_packed_backward", 50),
@@ -55,14 +57,13 @@ def test_a_wrong_result_is_seen(cases):
     """The reference is made to hide one key too many of causal queries: those cases must fail."""
     op, variant = next((o, v) for o, v in cases.variants() if o["name"] == "attention.sdpa_forward" and v["types"]["T"] == "f32")
     right, every = cases.reference._seen, cases.cases
-    cases.reference._seen = lambda rows, *rest: right(np.maximum(np.asarray(rows) - 1, 0), *rest)
     cases.cases = [case for case in every if case[1] == "sdpa_forward" and case[3]["mask"] == "causal" and case[2]()["k"].size > 2000]
-    cases._prepared = None, None
     try:
-        outcome = cases.run(op, variant)
-        assert len(outcome.failures) >= outcome.launches > 10
+        with cases.saying("_seen", lambda rows, *rest: right(np.maximum(np.asarray(rows) - 1, 0), *rest)):
+            outcome = cases.run(op, variant)
+            assert len(outcome.failures) >= outcome.launches > 10
     finally:
-        cases.reference._seen, cases.cases, cases._prepared = right, every, (None, None)
+        cases.cases = every
 
 
 def test_dropout_is_philox_4x32_10(cases):

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from conformance import compare, cross_entropy, devices, runner
+from conformance import compare, cross_entropy, devices, judged, runner
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -16,7 +16,9 @@ BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 @pytest.fixture(scope="module")
 def cases():
     assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
-    return cross_entropy.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made = cross_entropy.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made.right = judged.Right("cross_entropy")
+    return made
 
 
 @pytest.mark.parametrize("op", cross_entropy.OPS)
@@ -36,13 +38,9 @@ def test_a_wrong_result_is_seen(cases):
     def wrong(*given, **attributes):
         loss, lse, dlogits = right(*given, **attributes)
         return loss, lse, dlogits + 1
-    cases.reference.loss_and_gradient = wrong
-    cases._prepared = None, None
-    try:
+    with cases.saying("loss_and_gradient", wrong):
         outcome = cases.run(op, variant, 12)
         assert outcome.launches == 12 and len(outcome.failures) >= 8
-    finally:
-        cases.reference.loss_and_gradient, cases._prepared = right, (None, None)
 
 
 @pytest.mark.parametrize("error, holds", [(0, True), (2e-5, False)])

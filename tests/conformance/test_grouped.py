@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from conformance import capi, devices, grouped, runner
+from conformance import capi, devices, grouped, judged, runner
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -16,7 +16,9 @@ OPS = ["matmul", "scaled_matmul", "weight_gradient", "sum_rows"]
 @pytest.fixture(scope="module")
 def cases():
     assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
-    return grouped.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made = grouped.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made.right = judged.Right("grouped")
+    return made
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -32,13 +34,9 @@ def test_a_wrong_result_is_seen(cases):
     """The reference is made to say something else: every case must fail."""
     op, variant = next((o, v) for o, v in cases.variants() if o["name"] == "grouped.weight_gradient")
     right = cases.reference.weight_gradient
-    cases.reference.weight_gradient = lambda *given, **how: right(*given, **how) + 1
-    cases._prepared = None, None
-    try:
+    with cases.saying("weight_gradient", lambda *given, **how: right(*given, **how) + 1):
         outcome = cases.run(op, variant)
         assert len(outcome.failures) == outcome.launches > 10
-    finally:
-        cases.reference.weight_gradient, cases._prepared = right, (None, None)
 
 
 def test_the_references_of_gradients_are_the_derivatives():

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from conformance import capi, devices, norm, runner
+from conformance import capi, devices, judged, norm, runner
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -15,7 +15,9 @@ BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 @pytest.fixture(scope="module")
 def cases():
     assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
-    return norm.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made = norm.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made.right = judged.Right("norm")
+    return made
 
 
 @pytest.mark.parametrize("op", [kind + what for kind in ("rmsnorm_", "layernorm_") for what in ("forward", "backward", "quantize")])
@@ -35,13 +37,9 @@ def test_a_wrong_result_is_seen(cases):
     def wrong(*given, **attributes):
         dx, dgamma = right(*given, **attributes)
         return dx, dgamma + 1
-    cases.reference.rmsnorm_backward = wrong
-    cases._prepared = None, None
-    try:
+    with cases.saying("rmsnorm_backward", wrong):
         outcome = cases.run(op, variant)
         assert len(outcome.failures) == outcome.launches > 10
-    finally:
-        cases.reference.rmsnorm_backward, cases._prepared = right, (None, None)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])

@@ -31,10 +31,6 @@ def test_a_wrong_result_is_seen(cases):
     """The reference is made to say something else: every case that has an entry must fail."""
     op, variant = next((o, v) for o, v in cases.variants() if o["name"] == "permutation.make_chunk_sort_map")
     right = cases.reference.make_chunk_sort_map
-    cases.reference.make_chunk_sort_map = lambda *sizes, num_tokens: right(*sizes, num_tokens=num_tokens) + 1
-    cases._prepared = None, None
-    try:
+    with cases.saying("make_chunk_sort_map", lambda *sizes, num_tokens: right(*sizes, num_tokens=num_tokens) + 1):
         outcome = cases.run(op, variant)
         assert len(outcome.failures) == outcome.launches > 10
-    finally:
-        cases.reference.make_chunk_sort_map, cases._prepared = right, (None, None)

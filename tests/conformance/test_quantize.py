@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conformance import capi, devices, quantize
+from conformance import capi, devices, judged, quantize
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -16,7 +16,9 @@ BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 @pytest.fixture(scope="module")
 def cases():
     assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
-    return quantize.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made = quantize.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made.right = judged.Right("quantize")
+    return made
 
 
 def test_every_variant_gives_what_is_defined(cases):
@@ -38,12 +40,8 @@ def test_a_wrong_code_is_seen(cases):
             away = np.abs(found) > np.minimum(np.abs(scaled), 448)
         return np.where(away, np.nextafter(found.astype(ml_dtypes.float8_e4m3fn), ml_dtypes.float8_e4m3fn(0)).astype(np.float64), found)
 
-    cases.reference.codes = truncated
-    cases._prepared = None, None
-    try:
+    with cases.saying("codes", truncated):
         assert len(cases.run(op, variant).failures) > 20
-    finally:
-        cases.reference.codes, cases._prepared = right, (None, None)
 
 
 def test_the_largest_numbers_are_those_of_the_dtypes(cases):

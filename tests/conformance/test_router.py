@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from conformance import devices, router, runner
+from conformance import devices, judged, router, runner
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -16,7 +16,9 @@ OPS = ["topk", "topk_rows", "scores", "topk_backward", "scores_backward", "aux_l
 @pytest.fixture(scope="module")
 def cases():
     assert BUNDLE.exists(), f"no bundle at {BUNDLE}: build it with `kbundle build kernels -o {BUNDLE}`"
-    return router.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made = router.Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made.right = judged.Right("router")
+    return made
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -36,13 +38,9 @@ def test_a_wrong_result_is_seen(cases):
     def wrong(*given, **attributes):
         indices, *rest = right(*given, **attributes)
         return indices + 1, *rest
-    cases.reference.topk = wrong
-    cases._prepared = None, None
-    try:
+    with cases.saying("topk", wrong):
         outcome = cases.run(op, variant)
         assert 10 < len(outcome.failures) < outcome.launches  # those of no tokens pass
-    finally:
-        cases.reference.topk, cases._prepared = right, (None, None)
 
 
 def differences(function, x, gradient):

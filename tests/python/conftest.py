@@ -6,14 +6,9 @@ JAX_PLATFORMS empty: every platform that JAX finds; tests of an absent one are s
 
 import os
 import pathlib
-import subprocess
 
+import bundles
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARIES = {"probe": ROOT / "tests/python/library", "demo": ROOT / "tests/downstream/library",
-             "kernels": ROOT / "kernels", "other_probe": ROOT / "tests/python/library"}
-TARGETS = {"other_probe": "x86-64-v2"}  # the ops of probe, and other content
 
 # Before any backend starts: shard_map needs devices.
 _FLAG = "--xla_force_host_platform_device_count=4"
@@ -34,13 +29,8 @@ def bundle_path(name, request):
             path = pathlib.Path(prebuilt) / (name + ".kb")
             assert path.exists(), f"KB_TEST_BUNDLES is set, but there is no {path}"
         else:
-            command = request.getfixturevalue("command")
             folder = request.getfixturevalue("tmp_path_factory").mktemp("bundles")
-            path = folder / (name + ".kb")
-            targets = TARGETS.get(name, "x86-64-v2,x86-64-v3,x86-64-v4,sm_90a")
-            # Own names: other tests of this process may have a bundle of the same family open.
-            subprocess.run([command, "build", str(LIBRARIES[name]), "-o", str(path), "--target", targets,
-                            "--name", "python_" + name], check=True)
+            path = bundles.build(request.getfixturevalue("command"), name, folder)
         _found[name] = path
     return _found[name]
 

@@ -30,6 +30,13 @@ def test_counts_names_and_reasons(tmp_path):
     assert "FAILED unit: S.B" in lines and "skipped unit: S.C (no CUDA device)" in lines
 
 
+def test_what_was_kept_is_counted_and_said_to_be(tmp_path):
+    kept = '<properties><property name="kept" value="passed before"/></properties>'
+    write(tmp_path, REPORT.replace('<testcase name="A" classname="S" status="run"/>', f'<testcase name="A" classname="S">{kept}</testcase>'))
+    lines = totals(tmp_path, "unit=1", "format=0")[1]
+    assert lines[-2].startswith("1 kept: ") and lines[-1] == "2 passed, 1 failed, 1 skipped"
+
+
 def test_a_crash_that_wrote_no_failure_counts(tmp_path):
     write(tmp_path, REPORT.replace('<failure message="no"/>', ""))
     code, lines = totals(tmp_path, "unit=139")
