@@ -12,6 +12,7 @@ import pathlib
 import time
 
 MONTH_SECONDS = 30 * 24 * 3600
+PROPERTY = "kept", "passed before with the very same inputs"  # of a test that was not run for it
 CACHES = "__pycache__"  # written by whoever comes first, and no part of what a folder holds
 
 

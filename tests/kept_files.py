@@ -23,7 +23,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("conformance", "python", "sharding")  # where tests use the library and not the command
 BY_MACHINE = re.compile(r"(Skipped: )?(cuda: JAX finds no such device here$|.*cannot run on )")
 DRAWS = "KB_" + "SEED"  # so that this file has not the word
-WHY = "passed before with the very same inputs"
 READS = {"open", "os.listdir", "os.scandir", "ctypes.dlopen"}
 STARTS = {"subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn"}
 ELSEWHERE = (f"{ROOT}/.venv/", f"{ROOT}/.git/")  # packages count by their versions
@@ -138,7 +137,7 @@ class Plugin:
 
     def stand_in(self, item, reason):
         """The test neither sets up nor runs anything; one that was skipped says why again."""
-        item.user_properties.append(("kept", WHY))
+        item.user_properties.append(kept.PROPERTY)
         item.setup, item.runtest = lambda: None, lambda: reason and pytest.skip(reason)
 
     @pytest.hookimpl(wrapper=True)
@@ -183,6 +182,6 @@ class Plugin:
                 file.remember(digest)
 
     def pytest_report_teststatus(self, report):
-        if report.passed and report.when == "call" and ("kept", WHY) in map(tuple, report.user_properties):
+        if report.passed and report.when == "call" and kept.PROPERTY in map(tuple, report.user_properties):
             return "kept", "k", "KEPT"
         return None

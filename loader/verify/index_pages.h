@@ -43,12 +43,6 @@ class IndexPages {
   bool paged() const { return size_ != outline_size_; }
   const Sha256Digest& digest() const { return digest_; }
 
-  // Whether these bytes, which lie in the index and no further apart than a page is long, may be
-  // read already.
-  bool Has(const void* first, uint64_t size) const {
-    const uint64_t begin = OffsetOf(first), end = begin + size;
-    return (begin < outline_size_ || IsThere(begin)) && (end <= outline_size_ || IsThere(end - 1));
-  }
   // Afterwards these bytes may be read. kDataLoss: they lie outside of the index, or a page is
   // damaged.
   Status Need(uint64_t offset, uint64_t size) const {

@@ -122,50 +122,6 @@ Status CheckInstruction(const ProgramScope& scope, const Instruction& code, int*
   return CheckCount(*depth, kMaxStackDepth, "stack slots");
 }
 
-// What nearly all instructions are: operators, and what is looked up in the op, in constants that
-// are there and in tunables. False: look again, with a sentence if it is wrong.
-class PlainCheck {
- public:
-  explicit PlainCheck(const ProgramScope& scope)
-      : scope_(scope),
-        constants_(scope.index.constants()),
-        constant_count_(Count(constants_)),
-        symbols_(Count(scope.op.symbols())),
-        types_(Count(scope.op.types())),
-        tunables_(scope.row == nullptr ? 0 : Count(scope.row->tunables())) {}
-
-  bool Holds(Opcode opcode, uint32_t operand, int* depth) const {
-    const int arity = Arity(opcode);
-    if (*depth < arity || *depth - arity >= static_cast<int>(kMaxStackDepth)) return false;
-    *depth += 1 - arity;
-    if (arity != 0 ? operand == 0 : IsThere(opcode, operand)) return true;
-    *depth -= 1 - arity;
-    return false;
-  }
-
- private:
-  bool IsThere(Opcode opcode, uint32_t operand) const {
-    switch (opcode) {
-      case Opcode::kConst:
-        return operand < constant_count_ &&
-               (!scope_.pages.paged() || scope_.pages.Has(constants_->Data() + operand * 8, 8));
-      case Opcode::kDim:
-        return operand < symbols_;
-      case Opcode::kTunable:
-        return operand < tunables_;
-      case Opcode::kType:
-      case Opcode::kSizeOfType:
-        return operand < types_;
-      default:
-        return false;
-    }
-  }
-
-  const ProgramScope& scope_;
-  const flatbuffers::Vector<int64_t>* constants_;
-  const uint32_t constant_count_, symbols_, types_, tunables_;
-};
-
 }  // namespace
 
 Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool required,
@@ -183,14 +139,12 @@ Status VerifyProgram(const ProgramScope& scope, const fb::Span* program, bool re
   KB_RETURN_IF_ERROR(Spend(program->count()));
   KB_RETURN_IF_ERROR(NeedRows(scope.pages, scope.index.code(), program->first(), program->count()));
   const uint32_t* words = scope.index.code()->data() + program->first();
-  const PlainCheck plain(scope);
   int depth = 0;
   bool knows_template = false, uses = false;
   for (uint32_t i = 0; i < program->count(); ++i) {
     const uint32_t word = words[i];
     const auto opcode = static_cast<Opcode>(word & 0xff);
     knows_template |= opcode == Opcode::kTunable || opcode == Opcode::kLet;
-    if (plain.Holds(opcode, word >> 8, &depth)) continue;
     KB_VERIFY(CheckInstruction(scope, {word & 0xff, word >> 8}, &depth, &uses), "instruction {}",
               i);
   }

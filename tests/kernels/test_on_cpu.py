@@ -89,7 +89,7 @@ def test_kernels_on_the_cpu(test, folder, request):
     passed = kept.Passed(test.name, compiler, *[str(word).replace(str(folder), "").replace(str(ROOT), "") for word in words],
                          roots=(folder, ROOT))
     if passed.before():
-        request.node.user_properties.append(("kept", "passed before with the very same inputs"))
+        request.node.user_properties.append(kept.PROPERTY)
         return
     read = set()
     for source in (test, machine):
