@@ -82,7 +82,12 @@ def test_a_search_that_would_take_hours_is_given_up_and_says_so():
     assert explainer.explain(sizes["N3"]) == "N3"  # of what comes after it nothing is given up
     recordings = [Recording(struct.pack("<Q", x), struct.pack("<Q", x), set()) for x in column]
     with pytest.raises(CannotExplain, match="and the search was given up after 300000 tries"):
-        Parameter(Problems(recordings, sizes, [132] * count, {}, {}), 0, "0 of kernel 0", 0, 8).template()
+        only_parameter(Problems(recordings, sizes, [132] * count, {}, {}), 8).template()
+
+
+def only_parameter(problems, size):
+    unwritten, addressed = (set().union(*(getattr(one, which)[0] for one in problems.recordings)) for which in ("unwritten", "addressed"))
+    return Parameter(problems, 0, "0 of kernel 0", 0, size, unwritten, addressed)
 
 
 class Launch:
@@ -104,7 +109,7 @@ def parameter(pack, unwritten=frozenset(), size=32):
     scales = [chance.uniform(-3, 3) for _ in range(80)]
     recordings = [Recording(*(pack(sizes, place, scales, i) for place in places), set(unwritten)) for i in range(80)]
     problems = Problems(recordings, sizes, [132] * 80, {"x": (*places, 2)}, {"scale": scales})
-    return Parameter(problems, 0, "0 of kernel 0", 0, size).template()
+    return only_parameter(problems, size).template()
 
 
 def test_bytes_become_addresses_numbers_floats_and_divisions():

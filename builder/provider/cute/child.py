@@ -4,6 +4,7 @@
 descriptor 3 with one on its descriptor 4, and leaves the cubin at OUT. Whatever is printed is the log.
 """
 import contextlib
+import functools
 import importlib.metadata
 import importlib.util
 import inspect
@@ -47,11 +48,17 @@ def probe():
     print(json.dumps(found))
 
 
+@functools.cache
+def distributions_of_modules():
+    """{top module: [distribution]}, which costs half a second: what serves asks once, and forks."""
+    return importlib.metadata.packages_distributions()
+
+
 def packages_used(before):
     """[name, version, licence] of the compiler and of what a source imported from installed packages."""
     fresh = {name.split(".")[0] for name in set(sys.modules) - before if sys.modules[name] is not None}
     used = {PACKAGE}
-    for module, names in importlib.metadata.packages_distributions().items():
+    for module, names in distributions_of_modules().items():
         if module in fresh:
             used.update(names)
     return sorted([name, importlib.metadata.version(name), license_of(importlib.metadata.distribution(name))] for name in used)
@@ -309,6 +316,7 @@ def serve(folder, source, out):
             with contextlib.suppress(ImportError):  # which whoever answers meets again, and says
                 import tvm_ffi  # noqa: F401  a second each time, were it not done here
                 import cutlass.cute  # noqa: F401
+            distributions_of_modules()
             answer_one(folder, source, out, line, answers)
 
 

@@ -65,7 +65,7 @@ class Explainer:
         for text, column in self.atoms.items():
             if all(x >= 0 for x in column):
                 self.factors += [("ceil_div(%s, %d)" % (text, tile), tuple(-(-x // tile) for x in column)) for tile in TILES
-                                 if any(x > tile for x in column)]
+                                 if max(column) > tile]
 
     def explain(self, column):
         """An expression, or None. Constants are expressions too."""
@@ -136,7 +136,10 @@ class Explainer:
         left = len(factors)
         if not self.spend(left):
             return None
-        factors = [one for one in factors if all(f > 0 and x % f == 0 for f, x in zip(one[1], column))]
+        # Most fail at the first problem, so that the rest is asked of few.
+        first = column[0]
+        factors = [one for one in factors if one[1][0] > 0 and first % one[1][0] == 0
+                   and all(f > 0 and x % f == 0 for f, x in zip(one[1], column))]
         for number, (text, values) in enumerate(factors):
             rest = self.factored(tuple(x // f for f, x in zip(values, column)), factors[number:], most - 1)
             if rest is not None:

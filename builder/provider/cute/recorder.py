@@ -110,7 +110,7 @@ class Launch:
     def __init__(self, raw, bytes_):
         self.kernel, self.shared, self.programmatic = raw.kernel, raw.shared, raw.programmatic
         self.grid, self.block, self.cluster = tuple(raw.grid), tuple(raw.block), tuple(raw.cluster)
-        self.params = bytes(raw.params[:bytes_])
+        self.params = ctypes.string_at(ctypes.addressof(raw.params), bytes_)
 
     def shape(self):
         return (self.kernel, self.grid, self.block, self.cluster, self.programmatic, self.shared)
@@ -158,6 +158,11 @@ class Recorder:
         self.library.record_device(major, minor, multiprocessors, shared)
 
 
+def differing(left, right):
+    """At which bytes the two differ."""
+    return set() if left == right else {i for i, (x, y) in enumerate(zip(left, right)) if x != y}
+
+
 class Recording:
     """A problem's launches, and by launch which bytes are never written and which are of an address."""
 
@@ -170,5 +175,5 @@ class Recording:
         self.moved = moved
         self.unwritten, self.addressed = [], []
         for a, b, c in zip(self.launches, poisoned, moved):
-            self.unwritten.append({i for i, (x, y) in enumerate(zip(a.params, b.params)) if x != y})
-            self.addressed.append({i for i, (x, y) in enumerate(zip(b.params, c.params)) if x != y})
+            self.unwritten.append(differing(a.params, b.params))
+            self.addressed.append(differing(b.params, c.params))

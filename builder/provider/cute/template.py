@@ -41,13 +41,14 @@ def float32_bits(value):
 class Parameter:
     """One parameter of one launch: its bytes by problem, and which of them say nothing."""
 
-    def __init__(self, problems, launch, name, start, size):
+    def __init__(self, problems, launch, name, start, size, unwritten, addressed):
+        """unwritten, addressed: which bytes of all parameters are so in any of the recordings."""
         self.problems, self.name, self.size = problems, name, size
         launches = [one.launches[launch] for one in problems.recordings]
         self.bytes = [one.params[start:start + size] for one in launches]
         self.moved = [one.moved[launch].params[start:start + size] for one in problems.recordings]
-        self.unwritten = {i - start for one in problems.recordings for i in one.unwritten[launch]}
-        self.addressed = {i - start for one in problems.recordings for i in one.addressed[launch]} - self.unwritten
+        self.unwritten = {i - start for i in unwritten}
+        self.addressed = {i - start for i in addressed - unwritten}
 
     def template(self):
         fields, offset = [], 0
@@ -173,9 +174,11 @@ def template(problems, param_bytes):
         same = [recording.launches[at] for recording in problems.recordings]
         if len({one.programmatic for one in same}) != 1:
             raise CannotExplain("whether a launch overlaps the one before depends on the problem")
+        unwritten, addressed = (set().union(*(which[at] for which in all_of)) for all_of in
+                                ([one.unwritten for one in problems.recordings], [one.addressed for one in problems.recordings]))
         parameters, start = [], 0
         for index, size in enumerate(param_bytes[kernel]):
-            parameters.append(Parameter(problems, at, "%d of kernel %d" % (index, at), start, size).template())
+            parameters.append(Parameter(problems, at, "%d of kernel %d" % (index, at), start, size, unwritten, addressed).template())
             start += size
         clustered = any(x > 1 for one in same for x in one.cluster)
         launches.append({
