@@ -18,6 +18,7 @@ from report import Report
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "build/kernels.kb"
 OTHERS = [(f"build/{name}.kb", ROOT / "tests" / name / "library") for name in ("downstream", "triton", "warp", "cute")]
+CPUS = ("x86-64-", "armv8-")
 SECONDS = int(os.environ.get("KB_SECONDS", 150)) - 25  # the rest is for what takes long at the end
 
 
@@ -69,7 +70,7 @@ def run_op(conformance, op, parts, few, until, only):
     outcomes, skipped, of_libraries, cases = [], [], [], None
     for variant in op["variants"]:
         library = variant["provider"] in listed.PROVIDERS
-        if variant["provider"] == "host" or (parts and not any(part in variant["id"] for part in parts)):
+        if variant["target"].startswith(CPUS) or (parts and not any(part in variant["id"] for part in parts)):
             continue
         if only and library != (only == "--libraries"):
             continue

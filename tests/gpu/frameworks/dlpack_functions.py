@@ -80,14 +80,14 @@ def streams(report, torch, kbv, tvm_ffi):
 def threads(report, torch, kbv):
     softmax, found = kbv.function(None, "softmax.scaled_forward", scale=0.5), []
 
-    def work():
+    def work(_):
         x = torch.randn(33, 77, device="cuda")
         y = poisoned(torch, x)
         torch.cuda.synchronize()
         softmax(x, y)
         torch.cuda.synchronize()
         found.append(softmax_error(torch, y, x, 0.5))
-    at_once(work, threads=4)
+    at_once(work, 4)
     report.hold("threads that CUDA has not seen", len(found) == 4 and max(found) < 1e-6, f"{found}")
 
 
