@@ -41,12 +41,16 @@ def whole_columns(reference, of):
         yield from whole(reference, of, size, depth, of.HEADS[number // 2 % 3], ["bshd", "bhsd"][number % 2], sight, number)
     large = [(("none", 128, 128), 64), (("none", -1, 200), 64), (("none", 64, 1100), 96), (("none", 700, 3), 128),
              (("bottom_right", 300, 400), 128), (("bottom_right", 1100, 40), 64)]
-    longer = [(("none", 1900, 120), 64, (2200, 2200)), (("none", -1, 2050), 96, (150, 2300)), (("bottom_right", 2000, 30), 96, (150, 2300))]
+    longer = [(("none", 1900, 120), 64, (2200, 2200)), (("none", -1, 2050), 96, (150, 2300)), (("bottom_right", 2000, 30), 96, (150, 2300)),
+              (("none", 1000, 120), 128, (1300, 1300))]
     for number, (sight, depth) in enumerate(large):
         size = (1500, 1500) if sight[0] == "none" else (900, 1411)
         yield from whole(reference, of, size, (depth, depth), (2, 1 + number % 2), "bshd", sight, number)
     for number, (sight, depth, size) in enumerate(longer):  # forward alone: a matrix of scores is held in float64
         yield next(whole(reference, of, size, (depth, depth), (1, 1), "bshd", sight, number))
+    heads = 66 // of.BATCH  # 132 blocks of 128 rows, a wave: others are for less
+    for number, depth in enumerate([(192, 128), (256, 256)]):
+        yield next(whole(reference, of, (256, 256), depth, (heads, heads), "bshd", ("none", 100, 40), number))
 
 
 def whole(reference, of, size, depth, heads, layout, sight, seed):

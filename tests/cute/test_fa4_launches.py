@@ -64,7 +64,7 @@ class Point:
     @classmethod
     def drawn(cls, chance):
         head, mask = chance.choice([64, 96, 128, 192, 256]), chance.randint(0, 3)
-        blocks = [128 if head > 96 else 192] + [64] * (head <= 128)
+        blocks = [64, 128] if head > 96 else [64] if mask >= 2 else [64, 192]
         return cls(chance.choice(["bf16", "f16"]), head, mask, chance.random() < 0.5, chance.choice(blocks))
 
 
@@ -78,7 +78,7 @@ def only(point, text):
     text = re.sub(r"HEAD = \[64, 96, 128, 192, 256\], HEADV = \[64, 96, 128, 256\], MASK = \[(0, 1, )?2\]", narrowed, text)
     # Which block a problem takes is the manifest's choice by its size: here all take the point's.
     text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
-    text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 ? {point.block} : 0)"', text)
+    text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 || ({{FA4_FEWER}}) ? {point.block} : {{FA4_LARGE}})"', text)
     text = text.replace('name      = "fa4_modified"', 'name      = "fa4_modified"\nabstract  = true')
     text = re.sub(r'keep      = \["HEADV == .*192 \?.*', f'keep      = ["T == {point.dtype}"]', text)
     both = 'name      = "fa4_grouped"' in text

@@ -42,11 +42,14 @@ def wide_cases(reference):
 
 def whole_cases(reference):
     """Plain ones of the very widths of a kernel, where each row sees a key: what FlashAttention-4's kernels take, in both layouts, with
-    few keys and with many, for which it has other blocks."""
+    few keys, with many, and of wide columns with so many blocks that they fill waves: for which it has other blocks."""
     few = [("none", -1, 129, 257), ("causal", -1, 333, 333), ("causal", 70, 333, 333), ("causal_bottom_right", -1, 130, 333),
            ("causal_bottom_right", 70, 130, 333)]
     many = [("none", -1, 129, 1100), ("causal_bottom_right", -1, 150, 1200), ("causal_bottom_right", 1100, 150, 1200)]
-    for number, (depth, (mask, window, *size), heads) in enumerate(itertools.product(WHOLE_DEPTHS, few + many, [(2, 2), (6, 2)])):
+    full = 66 // attention.BATCH  # heads, of 132 blocks of 128 rows
+    waves = itertools.product([d for d in WHOLE_DEPTHS if d[0] > 128], [(*case[:2], 256, 256) for case in few[:3]], [(full, full)])
+    usual = itertools.product(WHOLE_DEPTHS, few + many, [(2, 2), (6, 2)])
+    for number, (depth, (mask, window, *size), heads) in enumerate(itertools.chain(usual, waves)):
         layout = ("bshd", "bhsd")[number // 2 % 2]
         problem, attributes = attention.problem_of(size, depth, heads, layout, (mask, window), (), None, 0.0)
         name = f"whole {depth}, {heads}, {layout}, {mask}, {window}, {size}"
