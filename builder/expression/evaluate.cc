@@ -4,6 +4,7 @@
 #include "builder/expression/evaluate.h"
 
 #include <bit>
+#include <cstddef>
 
 #include "fmt/format.h"
 
@@ -71,7 +72,9 @@ Slot Push(const Instruction& instruction, const Bindings& bindings) {
 }  // namespace
 
 Slot Run(const std::vector<Instruction>& code, const Bindings& bindings) {
-  Slot stack[kMaxStackDepth];
+  // Raw, because clearing 32 slots costs more than most programs.
+  alignas(Slot) std::byte storage[kMaxStackDepth * sizeof(Slot)];
+  Slot* const stack = reinterpret_cast<Slot*>(storage);
   size_t depth = 0;
   for (const Instruction& instruction : code) {
     size_t arity = Arity(instruction.opcode);

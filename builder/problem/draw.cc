@@ -73,27 +73,26 @@ Result<DrawnProblem> ProblemDrawer::Next() {
   }
   // Away from where it was: what is not a size by a walk, sizes each anew.
   Genes genes = found_[Below(found_.size())];
-  DrawnProblem drawn;
   for (int i = 0; i < kMoves; ++i) {
     Genes changed = genes;
     for (uint64_t changes = 1 + Below(kMostChanges); changes > 0; --changes) Change(&changed);
     FitTensors(&changed);
-    if (Bind(changed, &drawn)) genes = std::move(changed);
+    if (Legal(changed)) genes = std::move(changed);
   }
   for (size_t round = 0; round < 2 * genes.symbols.size(); ++round) {
     for (int i = 0; i < kTries; ++i) {
       Genes changed = genes;
       Resize(Below(genes.symbols.size()), &changed.symbols);
       FitTensors(&changed);
-      if (!Bind(changed, &drawn)) continue;
+      if (!Legal(changed)) continue;
       genes = std::move(changed);
       break;
     }
   }
   Genes changed = genes;
   ChangeFloats(&changed);
-  if (Bind(changed, &drawn)) genes = std::move(changed);
-  KB_CHECK(Bind(genes, &drawn));
+  if (Legal(changed)) genes = std::move(changed);
+  DrawnProblem drawn = Bind(genes);
   if (found_.size() < kPool) {
     found_.push_back(std::move(genes));
   } else {
@@ -308,33 +307,49 @@ int ProblemDrawer::Held(const Bindings& bindings, std::vector<int>* refusals) co
   return held;
 }
 
-// One below nothing: sizes that no memory holds, or a let without a value.
-int ProblemDrawer::HeldBy(const Genes& genes, Bindings* bindings,
-                          std::vector<int>* refusals) const {
+// Whether all of them hold: most of what is tried falls at one of the first.
+bool ProblemDrawer::AllHold(const Bindings& bindings) const {
+  const auto holds = [&](const Program& rule) { return Holds(rule, bindings); };
+  return std::all_of(op_.require.begin(), op_.require.end(), holds) &&
+         std::all_of(variant_.when.begin(), variant_.when.end(), holds);
+}
+
+// False: sizes that no memory holds, or a let without a value.
+bool ProblemDrawer::BindingsFor(const Genes& genes, Bindings* bindings) const {
   *bindings = BindingsOf(op_, ProblemOf(genes));
   bindings->types = point_.types;
   bindings->tunables = point_.tunables;
   bindings->alignment = kMostAlignment;
-  if (!FitsMemory(*bindings) || !AddLets(variant_, bindings).ok()) return -1;
-  return Held(*bindings, refusals);
+  return FitsMemory(*bindings) && AddLets(variant_, bindings).ok();
 }
 
-bool ProblemDrawer::Bind(const Genes& genes, DrawnProblem* drawn) const {
+// One below nothing: there are no bindings.
+int ProblemDrawer::HeldBy(const Genes& genes, Bindings* bindings,
+                          std::vector<int>* refusals) const {
+  return BindingsFor(genes, bindings) ? Held(*bindings, refusals) : -1;
+}
+
+bool ProblemDrawer::Legal(const Genes& genes) const {
   Bindings bindings;
-  if (HeldBy(genes, &bindings, nullptr) < Rules()) return false;
+  return BindingsFor(genes, &bindings) && AllHold(bindings);
+}
+
+// Of what is legal, with as little alignment as it may have.
+DrawnProblem ProblemDrawer::Bind(const Genes& genes) const {
+  DrawnProblem drawn;
+  Bindings& bindings = drawn.bindings;
+  KB_CHECK(BindingsFor(genes, &bindings));
   for (int64_t align = kLeastAlignment; align <= kMostAlignment; align *= 2) {
     bindings.alignment = align;
-    if (Held(bindings, nullptr) == Rules()) break;
+    if (align == kMostAlignment || AllHold(bindings)) break;
   }
-  drawn->floats.clear();
-  for (const Attribute& attribute : op_.attributes) drawn->floats.push_back(attribute.floats);
+  for (const Attribute& attribute : op_.attributes) drawn.floats.push_back(attribute.floats);
   for (const ProblemAttribute& given : genes.attributes) {
-    drawn->floats[static_cast<size_t>(given.attribute)] = given.floats;
+    drawn.floats[static_cast<size_t>(given.attribute)] = given.floats;
   }
-  drawn->alignment = bindings.alignment;
-  drawn->bindings = std::move(bindings);
-  drawn->text = Describe(genes);
-  return true;
+  drawn.alignment = bindings.alignment;
+  drawn.text = Describe(genes);
+  return drawn;
 }
 
 std::string ProblemDrawer::Describe(const Genes& genes) const {

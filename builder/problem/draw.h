@@ -63,8 +63,10 @@ class ProblemDrawer {
   uint64_t Below(uint64_t end) { return random_() % end; }
 
   OpProblem ProblemOf(const Genes& genes) const;
-  // False: not legal.
-  bool Bind(const Genes& genes, DrawnProblem* drawn) const;
+  bool Legal(const Genes& genes) const;
+  DrawnProblem Bind(const Genes& genes) const;
+  bool BindingsFor(const Genes& genes, Bindings* bindings) const;
+  bool AllHold(const Bindings& bindings) const;
   // How many conditions hold; all of them where it is Rules(). refusals: by condition.
   int Held(const Bindings& bindings, std::vector<int>* refusals) const;
   int HeldBy(const Genes& genes, Bindings* bindings, std::vector<int>* refusals) const;
