@@ -12,8 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from kbundle.jax import _arguments, call
-from kbundle.jax._primitive import explicit, same_axes
+from kbundle.jax import _arguments, _specs, call
+from kbundle.jax._primitive import explicit, moved, same_axes
 from kbundle_kernels.cross_entropy import _REDUCTIONS, checked_labels, reduced, share
 from kbundle_kernels.matmul import matmul
 
@@ -32,7 +32,8 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     each chunk weight's own dtype. With "mean" and "sum" gradients are computed with the loss, where both are asked for; with
     "none" backwards, from logits that are computed again.
 
-    Rows that lie on several devices: call it inside jax.shard_map, with reduction="sum".
+    Rows that lie on several devices: with explicit axes each computes its own, with all of the weight, and chunk_rows is of each; under
+    a plain jit the loop is XLA's to divide, so call it inside jax.shard_map there, with reduction="sum".
     """
     where = "linear_cross_entropy"
     hidden, weight = _arguments.floats(where, "hidden", hidden), _arguments.floats(where, "weight", weight)
@@ -47,9 +48,9 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
                          % (where, labels.shape, hidden.shape, hidden.shape[:-1]))
     if accumulate not in (jnp.float32, weight.dtype):
         raise _arguments.refuse(where, "accumulate", accumulate, "float32, or the weight's dtype %s" % weight.dtype)
-    if explicit(hidden, weight, labels):
-        raise ValueError('%s: an array is split over an explicit axis of a mesh; call it inside jax.shard_map, with reduction="sum"' % where)
     labels, how = checked_labels(where, labels, label_smoothing, ignore_index, z_loss)
+    if explicit(hidden, weight, labels):
+        return _divided(hidden, weight, labels, reduction, **how, vocabulary_last=last, chunk_rows=chunk_rows, accumulate=accumulate)
     given = (hidden.reshape(-1, hidden.shape[-1]), weight, labels.reshape(-1))
     vocabulary = weight.shape[1 if last else 0]
     rows = _chunk_rows(given[0], vocabulary, None if chunk_rows is None else _arguments.integer(where, "chunk_rows", chunk_rows, least=1))
@@ -58,6 +59,29 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     if reduction == "none":
         return _each(*given, setting).reshape(labels.shape)
     return _total(*given, setting) * share(given[2], ignore_index, reduction)
+
+
+def _divided(hidden, weight, labels, reduction, **how):
+    """Each device has the rows that hidden has there, or labels where hidden is not split by rows."""
+    rows = _specs.spec_of(jax.typeof(hidden).sharding.spec, hidden.ndim)[:-1]
+    rows = rows if any(rows) else _specs.spec_of(jax.typeof(labels).sharding.spec, labels.ndim)
+    mesh = next(there.mesh for there in (jax.typeof(a).sharding for a in (hidden, weight, labels)) if not there.mesh.empty)
+    lie = (*rows, ()), ((), ()), rows
+    hidden, weight, labels = (moved(array, spec, mesh) for array, spec in zip((hidden, weight, labels), lie))
+    axes = tuple(axis for dim in rows for axis in dim)
+
+    def part(h, w, l):
+        loss = linear_cross_entropy(h, w, l, reduction="none" if reduction == "none" else "sum", **how)
+        if reduction == "none":
+            return loss
+        total = jax.lax.psum(loss, axes) if axes else loss
+        if reduction == "sum":
+            return total
+        count = jnp.sum(l != how["ignore_index"], dtype=jnp.float32)
+        return total / jnp.maximum(jax.lax.psum(count, axes) if axes else count, 1.0)
+    specs = [_specs.partition_spec(spec) for spec in lie]
+    out = specs[2] if reduction == "none" else _specs.partition_spec(())
+    return jax.shard_map(part, mesh=mesh, in_specs=tuple(specs), out_specs=out)(hidden, weight, labels)
 
 
 class _How(NamedTuple):

@@ -131,3 +131,25 @@ def test_fake_quantization_has_a_gradient_of_its_operands_type(explicit):
     gradient = jax.jit(jax.grad(lambda x: (kbj.fake_quantize(x) ** 2).sum()))(x)
     assert spec_of(gradient) == spec_of(jax.jit(kbj.fake_quantize)(x)) == spec_of(x)
     np.testing.assert_array_equal(gradient, 2 * kbj.fake_quantize(np.asarray(x)))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("rows, weight_spec", [(("data", "model"), ()), ((("data", "model"), None), (None, "data")),
+                                               ((None, None, "model"), ("model",)), (("data",), ("model", "data"))], ids=str)
+def test_the_loss_of_a_linear_layer_is_of_each_devices_own_rows(explicit, reduction, rows, weight_spec):
+    hidden, weight = explicit(random(8, 4, 16), *rows), explicit(random(24, 16, seed=1), *weight_spec)
+    tokens = np.arange(32).reshape(8, 4) % 24
+    tokens[1, 2] = -100
+    factor = np.asarray(random(8, 4, seed=2)) if reduction == "none" else 1.0
+    ours = lambda h, w, l: (kbj.linear_cross_entropy(h, w, l, reduction=reduction, chunk_rows=3, z_loss=1e-3) * factor).sum()
+    plain = lambda h, w: (kbj.cross_entropy(h @ w.T, tokens, reduction=reduction, z_loss=1e-3) * factor).sum()
+    value, wanted = jax.value_and_grad(plain, (0, 1))(np.asarray(hidden), np.asarray(weight))
+    for labels in (tokens, explicit(tokens, *rows[:2])):
+        for function in (ours, jax.jit(ours)):
+            np.testing.assert_allclose(function(hidden, weight, labels), value, rtol=1e-4)
+        found = jax.jit(jax.grad(ours, (0, 1)))(hidden, weight, labels)
+        for gradient, right, primal in zip(found, wanted, (hidden, weight)):
+            np.testing.assert_allclose(gradient, right, rtol=1e-3, atol=1e-4)
+            assert spec_of(gradient) == spec_of(primal)
+    each = jax.jit(lambda h, w, l: kbj.linear_cross_entropy(h, w, l, reduction="none"))(hidden, weight, tokens)
+    assert spec_of(each) == P(*rows[:2], *[None] * (2 - len(rows[:2])))

@@ -193,10 +193,10 @@ def whole(array):
     return moved(array, ((),) * array.ndim) if explicit(array) else array
 
 
-def moved(array, spec):
-    """The array, split over these axes where its type says over which it is."""
+def moved(array, spec, beside=None):
+    """The array, split over these axes where its type says over which it is. beside: the mesh of one that was made outside of any."""
     there = jax.typeof(array).sharding
-    mesh = jax.sharding.get_abstract_mesh() if there.mesh.empty else there.mesh  # empty: of an array that was made outside of any
+    mesh = (beside or jax.sharding.get_abstract_mesh()) if there.mesh.empty else there.mesh
     if mesh.empty or _specs.spec_of(there.spec, array.ndim) == spec:
         return array
     return jax.sharding.reshard(array, jax.sharding.NamedSharding(mesh, _specs.partition_spec(spec)))
