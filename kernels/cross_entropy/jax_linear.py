@@ -63,25 +63,21 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
 
 def _divided(hidden, weight, labels, reduction, **how):
     """Each device has the rows that hidden has there, or labels where hidden is not split by rows."""
-    rows = _specs.spec_of(jax.typeof(hidden).sharding.spec, hidden.ndim)[:-1]
-    rows = rows if any(rows) else _specs.spec_of(jax.typeof(labels).sharding.spec, labels.ndim)
-    mesh = next(there.mesh for there in (jax.typeof(a).sharding for a in (hidden, weight, labels)) if not there.mesh.empty)
+    arrays = hidden, weight, labels
+    types = [jax.typeof(array) for array in arrays]
+    rows, mesh = _specs.of_type(types[0])[:-1], _specs.mesh_of(types)
+    rows = rows if any(rows) else _specs.of_type(types[2])
     lie = (*rows, ()), ((), ()), rows
-    hidden, weight, labels = (moved(array, spec, mesh) for array, spec in zip((hidden, weight, labels), lie))
+    arrays = [moved(array, spec, mesh) for array, spec in zip(arrays, lie)]
     axes = tuple(axis for dim in rows for axis in dim)
 
     def part(h, w, l):
-        loss = linear_cross_entropy(h, w, l, reduction="none" if reduction == "none" else "sum", **how)
         if reduction == "none":
-            return loss
-        total = jax.lax.psum(loss, axes) if axes else loss
-        if reduction == "sum":
-            return total
-        count = jnp.sum(l != how["ignore_index"], dtype=jnp.float32)
-        return total / jnp.maximum(jax.lax.psum(count, axes) if axes else count, 1.0)
-    specs = [_specs.partition_spec(spec) for spec in lie]
-    out = specs[2] if reduction == "none" else _specs.partition_spec(())
-    return jax.shard_map(part, mesh=mesh, in_specs=tuple(specs), out_specs=out)(hidden, weight, labels)
+            return linear_cross_entropy(h, w, l, reduction="none", **how)
+        return jax.lax.psum(linear_cross_entropy(h, w, l, reduction="sum", **how), axes)
+    specs = tuple(_specs.partition_spec(spec) for spec in lie)
+    loss = jax.shard_map(part, mesh=mesh, in_specs=specs, out_specs=specs[2] if reduction == "none" else _specs.partition_spec(()))(*arrays)
+    return loss if reduction == "none" else loss * share(arrays[2], how["ignore_index"], reduction)
 
 
 class _How(NamedTuple):

@@ -4,10 +4,10 @@ under jax.jit, right first, then in turns (chain.py); and the loss of a linear l
 Bytes: each large tensor read or written once. KB_LINEAR: tokens of the linear layer, 32768 by default.
 """
 
-import math
 import os
 import pathlib
 import random
+import statistics
 import time
 
 import jax
@@ -102,7 +102,7 @@ def beside_jax(report):
         print(*rows[-1], flush=True)
     report.table("Microseconds of a call in jax.jit", ["shape", "forward", "jax.jit", "ahead", "with gradients", "jax.jit", "ahead", "fused"], rows)
     for title, ratios in ahead.items():
-        report.bar(f"{title}: geometric mean of jax.jit's time by ours", math.exp(sum(map(math.log, ratios)) / len(ratios)), 1.0, at_least=True)
+        report.bar(f"{title}: geometric mean of jax.jit's time by ours", statistics.geometric_mean(ratios), 1.0, at_least=True)
         report.bar(f"{title}: least", min(ratios), 0.97, at_least=True)
 
 

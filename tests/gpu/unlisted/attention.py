@@ -5,6 +5,7 @@ turns (chain.py). Right first: a few rows of some heads against float64, and gra
 import math
 import os
 import pathlib
+import statistics
 import sys
 import time
 
@@ -106,10 +107,6 @@ def measured(report, problem, number):
     return [*row, f"{times['ours']:.1f}", f"{times['jax']:.1f}", f"{both:.2f}", f"{backward:.2f}"], forward["jax"] / forward["ours"], backward
 
 
-def mean(ratios):
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
 def main():
     report = Report("unlisted_attention")
     kbundle.use(str(ROOT / "build/kernels.kb"))
@@ -128,10 +125,10 @@ def main():
         backward += [ahead_back] if ahead_back else []
     report.table("Microseconds of a call in jax.jit, (batch, length, heads, heads of keys, depth, value depth, dtype, mask)",
                  ["problem", "forward", "jax.nn", "ahead", "with gradients", "jax.nn", "ahead", "backward ahead"], rows)
-    report.bar("forward: geometric mean of jax.nn's time by ours", mean(forward), 1.15, at_least=True)
+    report.bar("forward: geometric mean of jax.nn's time by ours", statistics.geometric_mean(forward), 1.15, at_least=True)
     report.bar("forward: least", min(forward), 0.97, at_least=True)
     if backward:
-        report.bar("backward: geometric mean", mean(backward), 1.05, at_least=True)
+        report.bar("backward: geometric mean", statistics.geometric_mean(backward), 1.05, at_least=True)
         report.bar("backward: least", min(backward), 0.97, at_least=True)
     report.finish()
 

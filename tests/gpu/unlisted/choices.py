@@ -5,11 +5,11 @@ KB_SECONDS bounds the time; KB_ONLY names an op, or the beginning of one.
 """
 
 import collections
-import math
 import os
 import pathlib
 import random
 import time
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -161,10 +161,6 @@ def short(variant):
     return variant.split("/")[1].split("@")[0]
 
 
-def mean(ratios):
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
 def main():
     report, bench, seed = Report("choices"), Bench(), drawn.seed()
     report.fact("seed", seed)
@@ -182,11 +178,12 @@ def main():
     rows, worst = [], []
     for op, problems in found.items():
         ratios = [one[0] for one in problems]
-        rows.append([op, len(ratios), f"{mean(ratios):.3f}", f"{sum(r > 1.1 for r in ratios) / len(ratios):.2f}", f"{max(ratios):.2f}"])
+        typical = geometric_mean(ratios)
+        rows.append([op, len(ratios), f"{typical:.3f}", f"{sum(r > 1.1 for r in ratios) / len(ratios):.2f}", f"{max(ratios):.2f}"])
         worst += [[op, text, a, f"{x:.2f}", b, f"{y:.2f}"] for _, text, a, x, b, y in sorted(problems, reverse=True)[:3]]
         if len(ratios) >= FEWEST:
-            report.bar(f"{op}: chosen by quickest, geometric mean", mean(ratios), WORST_MEAN)
-    report.bar("chosen by quickest, geometric mean of all", mean([one[0] for problems in found.values() for one in problems]), MEAN)
+            report.bar(f"{op}: chosen by quickest, geometric mean", typical, WORST_MEAN)
+    report.bar("chosen by quickest, geometric mean of all", geometric_mean([one[0] for problems in found.values() for one in problems]), MEAN)
     report.table("Chosen by quickest", ["op", "problems", "mean", "beyond 1.1", "most"], rows)
     report.table("The three worst of each, us", ["op", "problem", "chosen", "us", "quickest", "us"], worst)
     report.finish()

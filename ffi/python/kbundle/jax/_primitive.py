@@ -126,7 +126,7 @@ def _abstract_eval(*avals, bundle, op, present, attributes, modes, version):
 def _result_aval(avals, shape, dtype, spec=None):
     """Like the operands in everything but shape and dtype: mesh, memory, axes of shard_map it varies over. spec: the mesh axes
     that each dim is split over, None of all dims."""
-    mesh = next((aval.sharding.mesh for aval in avals if not aval.sharding.mesh.empty), None)
+    mesh = _specs.mesh_of(avals)
     mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh
     sharding = jax.sharding.NamedSharding(mesh, _specs.partition_spec(spec or ((),) * len(shape)))
     if not avals:
@@ -161,8 +161,7 @@ def _explicit(avals):
 def _explicit_specs(avals, *problem):
     """Where operands must lie, then where results do."""
     division = _division(_infer_anywhere, avals, *problem)
-    sizes = next(dict(aval.sharding.mesh.shape) for aval in avals if not aval.sharding.mesh.empty)
-    return division.specs([_specs.spec_of(aval.sharding.spec, aval.ndim) for aval in avals], sizes)
+    return division.specs([_specs.of_type(aval) for aval in avals], dict(_specs.mesh_of(avals).shape))
 
 
 def placed(bundle, op, *operands, **attributes):
@@ -185,7 +184,7 @@ def like(gradient, primal):
     """The gradient, split as its primal is where axes are explicit; None of None."""
     if gradient is None or not explicit(gradient, primal):
         return gradient
-    return moved(gradient, _specs.spec_of(jax.typeof(primal).sharding.spec, primal.ndim))
+    return moved(gradient, _specs.of_type(jax.typeof(primal)))
 
 
 def whole(array):
@@ -195,9 +194,9 @@ def whole(array):
 
 def moved(array, spec, beside=None):
     """The array, split over these axes where its type says over which it is. beside: the mesh of one that was made outside of any."""
-    there = jax.typeof(array).sharding
-    mesh = (beside or jax.sharding.get_abstract_mesh()) if there.mesh.empty else there.mesh
-    if mesh.empty or _specs.spec_of(there.spec, array.ndim) == spec:
+    aval = jax.typeof(array)
+    mesh = _specs.mesh_of([aval]) or beside or jax.sharding.get_abstract_mesh()
+    if mesh.empty or _specs.of_type(aval) == spec:
         return array
     return jax.sharding.reshard(array, jax.sharding.NamedSharding(mesh, _specs.partition_spec(spec)))
 

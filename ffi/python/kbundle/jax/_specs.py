@@ -12,6 +12,16 @@ def spec_of(spec, rank):
     return tuple(dims) + ((),) * (rank - len(dims))
 
 
+def of_type(aval):
+    """The same of an array's type."""
+    return spec_of(aval.sharding.spec, aval.ndim)
+
+
+def mesh_of(avals):
+    """The mesh of the first type that has one, or None."""
+    return next((aval.sharding.mesh for aval in avals if not aval.sharding.mesh.empty), None)
+
+
 def partition_spec(spec):
     return PartitionSpec(*(axes if len(axes) > 1 else axes[0] if axes else None for axes in spec))
 

@@ -94,7 +94,7 @@ def _loop(call_p, arguments, dims, size, parameters):
 
 
 def _spec(array):
-    return _specs.spec_of(jax.typeof(array).sharding.spec, array.ndim)
+    return _specs.of_type(jax.typeof(array))
 
 
 def _on_each_device(loop, mapped, others, axes):
@@ -103,6 +103,6 @@ def _on_each_device(loop, mapped, others, axes):
         return tuple(tuple(axis for axis in one if axis not in axes) for one in spec)
     mapped = [_primitive.moved(array, (axes, *only(_spec(array)[1:]))) for array in mapped]
     others = [_primitive.moved(array, only(_spec(array))) for array in others]
-    mesh = next(jax.typeof(array).sharding.mesh for array in mapped if not jax.typeof(array).sharding.mesh.empty)
+    mesh = _specs.mesh_of(map(jax.typeof, mapped))
     batch = _specs.partition_spec((axes,))
     return jax.shard_map(loop, mesh=mesh, in_specs=(batch, PartitionSpec()), out_specs=batch, axis_names=set(axes))(mapped, others)
