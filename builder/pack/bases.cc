@@ -1,7 +1,7 @@
-// Estimates are what costs, so they are made once, as a table of candidate times sibling, and the
-// search only adds numbers of it. Each pass tries to make or unmake every base and takes the best
-// change, so the total falls until it stays. The answer goes to the store under the siblings'
-// hashes.
+// Estimates are what costs, so a sibling is estimated alone and against those that it has most in
+// common with, once, and the search only adds numbers of that table. Each pass tries to make or
+// unmake every base and takes the best change, so the total falls until it stays. The answer goes
+// to the store under the siblings' hashes.
 #include "builder/pack/bases.h"
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr uint32_t kSchema = 3;
+constexpr uint32_t kSchema = 4;
 // A grid of hundreds of points must not take hundreds of thousands of estimates, nor one of
 // thousands a million.
-constexpr uint32_t kMaxCandidates = 64, kWhole = 1024, kSample = 256, kTried = 3;
+constexpr uint32_t kAlike = 32, kWhole = 1024, kSample = 256, kTried = 3;
 // What a base that the manifest names earlier may cost more: one part in so many.
 constexpr size_t kDearer = 100;
 
@@ -34,69 +34,108 @@ std::vector<uint32_t> Spread(uint32_t count, uint32_t all) {
   return numbers;
 }
 
-// Estimated sizes: alone, and against each candidate.
+// Estimated sizes: alone, and of each candidate those that may be stored against it.
+struct Against {
+  uint32_t sibling;
+  size_t bytes;
+};
 struct Costs {
   std::vector<size_t> alone;
-  std::vector<uint32_t> candidates;
-  std::vector<std::vector<size_t>> against;  // [candidate][sibling]
+  std::vector<std::vector<Against>> against;  // [candidate]
 };
 
+// The siblings that `own` has most in common with, but itself.
+std::vector<uint32_t> MostAlike(const std::vector<Sketch>& sketches, uint32_t own) {
+  std::vector<std::pair<size_t, uint32_t>> alike;  // how much, and the sibling
+  for (uint32_t i = 0; i < sketches.size(); ++i) {
+    if (i != own) alike.emplace_back(Common(sketches[own], sketches[i]), i);
+  }
+  const size_t count = std::min<size_t>(kAlike, alike.size());
+  std::partial_sort(alike.begin(), alike.begin() + static_cast<int64_t>(count), alike.end(),
+                    [](const auto& a, const auto& b) {
+                      return a.first != b.first ? a.first > b.first : a.second < b.second;
+                    });
+  std::vector<uint32_t> siblings;
+  for (size_t i = 0; i < count; ++i) siblings.push_back(alike[i].second);
+  return siblings;
+}
+
 Result<Costs> Estimate(const std::vector<Sibling>& siblings, int jobs) {
-  Costs costs;
-  const auto count = static_cast<uint32_t>(siblings.size());
-  costs.candidates = Spread(std::min(count, kMaxCandidates), count);
-  costs.alone.resize(count);
-  costs.against.assign(costs.candidates.size(), std::vector<size_t>(count));
+  const size_t count = siblings.size();
+  std::vector<Sketch> sketches(count);
+  KB_RETURN_IF_ERROR(RunAll(count, jobs, [&](size_t i) {
+    sketches[i] = SketchOf(*siblings[i].bytes);
+    return Status();
+  }));
+  Costs costs{std::vector<size_t>(count), std::vector<std::vector<Against>>(count)};
+  std::vector<std::vector<Against>> found(count);  // [sibling], with candidates
   KB_RETURN_IF_ERROR(RunAll(count, jobs, [&](size_t i) {
     KB_ASSIGN_OR_RETURN(costs.alone[i], EstimateFrame(*siblings[i].bytes, nullptr));
-    for (size_t c = 0; c < costs.candidates.size(); ++c) {
-      KB_ASSIGN_OR_RETURN(costs.against[c][i],
-                          EstimateFrame(*siblings[i].bytes, siblings[costs.candidates[c]].bytes));
+    for (const uint32_t c : MostAlike(sketches, static_cast<uint32_t>(i))) {
+      KB_ASSIGN_OR_RETURN(const size_t bytes, EstimateFrame(*siblings[i].bytes, siblings[c].bytes));
+      if (bytes < costs.alone[i]) found[i].push_back({c, bytes});
     }
     return Status();
   }));
+  for (uint32_t i = 0; i < count; ++i) {
+    for (const Against& one : found[i]) costs.against[one.sibling].push_back({i, one.bytes});
+  }
   return costs;
 }
 
 // Who refers to whom, and what it costs, with some of the candidates as bases.
 struct Assignment {
-  size_t bytes = 0;
   std::vector<uint32_t> base_of;
+  std::vector<size_t> bytes;  // of each sibling
+  size_t all = 0;
 };
 
 Assignment Assign(const Costs& costs, const std::vector<bool>& chosen) {
   Assignment result;
-  for (uint32_t i = 0; i < costs.alone.size(); ++i) result.base_of.push_back(i);
-  std::vector<size_t> best = costs.alone;
-  std::vector<bool> is_base(best.size(), false);
-  for (uint32_t c = 0; c < chosen.size(); ++c) is_base[costs.candidates[c]] = chosen[c];
+  for (uint32_t i = 0; i < chosen.size(); ++i) result.base_of.push_back(i);
+  result.bytes = costs.alone;
   for (uint32_t c = 0; c < chosen.size(); ++c) {
     if (!chosen[c]) continue;
-    for (uint32_t i = 0; i < best.size(); ++i) {
-      if (is_base[i] || costs.against[c][i] >= best[i]) continue;
-      best[i] = costs.against[c][i];
-      result.base_of[i] = costs.candidates[c];
+    for (const Against& one : costs.against[c]) {
+      if (chosen[one.sibling] || one.bytes >= result.bytes[one.sibling]) continue;
+      result.bytes[one.sibling] = one.bytes;
+      result.base_of[one.sibling] = c;
     }
   }
-  for (const size_t bytes : best) result.bytes += bytes;
+  result.all = std::accumulate(result.bytes.begin(), result.bytes.end(), size_t{0});
   return result;
+}
+
+// What all take with `c` as one more base.
+size_t WithBase(const Costs& costs, const std::vector<bool>& chosen, const Assignment& now,
+                uint32_t c) {
+  size_t all = now.all + costs.alone[c] - now.bytes[c];
+  for (const Against& one : costs.against[c]) {
+    const size_t before = now.bytes[one.sibling];
+    if (!chosen[one.sibling] && one.bytes < before) all -= before - one.bytes;
+  }
+  return all;
 }
 
 // Makes or unmakes the base that saves most, until no such change saves anything.
 std::vector<uint32_t> Search(const Costs& costs) {
-  std::vector<bool> chosen(costs.candidates.size(), false);
-  Assignment best = Assign(costs, chosen);
+  std::vector<bool> chosen(costs.alone.size(), false);
   while (true) {
-    size_t change = chosen.size();
-    for (size_t c = 0; c < chosen.size(); ++c) {
-      chosen[c] = !chosen[c];
-      Assignment found = Assign(costs, chosen);
-      chosen[c] = !chosen[c];
-      if (found.bytes >= best.bytes) continue;
-      best = std::move(found);
-      change = c;
+    const Assignment now = Assign(costs, chosen);
+    size_t best = now.all;
+    uint32_t change = 0;
+    for (uint32_t c = 0; c < chosen.size(); ++c) {
+      size_t all = 0;
+      if (chosen[c]) {
+        chosen[c] = false;
+        all = Assign(costs, chosen).all;
+        chosen[c] = true;
+      } else {
+        all = WithBase(costs, chosen, now, c);
+      }
+      if (all < best) best = all, change = c;
     }
-    if (change == chosen.size()) return best.base_of;
+    if (best == now.all) return now.base_of;
     chosen[change] = !chosen[change];
   }
 }

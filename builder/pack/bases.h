@@ -1,11 +1,11 @@
 // Which code objects of a group of siblings are bases, and which sibling is stored against which.
 //
 // Siblings of one element type are close, of another much less, so one base is rarely the best. The
-// choice is a local search: the base made or unmade that saves most, until none saves anything. Of
-// bases that are about as good the one that the manifest names first is taken: what is wanted most
+// choice is a local search: the base made or unmade that saves most, until none saves anything. Any
+// sibling may be one; which others might be stored against it a sketch says (sketch.h). Of bases
+// that are about as good the one that the manifest names first is taken: what is wanted most
 // should be read by itself. Sizes are estimated with a fast level. Of a large group a sample
-// chooses the bases, and the others are tried against those that they have most in common with
-// (sketch.h).
+// chooses the bases, and the others are tried against those that they have most in common with.
 //
 // A group is what one op has for one target: its templates share code (675 softmax cubins take
 // 2,104,885 bytes, 2,130,548 grouped by template; 2026-11-21).
