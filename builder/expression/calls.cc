@@ -43,6 +43,7 @@ ValueType ExpressionCompiler::VisitCall(const Expression& e) {
     return kInt;
   }
   if (e.name == "choice") return ChoiceCall(e);
+  if (e.name == "positive") return PositiveCall(e);
   for (const Arithmetic& function : kArithmetic) {
     if (e.name != function.name) continue;
     if (!WantArguments(e, function.arguments, function.arguments)) return kInt;
@@ -56,7 +57,7 @@ ValueType ExpressionCompiler::VisitCall(const Expression& e) {
   name.end = e.begin + static_cast<int>(e.name.size());
   FailUnknown(name, "function",
               {"min", "max", "ceil_div", "next_pow2", "ceil_log2", "abs", "sizeof", "present",
-               "align", "rank", "dim", "stride", "len", "choice"});
+               "align", "rank", "dim", "stride", "len", "choice", "positive"});
   return kInt;
 }
 
@@ -103,6 +104,29 @@ ValueType ExpressionCompiler::ChoiceCall(const Expression& e) {
                         Describe(type, *in_.op)));
   }
   return kInt;
+}
+
+// Of a float attribute, as kernels get it: the bits of an f32 above 0 lie between those of 0 and of
+// NaN, as numbers.
+ValueType ExpressionCompiler::PositiveCall(const Expression& e) {
+  if (!WantArguments(e, 1, 1)) return kBool;
+  const Expression& a = e.operands[0];
+  const Entity* entity = a.kind == Kind::kName ? in_.names->Find(a.name) : nullptr;
+  if (entity == nullptr || entity->kind != Entity::Kind::kAttribute ||
+      in_.op->attributes[entity->index].type != AttributeType::kFloat) {
+    Fail(a, fmt::format("positive wants a float attribute, but found '{}'", TextOf(a)),
+         "of an integer, compare: n > 0");
+    return kBool;
+  }
+  constexpr int64_t kInfinity = 0x7f800000;
+  Emit(Opcode::kFloatBits, entity->index);
+  Emit(Opcode::kConst, 0);
+  Emit(Opcode::kGt);
+  Emit(Opcode::kFloatBits, entity->index);
+  Emit(Opcode::kConst, kInfinity);
+  Emit(Opcode::kLe);
+  Emit(Opcode::kAnd);
+  return kBool;
 }
 
 ValueType ExpressionCompiler::AlignCall(const Expression& e) {

@@ -60,6 +60,7 @@ class ExpressionCompiler {
   ValueType FoldCall(const Expression& e, Opcode opcode);
   ValueType SizeOfCall(const Expression& e);
   ValueType ChoiceCall(const Expression& e);
+  ValueType PositiveCall(const Expression& e);
   ValueType AlignCall(const Expression& e);
   ValueType TensorCall(const Expression& e, Opcode opcode, bool axis);
   int TensorArgument(const Expression& e);

@@ -107,6 +107,27 @@ struct Case {
   int64_t value;
 };
 
+// Promise: positive(a) says of a float attribute whether a kernel gets a number above 0, and is of
+// float attributes alone.
+TEST_F(ExpressionTest, TellsPositiveFloatAttributes) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (double above : {1.0, 0.125, 1e-40, 3e38, kInfinity}) {
+    bindings_.attributes[4].number = above;
+    EXPECT_EQ(Value("positive(scale)"), 1) << above;
+    EXPECT_EQ(Value("!positive(scale) || n == 0"), 0) << above;
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (double other : {0.0, -0.0, -1.0, -1e-40, 1e-60, -kInfinity, nan, -nan}) {
+    bindings_.attributes[4].number = other;
+    EXPECT_EQ(Value("positive(scale)"), 0) << other;
+  }
+  for (const char* text : {"positive(n)", "positive(K)", "positive(x)", "positive(scale, scale)",
+                           "positive(-scale)", "positive(nowhere)"})
+    EXPECT_FALSE(Compile(text)) << text;
+  EXPECT_FALSE(Compile("positive(n)"));
+  EXPECT_EQ(error_.message, "positive wants a float attribute, but found 'n'");
+}
+
 TEST_F(ExpressionTest, HasThePrecedenceAndValuesOfC) {
   const Case cases[] = {
       {"1 + 2 * 3", 7},
