@@ -28,7 +28,7 @@ SECTIONS = {
     "conformance_cudnn_backward": (["variants.py", "--libraries", "attention", "backward/"], 150, 1),
     "conformance_matmul": (["variants.py", "matmul"], 300, 1),
     "conformance_quantize": (["variants.py", "quantize"], 150, 1),
-    "conformance_norm": (["variants.py", "norm"], 150, 1),
+    "conformance_norm": (["variants.py", "norm"], 300, 1),
     "conformance_grouped": (["variants.py", "grouped"], 150, 1),
     "conformance_cross_entropy": (["variants.py", "cross_entropy"], 150, 1),
     "conformance_router": (["variants.py", "router"], 150, 1),
