@@ -68,7 +68,7 @@ class Point:
         return cls(chance.choice(["bf16", "f16"]), head, mask, chance.random() < 0.5, chance.choice(blocks))
 
 
-POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("attention.toml", "backward.toml")}
+POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("forward.toml", "backward.toml")}
 
 
 def only(point, text):
@@ -272,7 +272,7 @@ def compare(lines, wanted):
 
 @WITH_FA4
 def test_the_loader_launches_forward_as_its_own_host_code(recording):
-    folder, point, chance = recording / "forward", POINTS["attention.toml"], random.Random(f"{SEED} forward")
+    folder, point, chance = recording / "forward", POINTS["forward.toml"], random.Random(f"{SEED} forward")
     folder.mkdir()
     pairs = [forward_of(Drawn(chance, point, 17), with_stats=chance.random() < 0.5) for _ in range(COUNT)]
     compare(*launched(folder, pairs, f"{point.forward}.py", point.tunables() | {"BLOCK": point.block}, lambda step: arguments(step, point)))

@@ -25,7 +25,7 @@ def recording(command, tmp_path_factory):
     print(f"KB_SEED={SEED}: {HEAD} columns, mask {MASK}, grouped {GROUPED}, blocks of {BLOCK}")
 
     def edit_manifests(attention):
-        for name in ("attention.toml", "backward.toml", "packed.toml"):
+        for name in ("forward.toml", "backward.toml", "packed.toml"):
             text = re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", (attention / name).read_text())
             text = re.sub(r'(extends   = "sdpa_\w+\.fa4"\n)', r"\1abstract  = true\n", text)
             (attention / name).write_text(text)

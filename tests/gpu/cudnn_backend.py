@@ -12,7 +12,7 @@ from launch_cost import cell
 
 ROOT = launch_cost.ROOT
 BUNDLE = str(ROOT / "build/kernels.kb")
-MANIFEST = ROOT / "kernels/attention/attention.toml"
+MANIFESTS = [ROOT / "kernels/attention" / name for name in ("attention.toml", "forward.toml", "backward.toml")]
 SCORE_SCALARS = 8  # that a modifier may have
 # Numbers of cudnn_graph.h.
 PLAN, PACK = 5, 16
@@ -73,7 +73,7 @@ def entries(text, opening):
 
 def arguments_of(op):
     """What the uids 1, 2, .. of an op's plans are, by name: tensors, then scalars, in the manifest's order, then those of modifiers."""
-    text = MANIFEST.read_text()
+    text = "".join(path.read_text() for path in MANIFESTS)
     defined = dict(re.findall(r"^  (\w+)\s*= (.*)$", text, re.M))
     graph = text[text.index(f'graph = "sdpa{op.split(".")[1].removeprefix("sdpa").removesuffix("_forward")}"'):]
     tensors = []

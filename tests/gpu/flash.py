@@ -57,6 +57,20 @@ def whole_cases(reference):
             yield case, op, given, more | ({"deterministic": False} if op.endswith("backward") else {})
 
 
+def short_cases(reference):
+    """Of 128 columns so many tiles of short sequences that a kernel takes them which reads keys once for several heads: every mask,
+    more and fewer keys than queries, rows that see nothing. Forward alone."""
+    every = [(("causal", -1), 333, 333, (96, 24)), (("none", -1), 300, 320, (112, 14)), (("causal_bottom_right", -1), 200, 320, (128, 32)),
+             (("causal", -1), 200, 90, (144, 144)), (("causal_bottom_right", -1), 320, 200, (112, 28)), (("causal", 70), 190, 190, (192, 48)),
+             (("causal_bottom_right", 70), 129, 320, (192, 64)), (("none", -1), 65, 257, (288, 96)), (("none", -1), 33, 31, (528, 264)),
+             (("causal", 3), 384 - 70, 320, (112, 56))]
+    for number, (mask, queries, keys, heads) in enumerate(every):
+        layout, scale = ("bshd", "bhsd")[number % 2], (0 if number == 7 else (1, -1, 1)[number % 3]) * 128 ** -0.5
+        problem, attributes = attention.problem_of((queries, keys), (128, 128), heads, layout, mask, (), None, 0.0)
+        name = f"short, {queries} on {keys}, {heads}, {layout}, {mask}, {scale:.2g}"
+        yield next(attention.both_ops(reference, name, problem, attributes | {"scale": scale}, number))
+
+
 def packed_cases(reference):
     """The same of queries, keys and values in one tensor, which are all as wide."""
     widths = [d for d, dv in DEPTHS if d == dv] + [40, 72, 200, 20, 130]
@@ -106,7 +120,7 @@ class Conformance(runner.Conformance):
 class Cases(attention.Cases):
     def __init__(self, bundle_path, device, roots, few=False):
         super().__init__(bundle_path, device, roots)
-        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *packed_cases(self.reference),
+        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *short_cases(self.reference), *packed_cases(self.reference),
                 *packed_whole_cases(self.reference)]
         own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference))
         self.cases = [*wide, *own] if few else self.cases + wide
