@@ -23,8 +23,9 @@ using kbundle::device::Lines128;
 using kbundle::device::LoadBox;
 using kbundle::device::PrefetchMap;
 using kbundle::device::TakeRegisters;
-using kbundle::device::TensorMap;
-using kbundle::device::TransposeInFours;
+
+// A type of its own: kernels are named by it, and what has run on a GPU is told by name and all.
+struct TensorMap : kbundle::device::TensorMap {};
 
 // Starts copying 4 bytes, or writing zeros where not `wanted`; `from` is not read then.
 __device__ __forceinline__ void CopyAsync4(float* to, const float* from, bool wanted) {

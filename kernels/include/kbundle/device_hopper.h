@@ -132,23 +132,5 @@ __device__ __forceinline__ void EndProducts(float (&c)[kCount]) {
   Hold(c);
 }
 
-// Word i of lane j of each four lanes becomes word j of lane i.
-__device__ __forceinline__ void TransposeInFours(unsigned (&words)[4]) {
-  const int place = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int by = 1; by < 4; by *= 2) {
-    const bool upper = (place & by) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & by) != 0) continue;
-      const unsigned kept = upper ? words[i | by] : words[i];
-      const unsigned sent = upper ? words[i] : words[i | by];
-      const unsigned got = __shfl_xor_sync(0xffffffffu, sent, by);
-      words[i] = upper ? got : kept;
-      words[i | by] = upper ? kept : got;
-    }
-  }
-}
-
 }  // namespace device
 }  // namespace kbundle
