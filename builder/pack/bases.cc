@@ -18,7 +18,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr uint32_t kSchema = 4;
+constexpr uint32_t kSchema = 5;
 // A grid of hundreds of points must not take hundreds of thousands of estimates, nor one of
 // thousands a million.
 constexpr uint32_t kAlike = 32, kWhole = 1024, kSample = 256, kTried = 3;
@@ -44,13 +44,17 @@ struct Costs {
   std::vector<std::vector<Against>> against;  // [candidate]
 };
 
-// The siblings that `own` has most in common with, but itself.
-std::vector<uint32_t> MostAlike(const std::vector<Sketch>& sketches, uint32_t own) {
+// By place among the siblings.
+using Sketches = std::map<uint32_t, Sketch>;
+
+// Those of `sketches`, but sibling `own` itself, with which it has most in common; most first.
+std::vector<uint32_t> MostAlike(const Sketches& sketches, uint32_t own, const Sketch& sketch,
+                                size_t most) {
   std::vector<std::pair<size_t, uint32_t>> alike;  // how much, and the sibling
-  for (uint32_t i = 0; i < sketches.size(); ++i) {
-    if (i != own) alike.emplace_back(Common(sketches[own], sketches[i]), i);
+  for (const auto& [other, found] : sketches) {
+    if (other != own) alike.emplace_back(Common(sketch, found), other);
   }
-  const size_t count = std::min<size_t>(kAlike, alike.size());
+  const size_t count = std::min(most, alike.size());
   std::partial_sort(alike.begin(), alike.begin() + static_cast<int64_t>(count), alike.end(),
                     [](const auto& a, const auto& b) {
                       return a.first != b.first ? a.first > b.first : a.second < b.second;
@@ -62,16 +66,18 @@ std::vector<uint32_t> MostAlike(const std::vector<Sketch>& sketches, uint32_t ow
 
 Result<Costs> Estimate(const std::vector<Sibling>& siblings, int jobs) {
   const size_t count = siblings.size();
-  std::vector<Sketch> sketches(count);
+  Sketches sketches;
+  for (uint32_t i = 0; i < count; ++i) sketches[i];
   KB_RETURN_IF_ERROR(RunAll(count, jobs, [&](size_t i) {
-    sketches[i] = SketchOf(*siblings[i].bytes);
+    sketches.at(static_cast<uint32_t>(i)) = SketchOf(*siblings[i].bytes);
     return Status();
   }));
   Costs costs{std::vector<size_t>(count), std::vector<std::vector<Against>>(count)};
   std::vector<std::vector<Against>> found(count);  // [sibling], with candidates
   KB_RETURN_IF_ERROR(RunAll(count, jobs, [&](size_t i) {
     KB_ASSIGN_OR_RETURN(costs.alone[i], EstimateFrame(*siblings[i].bytes, nullptr));
-    for (const uint32_t c : MostAlike(sketches, static_cast<uint32_t>(i))) {
+    const auto own = static_cast<uint32_t>(i);
+    for (const uint32_t c : MostAlike(sketches, own, sketches.at(own), kAlike)) {
       KB_ASSIGN_OR_RETURN(const size_t bytes, EstimateFrame(*siblings[i].bytes, siblings[c].bytes));
       if (bytes < costs.alone[i]) found[i].push_back({c, bytes});
     }
@@ -151,7 +157,7 @@ Result<std::vector<uint32_t>> ChooseBySample(const std::vector<Sibling>& sibling
   std::vector<Sibling> few;
   for (uint32_t i : sample) few.push_back(siblings[i]);
   KB_ASSIGN_OR_RETURN(const std::vector<uint32_t> answers, ChooseAmongAll(few, jobs));
-  std::map<uint32_t, Sketch> bases;
+  Sketches bases;
   for (size_t i = 0; i < few.size(); ++i) {
     if (answers[i] != i) bases[sample[answers[i]]];
   }
@@ -161,14 +167,8 @@ Result<std::vector<uint32_t>> ChooseBySample(const std::vector<Sibling>& sibling
   KB_RETURN_IF_ERROR(RunAll(count, jobs, [&](size_t i) {
     base_of[i] = static_cast<uint32_t>(i);
     if (bases.contains(base_of[i])) return Status();
-    const Sketch own = SketchOf(*siblings[i].bytes);
-    std::vector<std::pair<size_t, uint32_t>> alike;  // how much, and the base
-    for (const auto& [base, sketch] : bases) alike.emplace_back(Common(own, sketch), base);
-    std::stable_sort(alike.begin(), alike.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
     KB_ASSIGN_OR_RETURN(size_t best, EstimateFrame(*siblings[i].bytes, nullptr));
-    for (size_t c = 0; c < alike.size() && c < kTried; ++c) {
-      const uint32_t base = alike[c].second;
+    for (const uint32_t base : MostAlike(bases, base_of[i], SketchOf(*siblings[i].bytes), kTried)) {
       KB_ASSIGN_OR_RETURN(const size_t size,
                           EstimateFrame(*siblings[i].bytes, siblings[base].bytes));
       if (size >= best) continue;
