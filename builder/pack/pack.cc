@@ -158,7 +158,7 @@ class Packer {
         blob_of_content_.try_emplace(object.sha256, static_cast<uint32_t>(blobs_.size()));
     if (fresh) {
       blobs_.push_back({&object, use.rank, object.sha256, kNone, ""});
-      siblings_[{use.op, use.target}].push_back(found->second);
+      siblings_[{work_.ops[use.op].family->name, use.target}].push_back(found->second);
     }
     return unit->second = found->second;
   }
@@ -295,8 +295,8 @@ class Packer {
   std::vector<Blob> blobs_;
   std::map<uint32_t, uint32_t> blob_of_unit_;
   std::map<Sha256Digest, uint32_t> blob_of_content_;
-  // Blobs by op and target.
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> siblings_;
+  // Blobs by family and target.
+  std::map<std::pair<std::string, uint32_t>, std::vector<uint32_t>> siblings_;
   bool asking_ = false;  // a variant asks a heuristic
 };
 

@@ -1,7 +1,7 @@
 // Writes a bundle, in memory: equal inputs, equal bytes.
 //
 // Blobs come in the order in which the sorted variants first use them, each content once. Among the
-// blobs of a (template, target) a few are bases (pack/bases.h); the others are stored as deltas
+// blobs of a (family, target) a few are bases (pack/bases.h); the others are stored as deltas
 // where that is smaller than a frame of their own.
 #ifndef KBUNDLE_BUILDER_PACK_PACK_H_
 #define KBUNDLE_BUILDER_PACK_PACK_H_
