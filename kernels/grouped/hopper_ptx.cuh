@@ -1,8 +1,8 @@
-// What the scaled products use of sm_90a beside kbundle/device_hopper.h: products by four warps of
-// FP8 operands in shared memory, and copies of single floats that arrive at barriers.
+// The instructions of sm_90a that the scaled products use: tensor copies that arrive at barriers,
+// products by four warps of FP8 operands in shared memory, and registers that change hands.
 #pragma once
 
-#include "kbundle/device_hopper.h"
+#include "kbundle/device_bulk.h"
 #include "ptx.cuh"
 
 struct __nv_fp8_e4m3;
@@ -10,22 +10,26 @@ struct __nv_fp8_e5m2;
 
 namespace grouped {
 
-using kbundle::device::Arrive;
 using kbundle::device::Await;
-using kbundle::device::BeginProducts;
 using kbundle::device::ByteBarrier;
-using kbundle::device::EndProducts;
 using kbundle::device::Expect;
 using kbundle::device::FenceBarriers;
-using kbundle::device::GiveRegisters;
-using kbundle::device::InitBarrier;
-using kbundle::device::Lines128;
-using kbundle::device::LoadBox;
-using kbundle::device::PrefetchMap;
-using kbundle::device::TakeRegisters;
 
-// A type of its own: kernels are named by it, and what has run on a GPU is told by name and all.
-struct TensorMap : kbundle::device::TensorMap {};
+// What the loader's encoding of a tensor map is to a kernel.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
+// By one thread; FenceBarriers before others, or the copy engine, may see them.
+__device__ __forceinline__ void InitBarrier(ByteBarrier* barrier, unsigned arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+
+__device__ __forceinline__ void Arrive(ByteBarrier* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
 
 // Starts copying 4 bytes, or writing zeros where not `wanted`; `from` is not read then.
 __device__ __forceinline__ void CopyAsync4(float* to, const float* from, bool wanted) {
@@ -39,6 +43,62 @@ __device__ __forceinline__ void CopyAsync4(float* to, const float* from, bool wa
 __device__ __forceinline__ void ArriveWithCopies(ByteBarrier* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
                : "memory");
+}
+
+// A box of a matrix, or of one of several, whose innermost place is `inner`.
+__device__ __forceinline__ void LoadBox(unsigned to, const TensorMap* map, ByteBarrier* barrier,
+                                        int inner, int line) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+      "l"(map), "r"(SharedAddress(barrier)), "r"(inner), "r"(line)
+      : "memory");
+}
+
+__device__ __forceinline__ void LoadBox(unsigned to, const TensorMap* map, ByteBarrier* barrier,
+                                        int inner, int line, int matrix) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(SharedAddress(barrier)), "r"(inner), "r"(line), "r"(matrix)
+      : "memory");
+}
+
+__device__ __forceinline__ void PrefetchMap(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// By all threads of four warps: how many registers each of them has from here on.
+template <int kRegisters>
+__device__ __forceinline__ void GiveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void TakeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// An operand in shared memory: lines of 128 bytes, eight of them 1024 bytes together, whose chunks
+// of 16 bytes change places by an exclusive or with the line's number, as tensor copies with
+// swizzle 128b leave them. `address` is that of a line whose number is a multiple of 8. What is 16
+// bytes further on, within the line or by whole eights of lines, is this number and one.
+__device__ __forceinline__ unsigned long long Lines128(unsigned address) {
+  constexpr unsigned long long kSwizzle128 = 1ull << 62, kEightLines = 1024ull >> 4;
+  return kSwizzle128 | kEightLines << 32 | 1ull << 16 | (address & 0x3ffffu) >> 4;
+}
+
+// Around the products of four warps: what they write must not be touched between the two.
+__device__ __forceinline__ void BeginProducts() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+template <int kCount>
+__device__ __forceinline__ void EndProducts(float (&c)[kCount]) {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
 
 #define KB_16(c, i)                                                                           \

@@ -40,7 +40,6 @@ SOURCE = """
 #include "forward.cuh"
 #include "backward_keys.cuh"
 #include "backward_queries.cuh"
-#include "short.cuh"
 namespace attention {
 %s
 template <int kNone> __global__ void probe(float* y, const float* x) { y[0] = x[0]; }
@@ -58,11 +57,6 @@ DECODE = """template <int HEAD, int ROWS, int STAGES, int TILE, int PAGED> struc
   static_assert((%s) == Shape::kShared, "shared memory of decode");
   static_assert((%s) == Shape::kThreads, "threads of decode");
 };
-"""
-
-
-SHORT = """static_assert((%s) == Short<__nv_bfloat16>::kShared, "shared memory of short");
-static_assert((%s) == Short<__nv_bfloat16>::kThreads, "threads of short");
 """
 
 
@@ -98,11 +92,6 @@ def decode_checks():
     return text
 
 
-def short_check():
-    found = re.search(r'kernel = "attention::short_forward<\{T\}>".*block = \[(\d+)\], shared = "(.*?)"', manifests())
-    return SHORT % (found[2], found[1])
-
-
 def lets_of(small):
     """Those of the family, and in front of them those of the variants in small tiles, which agree."""
     lets = dict(re.findall(r'^  (AT_ONCE|KEYS|SHARED\w*) *= "(.*?)"', manifests(), re.M))
@@ -128,11 +117,11 @@ def checks(small):
 
 def build(command, folder, change=lambda name, text: text, small=False):
     """The build of a probe that holds all checks beside copies of the headers, which `change` may edit."""
-    for header in [*FAMILY.glob("*.cuh"), FAMILY / "decode_split.h", FAMILY / "short_walk.h"]:
+    for header in [*FAMILY.glob("*.cuh"), FAMILY / "decode_split.h"]:
         (folder / header.name).write_text(change(header.name, header.read_text()))
     shutil.copy(FAMILY / "reference.py", folder)
     (folder / "probe.toml").write_text(MANIFEST)
-    source = SOURCE % (checks(small) + ("" if small else decode_checks() + short_check()))
+    source = SOURCE % (checks(small) + ("" if small else decode_checks()))
     (folder / "probe.cu").write_text("#define KBUNDLE_SMALL_TILES\n" * small + source)
     return subprocess.run([command, "build", str(folder / "probe.toml"), "--target", "sm_90a", "-o", str(folder / "probe.kb"), "--cache",
                            str(folder / "cache")], capture_output=True, text=True)
@@ -142,7 +131,7 @@ def test_every_launch_gets_what_its_kernel_lays_out(command, tmp_path):
     found = launches()
     assert {kernel for kernel, *_ in found} == set(NEEDS), found
     by_name, of_decode = re.findall(r'shared = "SHARED[KQ]?"', manifests()), len(list(decode_launches()))
-    assert of_decode == 2 and manifests().count("shared = ") == len(by_name) + of_decode + 1, "a size is written by hand"
+    assert of_decode == 2 and manifests().count("shared = ") == len(by_name) + of_decode, "a size is written by hand"
     for small in (False, True):
         built = build(command, tmp_path, small=small)
         assert built.returncode == 0, built.stderr[-3000:]
@@ -154,7 +143,6 @@ def test_every_launch_gets_what_its_kernel_lays_out(command, tmp_path):
     ("backward_queries.cuh", "kKeys = kHead > 128 ? 32 : 64;", "kKeys = 64;", "shared memory of queries"),
     ("forward.cuh", "kKeys = kHead > 128 && (kHeadV <= 128 || kSmallTiles) ? 32 : 64;", "kKeys = 64;", "shared memory of forward"),
     ("small_tiles.cuh", "kSmallTiles = true;", "kSmallTiles = false;", "shared memory of keys"),
-    ("short_walk.h", "kShortSlots = 5;", "kShortSlots = 4;", "shared memory of short"),
     ("forward.cuh", "kWarps = kHeadV > 128 ? 8 : 4;", "kWarps = 8;", "threads of forward")])
 def test_a_tile_that_only_the_kernel_changes_does_not_build(header, of, to, named, command, tmp_path):
     def change(name, text):

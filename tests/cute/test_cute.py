@@ -194,7 +194,7 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_th
     attention = shutil.copytree(ROOT / "kernels/attention", tmp_path / "attention")
     edit(attention / "fa4.py", ('"flash-attn-4": "4.0.0b36"', '"flash-attn-4": "3.9"'))
     done = kbundle("build", attention, "--target", "sm_90a", "--only",
-                   "attention.sdpa_forward/fa4[T=bf16,HEAD=64,HEADV=64,MASK=0,BLOCK=192]@sm_90a")
+                   "attention.sdpa_forward/fa4[T=bf16,HEAD=64,HEADV=64,MASK=0,BLOCK=64]@sm_90a")
     assert done.code != 0 and "need flash-attn-4==3.9, and this Python has " in done.err and "pip install --no-deps" in done.err
 
 

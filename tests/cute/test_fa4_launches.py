@@ -29,19 +29,20 @@ ALIGNMENT = 256  # of a region of the workspace
 SEED = int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 30)))
 EVERY = 'HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]'
 AHEAD = 3  # a mask of those below: compiled as one of 2
-VARIANTS = {"fa4", "fa4_grouped", "fa4_ahead", "fa4_ahead_grouped"}
+VARIANTS = {"fa4", "fa4_grouped", "fa4_ahead", "fa4_ahead_grouped", "fa4_persistent"}
 
 
 @dataclasses.dataclass
 class Point:
     """What is compiled of one direction. dtype: "bf16" or "f16"; mask: 0 none, 1 causal, 2 within a window behind a query's own key, 3 within
     one that ends elsewhere; grouped: query heads share a key head, for which backward has a kernel more; block: queries of a block,
-    forward."""
+    forward; stays: the block takes tile after tile, forward."""
     dtype: str
     head: int
     mask: int
     grouped: bool
     block: int
+    stays: bool
 
     @property
     def head_v(self):
@@ -49,11 +50,11 @@ class Point:
 
     @property
     def forward(self):
-        return "fa4_ahead" if self.mask == AHEAD else "fa4"
+        return "fa4_ahead" if self.mask == AHEAD else "fa4_persistent" if self.stays else "fa4"
 
     @property
     def backward(self):
-        return self.forward + "_grouped" * self.grouped
+        return ("fa4_ahead" if self.mask == AHEAD else "fa4") + "_grouped" * self.grouped
 
     def columns(self, name):
         return self.head_v if name in ("v", "o", "dout", "dv") else self.head
@@ -65,7 +66,9 @@ class Point:
     def drawn(cls, chance):
         head, mask = chance.choice([64, 96, 128, 192, 256]), chance.randint(0, 3)
         blocks = [64, 128] if head > 96 else [64] if mask >= 2 else [64, 192]
-        return cls(chance.choice(["bf16", "f16"]), head, mask, chance.random() < 0.5, chance.choice(blocks))
+        block, stays = chance.choice(blocks), mask != AHEAD and chance.random() < 0.5
+        large = head in (64, 128) and mask < 2  # of blocks that stay
+        return cls(chance.choice(["bf16", "f16"]), head, mask, chance.random() < 0.5, 64 if stays and not large else block, stays)
 
 
 POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("forward.toml", "backward.toml")}
@@ -75,12 +78,16 @@ def only(point, text):
     """A manifest whose variants of CuTe DSL are this point's."""
     tunables = point.tunables()
     narrowed = ", ".join(f"{name} = [{value}]" for name, value in tunables.items())
-    text = re.sub(r"HEAD = \[64, 96, 128, 192, 256\], HEADV = \[64, 96, 128, 256\], MASK = \[(0, 1, )?2\]", narrowed, text)
+    text = re.sub(r"HEAD = \[64, 96, 128(, 192, 256)?\], HEADV = \[64, 96, 128(, 256)?\], MASK = \[(0, 1, )?2\]", narrowed, text)
     # Which block a problem takes is the manifest's choice by its size: here all take the point's.
     text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
-    text = re.sub(r'FA4_BLOCK = "[^"]*"', f'FA4_BLOCK = "(SEEN >= 0 || ({{FA4_FEWER}}) ? {point.block} : {{FA4_LARGE}})"', text)
+    text = re.sub(r'FA4_BLOCK  = "[^"]*"', f'FA4_BLOCK  = "(SEEN >= 0 || ({{FA4_FEWER}}) ? {point.block} : {{FA4_LARGE}})"', text)
+    text = re.sub(r'FA4_NARROW = """.*?"""', 'FA4_NARROW = "BLOCK > 0"', text, flags=re.S)
+    stays = f'"SMALL {"><"[not point.stays]} 0"'
+    text = re.sub(r'FA4_STAYS  = ".*?"', f"FA4_STAYS  = {stays}", text)
+    text = re.sub(r'FA4_WIDE   = """.*?"""', f"FA4_WIDE   = {stays}", text, flags=re.S)
     text = text.replace('name      = "fa4_modified"', 'name      = "fa4_modified"\nabstract  = true')
-    text = re.sub(r'keep      = \["HEADV == .*192 \?.*', f'keep      = ["T == {point.dtype}"]', text)
+    text = re.sub(r'keep      = \["HEADV == (.*192 \?|HEAD", "BLOCK).*', f'keep      = ["T == {point.dtype}"]', text)
     both = 'name      = "fa4_grouped"' in text
     for unused in VARIANTS - {point.backward if both else point.forward}:
         text = text.replace(f'name      = "{unused}"', f'name      = "{unused}"\nabstract  = true')
@@ -100,7 +107,7 @@ def recording(command, tmp_path_factory):
             extends = f'extends   = "sdpa_{way}.fa4"\n'
             edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
         packed = attention / "packed.toml"
-        packed.write_text(packed.read_text().replace('name      = "fa4_ahead"', 'name      = "fa4_ahead"\nabstract  = true'))
+        packed.write_text(re.sub(r'(name      = "fa4_\w*"\n)', r"\1abstract  = true\n", packed.read_text()))
         ragged = attention / "ragged.toml"
         ragged.write_text(re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", ragged.read_text()))
     return recording_of(command, tmp_path_factory.mktemp("recording"), edit_manifests)

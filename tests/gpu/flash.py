@@ -45,7 +45,7 @@ def whole_cases(reference):
     few keys, with many, and of wide columns with so many blocks that they fill waves: for which it has other blocks."""
     few = [("none", -1, 129, 257), ("causal", -1, 333, 333), ("causal", 70, 333, 333), ("causal_bottom_right", -1, 130, 333),
            ("causal_bottom_right", 70, 130, 333)]
-    many = [("none", -1, 129, 1100), ("causal_bottom_right", -1, 150, 1200), ("causal_bottom_right", 1100, 150, 1200)]
+    many = [("none", -1, 129, 2500), ("causal_bottom_right", -1, 150, 2600), ("causal_bottom_right", 1100, 150, 1200)]
     full = 66 // attention.BATCH  # heads, of 132 blocks of 128 rows
     waves = itertools.product([d for d in WHOLE_DEPTHS if d[0] > 128], [(*case[:2], 256, 256) for case in few[:3]], [(full, full)])
     usual = itertools.product(WHOLE_DEPTHS, few + many, [(2, 2), (6, 2)])
@@ -57,18 +57,36 @@ def whole_cases(reference):
             yield case, op, given, more | ({"deterministic": False} if op.endswith("backward") else {})
 
 
-def short_cases(reference):
-    """Of 128 columns so many tiles of short sequences that a kernel takes them which reads keys once for several heads: every mask,
-    more and fewer keys than queries, rows that see nothing. Forward alone."""
-    every = [(("causal", -1), 333, 333, (96, 24)), (("none", -1), 300, 320, (112, 14)), (("causal_bottom_right", -1), 200, 320, (128, 32)),
-             (("causal", -1), 200, 90, (144, 144)), (("causal_bottom_right", -1), 320, 200, (112, 28)), (("causal", 70), 190, 190, (192, 48)),
-             (("causal_bottom_right", 70), 129, 320, (192, 64)), (("none", -1), 65, 257, (288, 96)), (("none", -1), 33, 31, (528, 264)),
-             (("causal", 3), 314, 320, (112, 56))]
-    for number, (mask, queries, keys, heads) in enumerate(every):
-        layout, scale = ("bshd", "bhsd")[number % 2], (0 if number == 7 else (1, -1, 1)[number % 3]) * 128 ** -0.5
-        problem, attributes = attention.problem_of((queries, keys), (128, 128), heads, layout, mask, (), None, 0.0)
-        name = f"short, {queries} on {keys}, {heads}, {layout}, {mask}, {scale:.2g}"
+# Of as many tiles as keep every multiprocessor busy, for which FlashAttention-4's blocks stay: mask, queries, keys, heads, columns. Small and
+# large blocks, with a last round that is full and one that is not.
+FULL = [(("causal", -1), 333, 333, (96, 24), 128), (("none", -1), 300, 320, (112, 14), 128), (("causal_bottom_right", -1), 200, 320, (128, 32), 128),
+        (("causal", 70), 190, 190, (192, 48), 128), (("causal_bottom_right", 70), 129, 320, (192, 64), 128), (("none", -1), 65, 257, (288, 96), 128),
+        (("none", -1), 33, 31, (528, 264), 128), (("none", -1), 760, 760, (22, 11), 128), (("causal", -1), 1300, 1300, (14, 7), 128),
+        (("causal_bottom_right", -1), 640, 1100, (27, 9), 128), (("causal", -1), 260, 260, (48, 12), 64), (("none", -1), 400, 380, (32, 32), 64),
+        (("causal", 200), 500, 500, (32, 8), 64), (("causal", -1), 2300, 2300, (10, 5), 64), (("none", -1), 1150, 1200, (22, 11), 64),
+        (("causal", -1), 500, 500, (32, 8), 96), (("none", -1), 300, 300, (48, 12), 96), (("causal_bottom_right", 64), 222, 333, (60, 20), 96),
+        (("causal", -1), 320, 320, (32, 8), 256), (("none", -1), 200, 220, (40, 10), 256), (("causal", 70), 190, 190, (64, 16), 256),
+        (("causal_bottom_right", -1), 310, 320, (32, 32), 192), (("none", -1), 200, 220, (40, 40), 192),
+        (("causal_bottom_right", 70), 190, 200, (64, 16), 192), (("causal_bottom_right", 70), 150, 200, (30, 10), 192),
+        (("causal", 70), 150, 150, (30, 10), 256),
+        (("causal", -1), 200, 90, (144, 144), 128), (("causal", 3), 314, 320, (112, 56), 128)]  # rows that see nothing: not FlashAttention-4's
+PACKED_FULL = [(("none", -1), 320, (30, 30), 128), (("causal", -1), 512, (20, 5), 128), (("causal", 70), 300, (32, 8), 128),
+               (("none", -1), 760, (22, 11), 128), (("causal", -1), 1300, (14, 7), 128), (("none", -1), 320, (40, 40), 64),
+               (("causal", -1), 512, (26, 13), 64), (("causal", 70), 300, (40, 10), 64), (("none", -1), 1150, (22, 11), 64),
+               (("causal", -1), 2300, (10, 5), 64)]
+
+
+def full_cases(reference):
+    """Forward of many tiles: every mask, more and fewer keys than queries, both layouts; scales of 0 and below besides."""
+    for number, (mask, queries, keys, heads, d) in enumerate(FULL):
+        layout, scale = ("bshd", "bhsd")[number % 2], {1: -1, 6: 0}.get(number, 1) * d ** -0.5
+        problem, attributes = attention.problem_of((queries, keys), (d, 128 if d == 192 else d), heads, layout, mask, (), None, 0.0)
+        name = f"full, {queries} on {keys} x {d}, {heads}, {layout}, {mask}, {scale:.2g}"
         yield next(attention.both_ops(reference, name, problem, attributes | {"scale": scale}, number))
+    for number, (mask, tokens, (h, hkv), d) in enumerate(PACKED_FULL):
+        attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.0}
+        problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
+        yield next(attention.both_packed_ops(reference, f"packed, full, {tokens} x {d}, {h} on {hkv}, {mask}", problem, attributes, number, False))
 
 
 def packed_cases(reference):
@@ -120,7 +138,7 @@ class Conformance(runner.Conformance):
 class Cases(attention.Cases):
     def __init__(self, bundle_path, device, roots, few=False):
         super().__init__(bundle_path, device, roots)
-        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *short_cases(self.reference), *packed_cases(self.reference),
+        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *full_cases(self.reference), *packed_cases(self.reference),
                 *packed_whole_cases(self.reference)]
         own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference))
         self.cases = [*wide, *own] if few else self.cases + wide
