@@ -2,13 +2,12 @@
 tile's loads begin while this one's last products run, and its results leave beside the next one's products.
 """
 import fa4
-from cutlass import Int32, cute
+from cutlass import Float32, Int32, cute
 from cutlass.utils import LayoutEnum
+from fa4 import AuxData
 from flash_attn.cute import flash_fwd_sm90
 from flash_attn.cute.tile_scheduler import SingleTileLPTScheduler, StaticPersistentTileScheduler
 from quack import sm90_utils
-
-MULTIPROCESSORS = 132  # of an H100 and an H200; where there are fewer, some blocks wait for others to end
 
 
 def next_tile(tile, block, blocks, section, tiles_of_section):
@@ -66,7 +65,7 @@ class Persistent:
 
     def kernel(self, *args):
         made = super().kernel(*args)
-        launch, blocks = made.launch, MULTIPROCESSORS * getattr(self, "blocks", 1)
+        launch, blocks = made.launch, self.multiprocessors * getattr(self, "blocks", 1)
         made.launch = lambda **how: launch(**how | {"grid": [blocks, 1, 1]})
         return made
 
@@ -79,10 +78,25 @@ class Several(Persistent, fa4.Several):
     pass
 
 
-def forward(*tensors, MASK, **tunables):
+class Attention:
+    """The kernel, told how many multiprocessors there are."""
+
+    def __init__(self, attention, mask):
+        self.attention, self.mask = attention, mask
+
+    @cute.jit
+    def __call__(self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, stats: cute.Tensor, scale: Float32, window: Int32,
+                 multiprocessors: Int32, stream):
+        self.attention.multiprocessors = multiprocessors
+        ends = (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
+        self.attention(q, k, v, o, stats, scale, None, None, None, None, None, *ends, None, None, AuxData(None, None), None, None, stream=stream)
+
+
+def forward(*tensors_and_numbers, MASK, **tunables):
+    *given, multiprocessors = tensors_and_numbers
     # FlashAttention-4 has the one for causal masks, and the other for all others.
     flash_fwd_sm90.SingleTileLPTScheduler = MostKeysFirst
     flash_fwd_sm90.SingleTileScheduler = Equal if MASK == fa4.NO_MASK else MostKeysFirst
-    kernel, arguments = fa4.forward(*tensors, MASK=MASK, **tunables)
+    kernel, (q, k, v, o, *_) = fa4.forward(*given, MASK=MASK, **tunables)
     kernel.__class__ = Several if isinstance(kernel, fa4.Several) else One
-    return kernel, arguments
+    return Attention(kernel, MASK), (q, k, v, o, *given[4:], multiprocessors)

@@ -26,6 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 FORWARD, BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
 COUNT = 200
 ALIGNMENT = 256  # of a region of the workspace
+MULTIPROCESSORS = 132  # of the driver that records
 SEED = int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 30)))
 EVERY = 'HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]'
 AHEAD = 3  # a mask of those below: compiled as one of 2
@@ -189,7 +190,7 @@ def forward_of(drawn, with_stats):
              "addresses": [q, k, v, *[None] * 6], "results": [o, stats or None], "workspace": None}
     given = [drawn.seen("q", q, *queries), drawn.seen("k", k, *keys), drawn.seen("v", v, *keys), drawn.seen("o", o, *queries),
              drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries if with_stats else 0]), drawn.scale,
-             *drawn.windows()]
+             *drawn.windows(), *[MULTIPROCESSORS] * drawn.point.stays]
     return asked, {"forward": given}
 
 
@@ -228,7 +229,7 @@ NAMES = {"forward": "q k v o stats scale window", "prepare": "o dout products st
 
 def declared(name, point):
     """An argument as the builder describes it to the child."""
-    if name in ("scale", "window", "window_right"):
+    if name in ("scale", "window", "window_right", "sm_count"):
         return {"type": "f32" if name == "scale" else "i32"}
     if name.endswith("_sum") or name in ("stats", "stats2", "products"):
         return {"name": name, "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]}
@@ -239,14 +240,15 @@ def declared(name, point):
 def arguments(step, point):
     names = {name: f"{name}_parts" if point.grouped else name for name in ("dk", "dv")}
     given = NAMES[step].format(**names).split()
-    return [declared(name, point) for name in given + ["window_right"] * (given[-1] == "window" and point.mask == AHEAD)]
+    given += ["window_right"] * (given[-1] == "window" and point.mask == AHEAD) + ["sm_count"] * (step == "forward" and point.stays)
+    return [declared(name, point) for name in given]
 
 
 def launched(folder, pairs, source, tunables, arguments_of):
     """(by the loader, by FlashAttention-4's host code): of each problem its launches. arguments_of: those of a step, as declared."""
     requests = [{"folder": str(folder), "source": source, "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
                  "tunables": tunables, "arguments": arguments_of(step),
-                 "problems": [{"sm_count": 132, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
+                 "problems": [{"sm_count": MULTIPROCESSORS, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT / "tests")}
     dsl = {"CUTE_DSL_ARCH": "sm_90a", "CUTE_DSL_NO_CACHE": "1", "CUTE_DSL_DUMP_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
     made = folder / "cute.json"
