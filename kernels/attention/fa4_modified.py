@@ -1,10 +1,12 @@
 """FlashAttention-4's forward for Hopper with a score modifier, which the builder hands over as a tree (score_tree.py): what it computes
-stands in the kernel, between the scores' product and the mask. Every mask is one kernel, of windows that a call gives.
+stands in the kernel, between the scores' product and the mask. Every mask is one kernel, of windows that a call gives. Its blocks stay
+for tile after tile (fa4_persistent.py), those with most keys first, which FlashAttention-4 has of causal masks alone.
 """
 import functools
 
 import cutlass
 import fa4  # first: it stands in for torch
+import fa4_persistent
 from cutlass import Boolean, Float32, Int32, Int64, cute
 from cutlass.cutlass_dsl import select_
 from fa4 import AuxData
@@ -139,27 +141,29 @@ class Modified:
             block.scores[r, c] = block.modifier.value(block.scores[r, c], q, k)
 
 
-class ModifiedForward(Modified, fa4.Forward):
+class ModifiedForward(Modified, fa4_persistent.One):
     pass
 
 
-class ModifiedSeveral(Modified, fa4.Several):
+class ModifiedSeveral(Modified, fa4_persistent.Several):
     pass
 
 
-def given_of(tree, heads, numbers):
+def given_of(tree, heads, numbers, *more):
     """What of all that a call may give a modifier has: FlashAttention-4 hands it on to the kernel."""
     scalars, tensors = numbers[:8], numbers[8:]
-    return AuxData(None, (*scalars[:tree["scalars"]], *tensors[:len(tree["tensors"])], heads))
+    return AuxData(None, (*scalars[:tree["scalars"]], *tensors[:len(tree["tensors"])], heads, *more))
 
 
-def forward(q, k, v, o, stats, scale, left, right, heads, *numbers, target, HEAD, MASK, BLOCK, MOD):
+def forward(q, k, v, o, stats, scale, left, right, multiprocessors, heads, *numbers, target, HEAD, MASK, BLOCK, MOD):
     keys, in_registers = fa4.keys_of(BLOCK, HEAD, HEAD, MASK)
     kernel = (ModifiedSeveral if BLOCK == 64 else ModifiedForward)(
         q.dtype, HEAD, HEAD, 1, is_causal=MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, pack_gqa=False, tile_m=BLOCK, tile_n=keys,
         num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers, mask_mod=None,
         score_mod=shown_modifier, has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)
     kernel.tree = MOD
+    fa4_persistent.order(fa4_persistent.MostKeysFirst)
     q, k, v, o = (one.like(align=16, divisible=8, dynamic=[3]) for one in (q, k, v, o))
     window = (left, right) if MASK == fa4.LOCAL else (None, None)
-    return kernel, (q, k, v, o, stats, scale, None, None, None, None, None, *window, None, None, given_of(MOD, heads, numbers), None, None)
+    given = given_of(MOD, heads, numbers, multiprocessors)
+    return kernel, (q, k, v, o, stats, scale, None, None, None, None, None, *window, None, None, given, None, None)

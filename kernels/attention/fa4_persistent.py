@@ -2,12 +2,16 @@
 tile's loads begin while this one's last products run, and its results leave beside the next one's products.
 """
 import fa4
-from cutlass import Float32, Int32, cute
+from cutlass import Int32, cute
 from cutlass.utils import LayoutEnum
 from fa4 import AuxData
 from flash_attn.cute import flash_fwd_sm90
+from flash_attn.cute.named_barrier import NamedBarrierFwd
 from flash_attn.cute.tile_scheduler import SingleTileLPTScheduler, StaticPersistentTileScheduler
 from quack import sm90_utils
+
+LOADS, STORES = 0, 4  # warps of FlashAttention-4's kernels
+LEFT = 1 + max(NamedBarrierFwd)  # a barrier between these two: results have left
 
 
 def next_tile(tile, block, blocks, section, tiles_of_section):
@@ -50,7 +54,19 @@ class Equal(StaticPersistentTileScheduler):
 
 
 class Persistent:
-    """A kernel of fa4.py with such blocks. Results have shared memory of their own, where they would lie on the next tile's queries."""
+    """A kernel of fa4.py with such blocks. How many multiprocessors there are is the last of the numbers beside its tensors, and not its own."""
+
+    def kernel(self, *args):
+        beside = next(one for one in args if isinstance(one, AuxData))
+        *own, multiprocessors = beside.scalars
+        made = super().kernel(*[AuxData(beside.tensors, tuple(own) or None) if one is beside else one for one in args])
+        launch, blocks = made.launch, multiprocessors * getattr(self, "blocks", 1)
+        made.launch = lambda **how: launch(**how | {"grid": [blocks, 1, 1]})
+        return made
+
+
+class Apart(Persistent):
+    """Whose results have shared memory of their own, where they would lie on the next tile's queries."""
 
     def _get_shared_storage_cls(self):
         queries = self.sQ_layout
@@ -63,40 +79,71 @@ class Persistent:
         shared_o = cute.make_tensor(shared_o.iterator + self.tile_m * self.tile_hdim, shared_o.layout)
         super().mma(qk, pv, o, stats, shared_q, shared_k, shared_v, shared_p, shared_o, *rest)
 
-    def kernel(self, *args):
-        made = super().kernel(*args)
-        launch, blocks = made.launch, self.multiprocessors * getattr(self, "blocks", 1)
-        made.launch = lambda **how: launch(**how | {"grid": [blocks, 1, 1]})
-        return made
 
+class OnValues(Persistent):
+    """Whose results lie where values were, for want of room: the next tile's queries and keys are loaded meanwhile, and its first values,
+    which are needed last, wait until the results have left."""
 
-class One(Persistent, fa4.Forward):
-    pass
+    def load(self, *args):
+        self.first = None
+        super().load(*args)
+        self.wait_after_last()
 
+    def load_KV(self, *args, block, K_or_V, **rest):
+        self.first = block if self.first is None else self.first  # a tile's first call is of its first keys
+        if K_or_V == "V":
+            self.wait_before_first(block)
+        super().load_KV(*args, block=block, K_or_V=K_or_V, **rest)
 
-class Several(Persistent, fa4.Several):
-    pass
+    def mma(self, qk, pv, o, stats, shared_q, shared_k, shared_v, shared_p, shared_o, *rest):
+        shared_o = cute.make_tensor(shared_v.iterator, shared_o.layout)
+        self.have_left()
+        super().mma(qk, pv, o, stats, shared_q, shared_k, shared_v, shared_p, shared_o, *rest)
 
-
-class Attention:
-    """The kernel, told how many multiprocessors there are."""
-
-    def __init__(self, attention, mask):
-        self.attention, self.mask = attention, mask
+    def epilogue(self, *args):
+        super().epilogue(*args)
+        self.have_left()
 
     @cute.jit
-    def __call__(self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, stats: cute.Tensor, scale: Float32, window: Int32,
-                 multiprocessors: Int32, stream):
-        self.attention.multiprocessors = multiprocessors
-        ends = (window, Int32(0)) if self.mask == fa4.LOCAL else (None, None)
-        self.attention(q, k, v, o, stats, scale, None, None, None, None, None, *ends, None, None, AuxData(None, None), None, None, stream=stream)
+    def have_left(self):
+        if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == STORES:
+            cute.arch.barrier_arrive(barrier_id=LEFT, number_of_threads=2 * cute.arch.WARP_SIZE)
+
+    @cute.jit
+    def wait_before_first(self, block):
+        if block == self.first:
+            cute.arch.barrier(barrier_id=LEFT, number_of_threads=2 * cute.arch.WARP_SIZE)
+
+    @cute.jit
+    def wait_after_last(self):
+        if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == LOADS:
+            cute.arch.barrier(barrier_id=LEFT, number_of_threads=2 * cute.arch.WARP_SIZE)
+
+
+class One(Apart, fa4.Forward):
+    pass
+
+
+class Several(Apart, fa4.Several):
+    pass
+
+
+class Wide(OnValues, fa4.Forward):
+    pass
+
+
+def order(tiles_of_no_mask):
+    """FlashAttention-4 has one scheduler for causal masks, and another for all others."""
+    flash_fwd_sm90.SingleTileLPTScheduler = MostKeysFirst
+    flash_fwd_sm90.SingleTileScheduler = tiles_of_no_mask
 
 
 def forward(*tensors_and_numbers, MASK, **tunables):
     *given, multiprocessors = tensors_and_numbers
-    # FlashAttention-4 has the one for causal masks, and the other for all others.
-    flash_fwd_sm90.SingleTileLPTScheduler = MostKeysFirst
-    flash_fwd_sm90.SingleTileScheduler = Equal if MASK == fa4.NO_MASK else MostKeysFirst
-    kernel, (q, k, v, o, *_) = fa4.forward(*given, MASK=MASK, **tunables)
-    kernel.__class__ = Several if isinstance(kernel, fa4.Several) else One
-    return Attention(kernel, MASK), (q, k, v, o, *given[4:], multiprocessors)
+    order(Equal if MASK == fa4.NO_MASK else MostKeysFirst)
+    kernel, arguments = fa4.forward(*given, MASK=MASK, **tunables)
+    small = kernel.tile_m == 64
+    kernel.__class__ = Several if isinstance(kernel, fa4.Several) else One if small or kernel.tile_hdim in (64, 128) else Wide
+    if kernel.tile_hdim > 192 and not small and MASK == fa4.CAUSAL:
+        kernel.tile_n = 64  # in place of 80, of which more lies beyond the diagonal
+    return kernel, [AuxData(None, (multiprocessors,)) if isinstance(one, AuxData) else one for one in arguments]

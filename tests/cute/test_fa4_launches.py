@@ -68,7 +68,7 @@ class Point:
         head, mask = chance.choice([64, 96, 128, 192, 256]), chance.randint(0, 3)
         blocks = [64, 128] if head > 96 else [64] if mask >= 2 else [64, 192]
         block, stays = chance.choice(blocks), mask != AHEAD and chance.random() < 0.5
-        large = head in (64, 128) and mask < 2  # of blocks that stay
+        large = head > 128 or mask < 2  # of blocks that stay
         return cls(chance.choice(["bf16", "f16"]), head, mask, chance.random() < 0.5, 64 if stays and not large else block, stays)
 
 
@@ -86,7 +86,9 @@ def only(point, text):
     text = re.sub(r'FA4_NARROW = """.*?"""', 'FA4_NARROW = "BLOCK > 0"', text, flags=re.S)
     stays = f'"SMALL {"><"[not point.stays]} 0"'
     text = re.sub(r'FA4_STAYS  = ".*?"', f"FA4_STAYS  = {stays}", text)
-    text = re.sub(r'FA4_WIDE   = """.*?"""', f"FA4_WIDE   = {stays}", text, flags=re.S)
+    # WIDE is asked of small blocks that stay; large ones of more than 128 columns stay without it.
+    text = re.sub(r'FA4_WIDE   = """.*?"""', f'FA4_WIDE   = "SMALL {"><"[not point.stays or point.block > 64]} 0"', text, flags=re.S)
+    text = re.sub(r"LARGE (<|>=) 132", "LARGE >= 0", text)
     text = text.replace('name      = "fa4_modified"', 'name      = "fa4_modified"\nabstract  = true')
     text = re.sub(r'keep      = \["HEADV == (.*192 \?|HEAD", "BLOCK).*', f'keep      = ["T == {point.dtype}"]', text)
     both = 'name      = "fa4_grouped"' in text
