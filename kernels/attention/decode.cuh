@@ -225,54 +225,69 @@ struct Decode {
     __syncthreads();
   }
 
+  // Four columns of a row, over the warps that share its keys, from where Gather left them.
+  __device__ __forceinline__ Partial<4> OverWarps(int stage, int local, int column) const {
+    const int first = local / 16, row = local % 16;
+    Partial<4> sums = {-Infinity(), 0.0f, {}};
+#pragma unroll
+    for (int w = 0; w < Shape::kKeyWarps; ++w)
+      sums.top = fmaxf(sums.top, small.row[w * kRowWarps + first][row].x);
+#pragma unroll
+    for (int w = 0; w < Shape::kKeyWarps; ++w) {
+      const int of = w * kRowWarps + first;
+      const float2 state = small.row[of][row];
+      const float weight = state.x == -Infinity() ? 0.0f : Exp2(state.x - sums.top);
+      const uint4 word = LoadShared16(loader.StageOf(stage) + PairAt(of, row, column / 2));
+      sums.total += weight * state.y;
+      sums.o[0] += weight * __uint_as_float(word.x);
+      sums.o[1] += weight * __uint_as_float(word.y);
+      sums.o[2] += weight * __uint_as_float(word.z);
+      sums.o[3] += weight * __uint_as_float(word.w);
+    }
+    return sums;
+  }
+
+  __device__ __forceinline__ int RowsNow() const {
+    return min(kRows, loader.all_rows - loader.FirstRow(now));
+  }
+
   // Writes a segment: results where it is a whole unit, else partial result `slot` of this part.
   __device__ __forceinline__ void Finish(int stage, float factor, bool whole, int slot) {
-    const int rows = min(kRows, loader.all_rows - loader.FirstRow(now));
+    const int rows = RowsNow();
     Gather(stage, factor, rows);
     for (int i = thread; i < rows * (kHead / 4); i += kThreads) {
       const int local = i / (kHead / 4), column = i % (kHead / 4) * 4;
-      const int first = local / 16, row = local % 16;
-      float top = -Infinity(), total = 0.0f;
-#pragma unroll
-      for (int w = 0; w < Shape::kKeyWarps; ++w)
-        top = fmaxf(top, small.row[w * kRowWarps + first][row].x);
-      float o[4] = {};
-#pragma unroll
-      for (int w = 0; w < Shape::kKeyWarps; ++w) {
-        const int of = w * kRowWarps + first;
-        const float2 state = small.row[of][row];
-        const float weight = state.x == -Infinity() ? 0.0f : Exp2(state.x - top);
-        const uint4 word = LoadShared16(loader.StageOf(stage) + PairAt(of, row, column / 2));
-        total += weight * state.y;
-        o[0] += weight * __uint_as_float(word.x);
-        o[1] += weight * __uint_as_float(word.y);
-        o[2] += weight * __uint_as_float(word.z);
-        o[3] += weight * __uint_as_float(word.w);
-      }
+      const Partial<4> sums = OverWarps(stage, local, column);
       if (whole) {
-        WriteRow<T, 4>(call, now.b, now.head, loader.FirstRow(now) + local, column, o, top, total);
+        WriteRow<T, 4>(call, now.b, now.head, loader.FirstRow(now) + local, column, sums.o,
+                       sums.top, sums.total);
       } else {
         const int64 at = (static_cast<int64>(blockIdx.x) * 2 + slot) * call.rows + local;
-        *reinterpret_cast<float4*>(call.partial + at * kHead + column) = {o[0], o[1], o[2], o[3]};
-        if (column == 0) *reinterpret_cast<float2*>(call.sums + at * 2) = {top, total};
+        *reinterpret_cast<float4*>(call.partial + at * kHead + column) = {sums.o[0], sums.o[1],
+                                                                          sums.o[2], sums.o[3]};
+        if (column == 0) *reinterpret_cast<float2*>(call.sums + at * 2) = {sums.top, sums.total};
       }
     }
   }
 
-  __device__ __forceinline__ void Run() {
-    const int part = blockIdx.x;
-    const bool told = !Shape::kPaged && !call.Varies();  // all places, by arguments
-    if (!told) WaitForEarlierKernels();
-    const Place place = FindPlace<kThreads, kKeys>(call, part, loader.units);
-    const Tiles begin = PartBegin(place.total, call.parts, part);
-    const Tiles count = PartBegin(place.total, call.parts, part + 1) - begin;
-    if (count > 0) now = loader.Start(place.spot);
-    if (told) {
+  // ---- a part ----
+
+  // Before anything that earlier kernels may write is read: all places, by arguments.
+  __device__ __forceinline__ bool Told() const { return !Shape::kPaged && !call.Varies(); }
+
+  // From the first of `count` tiles on, at `spot`, until they may be read.
+  __device__ __forceinline__ void Start(const Spot& spot, Tiles count) {
+    if (count > 0) now = loader.Start(spot);
+    if (Told()) {
       loader.Prefetch(count);
       WaitForEarlierKernels();
     }
     LetNextKernelStart();  // behind the wait: it reads lengths at once
-    if (count == 0) return;
+  }
+
+  // All `count` tiles; end(stage, factor): where a unit ends, and the last one.
+  template <typename End>
+  __device__ __forceinline__ void Walk(Tiles count, const End& end) {
     if (call.k_scale != nullptr) scale *= *call.k_scale;
 #pragma unroll 1
     for (int i = 0; i < kStages - 1; ++i) {
@@ -280,7 +295,6 @@ struct Decode {
       CommitCopies();
     }
     const float factor = kPlain ? fmaxf(fabsf(scale) * kLog2e, 1e-30f) : kLog2e;
-    bool begins = place.spot.tile == 0;  // this segment its unit
     int slot = 0;
     Begin();
     for (Tiles i = 0; i < count; ++i) {
@@ -290,15 +304,28 @@ struct Decode {
       if (i + kStages - 1 < count) loader.Load(free, i + kStages < count);
       CommitCopies();
       Attend(slot, factor);
-      const bool ends = now.tile + 1 == now.end;
-      if (ends || i + 1 == count) {
-        Finish(slot, factor, begins && ends, SlotOf(begins));
+      if (now.tile + 1 == now.end || i + 1 == count) {
+        end(slot, factor);
         Begin();
-        begins = true;
       }
       loader.Advance(now);
       slot = slot + 1 == kStages ? 0 : slot + 1;
     }
+  }
+
+  __device__ __forceinline__ void Run() {
+    const int part = blockIdx.x;
+    if (!Told()) WaitForEarlierKernels();
+    const Place place = FindPlace<kThreads, kKeys>(call, part, loader.units);
+    const Tiles begin = PartBegin(place.total, call.parts, part);
+    const Tiles count = PartBegin(place.total, call.parts, part + 1) - begin;
+    Start(place.spot, count);
+    if (count == 0) return;
+    bool begins = place.spot.tile == 0;  // this segment its unit
+    Walk(count, [&](int stage, float factor) {
+      Finish(stage, factor, begins && now.tile + 1 == now.end, SlotOf(begins));
+      begins = true;
+    });
   }
 };
 

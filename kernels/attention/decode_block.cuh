@@ -122,6 +122,23 @@ __device__ __forceinline__ Place FindPlace(const DecodeCall& call, int part, int
   return {total, found};
 }
 
+// Sums of a row over 2^top.
+template <int kColumns>
+struct Partial {
+  float top, total;
+  float o[kColumns];
+
+  __device__ __forceinline__ void Add(float other_top, float other_total, const float* other) {
+    const float high = fmaxf(top, other_top);
+    const float mine = top == high ? 1.0f : Exp2(top - high);
+    const float theirs = other_top == high ? 1.0f : Exp2(other_top - high);
+    top = high;
+    total = total * mine + other_total * theirs;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) o[i] = o[i] * mine + other[i] * theirs;
+  }
+};
+
 // Some columns of a row of a key head, whose scores have the sum `total` over 2^top. A row that
 // sees nothing is 0, its statistic -inf.
 template <typename T, int kColumns>

@@ -10,23 +10,6 @@
 
 namespace attention {
 
-// Sums of a row over 2^top.
-template <int kColumns>
-struct Partial {
-  float top, total;
-  float o[kColumns];
-
-  __device__ __forceinline__ void Add(float other_top, float other_total, const float* other) {
-    const float high = fmaxf(top, other_top);
-    const float mine = top == high ? 1.0f : Exp2(top - high);
-    const float theirs = other_top == high ? 1.0f : Exp2(other_top - high);
-    top = high;
-    total = total * mine + other_total * theirs;
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) o[i] = o[i] * mine + other[i] * theirs;
-  }
-};
-
 // C, of keys and values, it does not see.
 template <typename T, typename C, int kHead, int kRowWarps, int kKeys>
 struct Combine {

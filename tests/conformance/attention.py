@@ -124,6 +124,13 @@ def few_queries(reference):
             attributes |= {"score_mod": "softcap", "score_scalars": [1.5]}
         name = f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {layout}, {mask}, {lengths}"
         yield next(both_ops(reference, name, problem, attributes, number))
+    # One, two, four and eight blocks share a sequence's keys, where a variant's blocks share them; rows that see none; a window of few.
+    sizes = [(1, 60), (2, 100), (2, 250), (1, 500), (1, 700), (2, 700), (9, 4)]
+    for number, (depth, heads, size) in enumerate(itertools.product([(64, 64), (128, 128), (256, 256)], [(8, 4), (20, 1)], sizes)):
+        mask = {(9, 4): ("causal_bottom_right", -1), (2, 700): ("causal_bottom_right", 100)}.get(size, ("none", -1))
+        problem, attributes = problem_of(size, depth, heads, ["bshd", "bhsd"][number % 2], mask, (), None, 0.0)
+        name = f"{size[0]} on {size[1]}, d {depth}, heads {heads}, {mask}"
+        yield next(both_ops(reference, name, problem, attributes, number))
 
 
 def modified_cases(reference):

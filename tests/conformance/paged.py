@@ -40,6 +40,10 @@ def cases(reference):
         depth, heads = DEPTHS[number % len(DEPTHS)], HEADS[number % len(HEADS)]
         yield from case(reference, f"paged {size}, d {depth}, heads {heads}, {layout}, {mask}",
                         *problem_of(size, depth, heads, layout, mask, number % 3 == 0), number)
+    sizes = [(1, 1, 16, 4), (1, 2, 64, 2), (1, 2, 1, 250), (1, 1, 32, 16)]  # of one sequence, whose keys some blocks share
+    for number, (depth, heads, size) in enumerate(itertools.product([(64, 64), (128, 128), (256, 256)], [(16, 8), (20, 1)], sizes)):
+        yield from case(reference, f"paged {size}, d {depth}, heads {heads}",
+                        *problem_of(size, depth, heads, ["pshd", "hpsd"][number % 2], ("causal_bottom_right", -1)), number)
     yield from modified_cases(reference)
     for lengths in ([0, 1, 65], [-5, 2**31 - 1, 64], [-2**31, 0, 63]):
         def wild(made):
@@ -50,6 +54,10 @@ def cases(reference):
     yield from case(reference, "paged, many sequences", shapes, attributes, 2)
     shapes, attributes = problem_of((1, 2, 64, 80), (32, 32), (4, 1), "hpsd", ("causal_bottom_right", -1))
     yield from case(reference, "paged, one long sequence", shapes, attributes | {"scale": -0.3}, 3)
+
+    def empty(made):
+        made["lengths"][:] = 0
+    yield from case(reference, "paged, a sequence of no keys", *problem_of((1, 2, 16, 30), (64, 64), (4, 2), "pshd", ("none", -1)), 5, empty)
 
     def nowhere(made):
         made["pages"][:] = 1 << 20

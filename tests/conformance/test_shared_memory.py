@@ -36,7 +36,7 @@ steps = [ { kernel = "attention::probe<0>", grid = ["1"], block = ["32"], args =
 SOURCE = """
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
-#include "decode_load.cuh"
+#include "decode_cluster.cuh"
 #include "forward.cuh"
 #include "backward_keys.cuh"
 #include "backward_queries.cuh"
@@ -53,11 +53,12 @@ STRUCT = """template <int HEAD, int HEADV> struct Check%d {  // %s
 };
 """
 DECODE = """template <int HEAD, int ROWS, int STAGES, int TILE, int PAGED> struct CheckDecode%d {
-  using Shape = DecodeShape<__nv_bfloat16, %s, HEAD, ROWS, TILE, STAGES, PAGED != 0>;
-  static_assert((%s) == Shape::kShared, "shared memory of decode");
-  static_assert((%s) == Shape::kThreads, "threads of decode");
+  using Block = Decode<__nv_bfloat16, %s, HEAD, ROWS, TILE, STAGES, true, PAGED != 0, 2>;
+  static_assert((%s) == %s::kShared, "shared memory of decode");
+  static_assert((%s) == Block::kThreads, "threads of decode");
 };
 """
+LAID_OUT_BY = {"decode": "Block::Shape", "decode_cluster": "ClusterDecode<Block>"}
 
 
 def manifests():
@@ -72,21 +73,25 @@ def launches():
 
 
 def decode_launches():
-    """(element of the cache, whether there are pages, block, shared, values of each tunable) of each variant of decode that is written out."""
-    found = re.findall(r'^tunables  = \{ (PLAIN = .*?) \}$.*?'
-                       r'kernel = "attention::decode<attention::Decode<\{POINT\}, \{STAGES\}, \{PLAIN\}, (\S+), \{BLOCKS\}>>",'
-                       r'[^]]*\], block = \[(\d+)\],\s*programmatic = true, shared = "(.*?)"', manifests(), re.M | re.S)
-    for tunables, paged, threads, shared in found:
+    """(kernel, element of the cache, whether there are pages, block, shared, values of each tunable) of each variant of decode that is
+    written out."""
+    found = re.findall(r'^tunables  = \{ (PLAIN = [^}]*) \}$(?:\n(?!\[\[).*)*?'
+                       r'kernel = "attention::(\w+)<attention::Decode<\{POINT\}, \{STAGES\}, \{PLAIN\}, (\S+), \{BLOCKS\}>>",\s*'
+                       r'grid = \[[^]]*\], block = \[(\d+)\],\s*(?:cluster = \["SHARE"\], )?programmatic = true,\s*shared = "(.*?)"',
+                       manifests(), re.M)
+    [by_decode] = re.findall(r'^  DECODE_SHARED = "(.*?)"$', manifests(), re.M)
+    for tunables, kernel, paged, threads, shared in found:
         grid = {name: [int(value) for value in values.split(",")] for name, values in re.findall(r"(\w+) = \[(.*?)\]", tunables)}
         # What is called `{PAGED}` is 0 where the variant stands and 1 where the op of pages extends it.
         cache = "__nv_bfloat16" if paged == "{PAGED}" else "__nv_fp8_e4m3"
-        yield cache, [0, 1] if paged == "{PAGED}" else [int(paged)], threads, shared.replace("{PAGED}", "PAGED"), grid
+        shared = shared.replace("{DECODE_SHARED}", by_decode).replace("{PAGED}", "PAGED")
+        yield kernel, cache, [0, 1] if paged == "{PAGED}" else [int(paged)], threads, shared, grid
 
 
 def decode_checks():
     text = ""
-    for number, (cache, paged, threads, shared, grid) in enumerate(decode_launches()):
-        text += DECODE % (number, cache, shared, threads)
+    for number, (kernel, cache, paged, threads, shared, grid) in enumerate(decode_launches()):
+        text += DECODE % (number, cache, shared, LAID_OUT_BY[kernel], threads)
         for point in itertools.product(*[grid[name] for name in ("HEAD", "ROWS", "STAGES", "TILE")], paged):
             text += f"template struct CheckDecode{number}<{', '.join(map(str, point))}>;\n"
     return text
@@ -131,7 +136,7 @@ def test_every_launch_gets_what_its_kernel_lays_out(command, tmp_path):
     found = launches()
     assert {kernel for kernel, *_ in found} == set(NEEDS), found
     by_name, of_decode = re.findall(r'shared = "SHARED[KQ]?"', manifests()), len(list(decode_launches()))
-    assert of_decode == 2 and manifests().count("shared = ") == len(by_name) + of_decode, "a size is written by hand"
+    assert of_decode == 3 and manifests().count("shared = ") == len(by_name) + of_decode, "a size is written by hand"
     for small in (False, True):
         built = build(command, tmp_path, small=small)
         assert built.returncode == 0, built.stderr[-3000:]

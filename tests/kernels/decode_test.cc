@@ -8,6 +8,7 @@
 #include "kernels/simt/warp.h"
 //
 #include "attention/decode.cuh"
+#include "attention/decode_cluster.cuh"
 #include "attention/decode_combine.cuh"
 
 namespace attention {
@@ -209,6 +210,7 @@ struct Instance {
   using Main = Decode<T, C, kHead, kRowWarps, kKeys, kDepth, kWithoutMod, kPaged, 2>;
   using Sizes = typename Main::Shape;
   using Sum = Combine<T, C, kHead, kRowWarps, kKeys>;
+  using Cluster = ClusterDecode<Main>;
 };
 
 // All blocks of both kernels, one after another.
@@ -231,6 +233,38 @@ std::string Failure(const Shape& shape, int parts, simt::Copies copies, unsigned
       sum.Run({static_cast<unsigned>(x), static_cast<unsigned>(y), 0}, [&] { I::Sum::Run(call); });
   const double error = problem.Error();
   return error <= Bits<typename I::T>::kWithin ? "" : "an error of " + std::to_string(error);
+}
+
+// All clusters of `size` blocks, one after another; why they run twice, simt/attention/cluster.cuh says.
+template <typename I>
+std::string ClusterFailure(const Shape& shape, int size, simt::Copies copies, unsigned seed) {
+  Problem<typename I::T, typename I::C> problem(shape, I::kHead, I::kRows, 1);
+  simt::Block block(I::Cluster::kThreads, I::Cluster::kShared, seed, copies);
+  block.Allow(problem.q.data(), problem.q.size() * sizeof(problem.q[0]));
+  for (const auto* tensor : {&problem.k, &problem.v})
+    block.Allow(tensor->data(), tensor->size() * sizeof(problem.k[0]));
+  auto call = problem.call;
+  call.partial = call.sums = nullptr;
+  cluster_memory.assign(size, std::vector<unsigned char>(I::Cluster::kShared));
+  const int row_blocks = (shape.heads / shape.kv_heads * shape.queries + I::kRows - 1) / I::kRows;
+  for (int unit = 0; unit < shape.batches * shape.kv_heads * row_blocks; ++unit)
+    for (int i = 0; i < 2 * size; ++i) {
+      cluster_rank = i % size;
+      const bool inside = block.Run({static_cast<unsigned>(unit * size) + cluster_rank, 0, 0},
+                                    [&] { typename I::Cluster(call, block.shared()).Run(); });
+      if (!inside) return "a copy outside the tensors";
+    }
+  const double error = problem.Error();
+  return error <= Bits<typename I::T>::kWithin ? "" : "an error of " + std::to_string(error);
+}
+
+template <typename I>
+void CheckClusters(const Shape& shape) {
+  unsigned seed = 0;
+  for (int size : {1, 2, 4, 8})
+    for (const simt::Copies copies : {simt::Copies::kLate, simt::Copies::kEarly})
+      EXPECT_EQ(ClusterFailure<I>(shape, size, copies, ++seed), "")
+          << size << " blocks, early copies: " << (copies == simt::Copies::kEarly);
 }
 
 template <typename I>
@@ -326,6 +360,28 @@ TEST(DecodeKernel, Fp8WithScales) {
       {1, 5, 8, 1, 64, 64, 384, {300}, {}, kMaskCausalBottomRight, -1, 1, 64}, {3});
   Check<Instance<Bf16, E4m3, 256, 1, 2, true, true>>(
       {1, 1, 4, 2, 256, 256, 256, {200}, {}, kMaskNone, -1, 0, 128}, {2});
+}
+
+// Promise: the blocks of a cluster give attention together, whether each has many tiles, one or
+// none; of sequences that see nothing, of columns that are fewer than the kernel's, and of pages.
+TEST(DecodeKernel, ClustersShareAUnit) {
+  CheckClusters<Instance<Bf16, Bf16, 64, 1, 4>>({2, 1, 4, 2, 64, 64, 700, {}, {}});
+  CheckClusters<Instance<Bf16, Bf16, 128, 1, 3>>({1, 1, 8, 2, 128, 128, 150, {}, {}});
+  CheckClusters<Instance<F16, F16, 128, 1, 3>>({1, 2, 4, 2, 128, 72, 260, {}, {}});
+  CheckClusters<Instance<Bf16, Bf16, 256, 1, 3>>({1, 1, 4, 2, 256, 256, 130, {}, {}});
+  CheckClusters<Instance<F16, F16, 256, 1, 3>>({1, 3, 4, 2, 200, 256, 70, {}, {}});
+  CheckClusters<Instance<Bf16, Bf16, 64, 4, 3>>({1, 5, 20, 1, 64, 64, 300, {}, {}});
+  CheckClusters<Instance<Bf16, Bf16, 128, 4, 2>>({1, 16, 8, 1, 128, 128, 200, {}, {}});
+  CheckClusters<Instance<Bf16, Bf16, 256, 4, 2>>({1, 2, 20, 1, 256, 256, 70, {}, {}});
+  for (const int length : {0, 1, 500, -3, 1 << 30})
+    CheckClusters<Instance<Bf16, Bf16, 64, 1, 4>>(
+        {1, 2, 4, 2, 64, 64, 500, {length}, {2}, kMaskCausalBottomRight, 100});
+  CheckClusters<Instance<Bf16, Bf16, 64, 1, 4>>(
+      {1, 9, 4, 2, 64, 64, 4, {}, {}, kMaskCausalBottomRight});
+  CheckClusters<Instance<Bf16, Bf16, 64, 1, 4, true, true>>(
+      {1, 2, 4, 2, 64, 64, 384, {300}, {}, kMaskCausalBottomRight, -1, 0, 16});
+  CheckClusters<Instance<F16, F16, 128, 1, 3, true, true>>(
+      {1, 1, 8, 2, 128, 128, 256, {200}, {}, kMaskNone, -1, 0, 1});
 }
 
 }  // namespace

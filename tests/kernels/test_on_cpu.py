@@ -18,8 +18,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KERNELS = ROOT / "kernels"
 HEADERS = {"grouped": "groups.cuh product.cuh scaled_tile.cuh scales.cuh tile.cuh",
-           "attention": "decode.cuh decode_block.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh params.cuh score.cuh "
-                        "tile.cuh",
+           "attention": "decode.cuh decode_block.cuh decode_cluster.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh "
+                        "params.cuh score.cuh tile.cuh",
            "cross_entropy": "backward.cuh forward.cuh loss.cuh reduce.cuh row.cuh team.cuh",
            "norm": "backward.cuh backward_few.cuh backward_ring.cuh few.cuh forward.cuh forward_few.cuh forward_long.cuh forward_packed.cuh "
                    "loose.cuh quantized.cuh quantized_ahead.cuh ring.cuh row.cuh team.cuh transpose.cuh",
