@@ -156,6 +156,16 @@ struct Problem {
     return key <= diagonal && (shape.window < 0 || key >= diagonal - shape.window);
   }
 
+  void AllowTensors(simt::Block& block) const {
+    block.Allow(q.data(), q.size() * sizeof(T));
+    for (const auto* tensor : {&k, &v}) block.Allow(tensor->data(), tensor->size() * sizeof(C));
+  }
+
+  // Empty where o and stats are right.
+  std::string Failure() const {
+    const double error = Error();
+    return error <= Bits<T>::kWithin ? "" : "an error of " + std::to_string(error);
+  }
   // The largest error of o by the largest of its row, and that of stats; infinite where one is
   // not 0, -inf or finite as it must be.
   double Error() const {
@@ -219,9 +229,7 @@ std::string Failure(const Shape& shape, int parts, simt::Copies copies, unsigned
   Problem<typename I::T, typename I::C> problem(shape, I::kHead, I::kRows, parts);
   simt::Block main(I::Main::kThreads, I::Sizes::kShared, seed, copies);
   simt::Block sum(I::Sum::kThreads, 0, seed, copies);
-  main.Allow(problem.q.data(), problem.q.size() * sizeof(problem.q[0]));
-  for (const auto* tensor : {&problem.k, &problem.v})
-    main.Allow(tensor->data(), tensor->size() * sizeof(problem.k[0]));
+  problem.AllowTensors(main);
   const auto& call = problem.call;
   for (int p = 0; p < parts; ++p) {
     const bool inside = main.Run({static_cast<unsigned>(p), 0, 0},
@@ -231,8 +239,7 @@ std::string Failure(const Shape& shape, int parts, simt::Copies copies, unsigned
   for (int y = 0; y < (call.rows + 7) / 8; ++y)
     for (int x = 0; x + 1 < parts; ++x)
       sum.Run({static_cast<unsigned>(x), static_cast<unsigned>(y), 0}, [&] { I::Sum::Run(call); });
-  const double error = problem.Error();
-  return error <= Bits<typename I::T>::kWithin ? "" : "an error of " + std::to_string(error);
+  return problem.Failure();
 }
 
 // All clusters of `size` blocks, one after another; why they run twice, simt/attention/cluster.cuh says.
@@ -240,9 +247,7 @@ template <typename I>
 std::string ClusterFailure(const Shape& shape, int size, simt::Copies copies, unsigned seed) {
   Problem<typename I::T, typename I::C> problem(shape, I::kHead, I::kRows, 1);
   simt::Block block(I::Cluster::kThreads, I::Cluster::kShared, seed, copies);
-  block.Allow(problem.q.data(), problem.q.size() * sizeof(problem.q[0]));
-  for (const auto* tensor : {&problem.k, &problem.v})
-    block.Allow(tensor->data(), tensor->size() * sizeof(problem.k[0]));
+  problem.AllowTensors(block);
   auto call = problem.call;
   call.partial = call.sums = nullptr;
   cluster_memory.assign(size, std::vector<unsigned char>(I::Cluster::kShared));
@@ -254,8 +259,7 @@ std::string ClusterFailure(const Shape& shape, int size, simt::Copies copies, un
                                     [&] { typename I::Cluster(call, block.shared()).Run(); });
       if (!inside) return "a copy outside the tensors";
     }
-  const double error = problem.Error();
-  return error <= Bits<typename I::T>::kWithin ? "" : "an error of " + std::to_string(error);
+  return problem.Failure();
 }
 
 template <typename I>
