@@ -15,6 +15,7 @@ MODIFIERS, OF_A_FAMILY = int(os.environ.get("KB_MODIFIERS", 13)), 13
 SIZE, DEPTH, HEADS = (30, 77), (17, 12), (4, 2)
 LENGTHS = dict(zip("bhqk", (attention.BATCH, HEADS[0], *SIZE)))
 TOLERANCE = 1e-3  # of a result's largest magnitude: another expression is off by far more, float32 by far less
+SPREADS = (0.5, 1, 2, 4)  # of the tensors: what one maximum hides of small numbers another hides of large ones
 NEAR = 1e-5  # how far float32's score may be from float64's
 
 
@@ -68,11 +69,18 @@ def test_each_tensor_of_a_random_modifier_shows_in_its_scores():
     lengths = LENGTHS | {"q": SIZE[1]}
     scores, seen = rng.standard_normal((SIZE[1], SIZE[1])), np.tri(SIZE[1], dtype=bool)
     for text, modifier, values in modified_attention.Grammar(seed).modifiers(range(MODIFIERS)).values():
-        tables = [rng.standard_normal(shape) for shape in modifier.shapes(lengths).values()]
-        before = modifier(scores, indices, lengths, values, tables)
-        for number in range(len(tables)):
-            others = [[rng.standard_normal(table.shape) if i == number else table for i, table in enumerate(tables)] for _ in range(8)]
-            moved = np.any([modifier(scores, indices, lengths, values, other)[0] != before[0] for other in others], axis=0)
+        shapes = list(modifier.shapes(lengths).values())
+
+        def drawn(size):
+            return [size * rng.standard_normal(shape) for shape in shapes]
+
+        for number in range(len(shapes)):
+            moved = np.zeros(scores.shape, bool)
+            for size in SPREADS * 8:
+                tables = drawn(size)
+                changed = [new if i == number else table for i, (table, new) in enumerate(zip(tables, drawn(size)))]
+                before, after = (modifier(scores, indices, lengths, values, x)[0] for x in (tables, changed))
+                moved |= before != after
             assert moved[seen].any() and moved[~seen].any(), f"tensor {number} of {text}"
 
 
