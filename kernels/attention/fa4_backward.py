@@ -12,6 +12,7 @@ from fa4 import AuxData
 from flash_attn.cute.flash_bwd_postprocess import FlashAttentionBackwardPostprocess
 from flash_attn.cute.flash_bwd_preprocess import FlashAttentionBackwardPreprocess
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
+from flash_attn.cute.tile_scheduler import SingleTileScheduler
 
 THREADS = 256  # that multiply
 
@@ -46,9 +47,56 @@ def blocks(head, mask):
     return Blocks(64, 48, (2, 1, 1), scores_turned=False, keys_turned=True, key_groups=1)
 
 
+AT_ONCE = 132  # tiles: multiprocessors
+LAST = 2 * AT_ONCE  # tiles whose order counts
+
+
+def most_queries_first(place, grid):
+    """Which (block of keys, head, batch) a block of a causal mask takes, of which the first are seen by most queries. The last heads, of LAST
+    tiles or a few more, are in that order, so that the longest are done when the shortest are; the others one by one, to read queries once.
+
+        >>> [most_queries_first((0, head, 0), (200, 4, 1)) for head in range(4)]
+        [(0, 0, 0), (0, 1, 0), (0, 2, 0), (100, 2, 0)]
+    """
+    (block, head, batch), (blocks, heads, batches) = place, grid
+    number = block + blocks * (head + heads * batch)
+    front = heads * batches - (LAST + blocks - 1) // blocks
+    front = (front > 0) * front
+    last, inside = heads * batches - front, number - front * blocks
+    ordered = inside >= 0
+    head = ordered * (front + inside % last) + (1 - ordered) * (head + heads * batch)
+    return ordered * (inside // last) + (1 - ordered) * block, head % heads, head // heads
+
+
+class MostQueriesFirst(SingleTileScheduler):
+    """Of causal masks."""
+
+    @staticmethod
+    def create(params, ctx=None, *, loc=None, ip=None):
+        return MostQueriesFirst(params, MostQueriesFirst.place(), loc=loc, ip=ip)
+
+    @staticmethod
+    @cute.jit
+    def place():
+        block, head, batch = cute.arch.block_idx()
+        blocks, heads, batches = cute.arch.grid_dim()
+        if blocks * heads * batches > AT_ONCE:
+            block, head, batch = most_queries_first((block, head, batch), (blocks, heads, batches))
+        return block, head, batch
+
+    def __new_from_mlir_values__(self, values):
+        made = super().__new_from_mlir_values__(values)
+        made.__class__ = MostQueriesFirst
+        return made
+
+
 class Gradients(FlashAttentionBackwardSm90):
     """Each block divides out which key head its query head has, and stores dk and dv of its own: FlashAttention-4 compiles a kernel for each
     number of heads that share one, and adds up in float, in memory that has to be cleared."""
+
+    def kernel(self, *given):
+        tiles = MostQueriesFirst if self.is_causal else SingleTileScheduler
+        return super().kernel(*[tiles if one is SingleTileScheduler else one for one in given])
 
     def load(self, q, k, *rest):
         *given, _ = rest

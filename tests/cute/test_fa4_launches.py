@@ -30,18 +30,19 @@ MULTIPROCESSORS = 132  # of the driver that records
 SEED = int(os.environ.get("KB_SEED", random.SystemRandom().randrange(1 << 30)))
 EVERY = 'HEAD = [64, 96, 128, 192, 256], HEADV = [64, 96, 128, 256], MASK = [0, 1, 2]'
 AHEAD = 3  # a mask of those below: compiled as one of 2
-VARIANTS = {"fa4", "fa4_grouped", "fa4_ahead", "fa4_ahead_grouped", "fa4_persistent"}
+VARIANTS = {"fa4", "fa4_grouped", "fa4_gqa", "fa4_ahead", "fa4_ahead_grouped", "fa4_persistent"}
 
 
 @dataclasses.dataclass
 class Point:
     """What is compiled of one direction. dtype: "bf16" or "f16"; mask: 0 none, 1 causal, 2 within a window behind a query's own key, 3 within
-    one that ends elsewhere; grouped: query heads share a key head, for which backward has a kernel more; block: queries of a block,
-    forward; stays: the block takes tile after tile, forward."""
+    one that ends elsewhere; grouped: query heads share a key head; parts: each has gradients of keys of its own, which a kernel more adds up,
+    backward; block: queries of a block, forward; stays: the block takes tile after tile, forward."""
     dtype: str
     head: int
     mask: int
     grouped: bool
+    parts: bool
     block: int
     stays: bool
 
@@ -55,6 +56,8 @@ class Point:
 
     @property
     def backward(self):
+        if self.grouped and not self.parts:
+            return "fa4_gqa"
         return ("fa4_ahead" if self.mask == AHEAD else "fa4") + "_grouped" * self.grouped
 
     def columns(self, name):
@@ -69,7 +72,8 @@ class Point:
         blocks = [64, 128] if head > 96 else [64] if mask >= 2 else [64, 192]
         block, stays = chance.choice(blocks), mask != AHEAD and chance.random() < 0.5
         large = head > 128 or mask < 2  # of blocks that stay
-        return cls(chance.choice(["bf16", "f16"]), head, mask, chance.random() < 0.5, 64 if stays and not large else block, stays)
+        grouped, parts = chance.random() < 0.5, mask == AHEAD or chance.random() < 0.5
+        return cls(chance.choice(["bf16", "f16"]), head, mask, grouped, grouped and parts, 64 if stays and not large else block, stays)
 
 
 POINTS = {name: Point.drawn(random.Random(f"{SEED} {name}")) for name in ("forward.toml", "backward.toml")}
@@ -89,6 +93,7 @@ def only(point, text):
     # WIDE is asked of small blocks that stay; large ones of more than 128 columns stay without it.
     text = re.sub(r'FA4_WIDE   = """.*?"""', f'FA4_WIDE   = "SMALL {"><"[not point.stays or point.block > 64]} 0"', text, flags=re.S)
     text = re.sub(r"LARGE (<|>=) 132", "LARGE >= 0", text)
+    text = re.sub(r"FA4_GQA   = \[.*?\]", 'FA4_GQA   = ["{FA4_KEYS} * {FA4_SEEN} * {FA4_LATE} > 0"]', text, flags=re.S)
     text = text.replace('name      = "fa4_modified"', 'name      = "fa4_modified"\nabstract  = true')
     text = re.sub(r'keep      = \["HEADV == (.*192 \?|HEAD", "BLOCK).*', f'keep      = ["T == {point.dtype}"]', text)
     both = 'name      = "fa4_grouped"' in text
@@ -219,9 +224,9 @@ def backward_of(drawn):
              ("dv", dv, keys))}
     given = {"prepare": [seen["o"], seen["dout"], products, drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries]), stats2, dq_sum],
              "gradients": [seen["q"], seen["k"], seen["v"], seen["dout"], stats2, products, dq_sum,
-                           *([dk_parts, dv_parts] if drawn.point.grouped else [seen["dk"], seen["dv"]]), drawn.scale, *drawn.windows()],
+                           *([dk_parts, dv_parts] if drawn.point.parts else [seen["dk"], seen["dv"]]), drawn.scale, *drawn.windows()],
              "finish": [dq_sum, seen["dq"], drawn.scale]}
-    return asked, given | ({"sum_heads": [dk_parts, seen["dk"], dv_parts, seen["dv"]]} if drawn.point.grouped else {})
+    return asked, given | ({"sum_heads": [dk_parts, seen["dk"], dv_parts, seen["dv"]]} if drawn.point.parts else {})
 
 
 NAMES = {"forward": "q k v o stats scale window", "prepare": "o dout products stats stats2 dq_sum",
@@ -240,7 +245,7 @@ def declared(name, point):
 
 
 def arguments(step, point):
-    names = {name: f"{name}_parts" if point.grouped else name for name in ("dk", "dv")}
+    names = {name: f"{name}_parts" if point.parts else name for name in ("dk", "dv")}
     given = NAMES[step].format(**names).split()
     given += ["window_right"] * (given[-1] == "window" and point.mask == AHEAD) + ["sm_count"] * (step == "forward" and point.stays)
     return [declared(name, point) for name in given]
@@ -294,5 +299,5 @@ def test_the_loader_launches_backward_as_its_own_host_code(recording):
     folder, point, chance = recording / "backward", POINTS["backward.toml"], random.Random(f"{SEED} backward")
     folder.mkdir()
     pairs = [backward_of(Drawn(chance, point, 1)) for _ in range(COUNT)]
-    source = "fa4_ahead.py" if point.mask == AHEAD else "fa4_backward.py"
+    source = {"fa4_ahead": "fa4_ahead.py", "fa4_gqa": "fa4_gqa.py"}.get(point.backward.removesuffix("_grouped"), "fa4_backward.py")
     compare(*launched(folder, pairs, source, point.tunables(), lambda step: arguments(step, point)))

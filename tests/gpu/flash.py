@@ -80,6 +80,17 @@ PACKED_FULL = [(("none", -1), 320, (30, 30), 128), (("causal", -1), 512, (20, 5)
                (("causal", -1), 512, (26, 13), 64), (("causal", 70), 300, (40, 10), 64), (("none", -1), 1150, (22, 11), 64),
                (("causal", -1), 2300, (10, 5), 64)]
 
+# Backward: blocks enough to take all the query heads that share their keys, and of causal masks so many that they have an order.
+SHARED = [(("causal", -1), 130, 130, (68, 34), 64), (("none", -1), 70, 200, (18, 9), 64), (("causal", 40), 100, 100, (34, 17), 64),
+          (("causal", -1), 130, 130, (68, 34), 96), (("none", -1), 70, 200, (18, 9), 96), (("causal", 40), 100, 100, (34, 17), 96),
+          (("causal", -1), 130, 130, (68, 34), 128), (("none", -1), 70, 200, (18, 9), 128), (("causal", 40), 100, 100, (34, 17), 128),
+          (("causal_bottom_right", -1), 110, 130, (68, 34), 192), (("none", -1), 70, 200, (18, 9), 192), (("causal", 40), 100, 100, (34, 17), 192),
+          (("causal", -1), 130, 130, (34, 17), 256), (("none", -1), 70, 200, (18, 9), 256), (("causal", 40), 100, 100, (34, 17), 256),
+          (("causal", -1), 130, 130, (100, 100), 64), (("causal", -1), 140, 140, (100, 100), 128),
+          (("causal_bottom_right", -1), 70, 280, (48, 3), 128)]
+PACKED_SHARED = [(("causal", -1), 130, (68, 34), 128), (("none", -1), 70, (60, 20), 128), (("causal", 40), 100, (34, 17), 128),
+                 (("causal", -1), 130, (68, 34), 64), (("none", -1), 70, (60, 20), 64), (("causal", 40), 100, (34, 17), 64)]
+
 
 def full_cases(reference):
     """Forward of many tiles: every mask, more and fewer keys than queries, both layouts; scales of 0 and below besides."""
@@ -92,6 +103,21 @@ def full_cases(reference):
         attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.0}
         problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
         yield next(attention.both_packed_ops(reference, f"packed, full, {tokens} x {d}, {h} on {hkv}, {mask}", problem, attributes, number, False))
+
+
+def shared_cases(reference):
+    for number, (mask, queries, keys, heads, d) in enumerate(SHARED):
+        layout = ("bshd", "bhsd")[number % 2]
+        problem, attributes = attention.problem_of((queries, keys), (d, 128 if d == 192 else d), heads, layout, mask, (), None, 0.0)
+        name = f"shared, {queries} on {keys} x {d}, {heads}, {layout}, {mask}"
+        _, (case, op, given, more) = attention.both_ops(reference, name, problem, attributes, number)
+        yield case, op, given, more | {"deterministic": False}
+    for number, (mask, tokens, (h, hkv), d) in enumerate(PACKED_SHARED):
+        attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.0}
+        problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
+        name = f"packed, shared, {tokens} x {d}, {h} on {hkv}, {mask}"
+        _, backward = attention.both_packed_ops(reference, name, problem, attributes, number, False)
+        yield backward
 
 
 def packed_cases(reference):
@@ -143,8 +169,8 @@ class Conformance(runner.Conformance):
 class Cases(attention.Cases):
     def __init__(self, bundle_path, device, roots, few=False):
         super().__init__(bundle_path, device, roots)
-        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *full_cases(self.reference), *packed_cases(self.reference),
-                *packed_whole_cases(self.reference)]
+        wide = [*wide_cases(self.reference), *whole_cases(self.reference), *full_cases(self.reference), *shared_cases(self.reference),
+                *packed_cases(self.reference), *packed_whole_cases(self.reference)]
         own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference))
         self.cases = [*wide, *own] if few else self.cases + wide
 

@@ -1,0 +1,134 @@
+"""FlashAttention-4's backward for Hopper (fa4_backward.py) in blocks that take their keys with all the query heads that share them, one after
+the other: dk and dv are sums in registers, of which no parts are in memory.
+"""
+import cutlass
+import fa4_backward
+from cutlass import Boolean, Int32, const_expr, cute, extract_mlir_values, new_from_mlir_values
+from cutlass.pipeline import PipelineUserType, make_pipeline_state
+from fa4_backward import MostQueriesFirst, finish, prepare  # noqa: F401  the other steps of the backward pass
+from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
+from flash_attn.cute.tile_scheduler import SingleTileScheduler, WorkTileInfo
+from quack import copy_utils
+
+
+SCALE, SCHEDULE = 25, 29  # of what `mma` is given
+
+
+class HeadsInTurn(SingleTileScheduler):
+    """Tiles of a block: its keys with each of the query heads that share them."""
+    ORDER = SingleTileScheduler  # of blocks
+
+    def __init__(self, params, place, turn, *, loc=None, ip=None):
+        super().__init__(params, place, loc=loc, ip=ip)
+        self.turn = turn
+
+    @classmethod
+    def create(cls, params, ctx=None, *, loc=None, ip=None):
+        return cls(params, cls.ORDER.create(params)._blk_coord, Int32(0), loc=loc, ip=ip)
+
+    def get_current_work(self, *, loc=None, ip=None):
+        block, key_head, batch = self._blk_coord
+        group = self.params.num_head // cute.arch.grid_dim()[1]
+        return WorkTileInfo((block, key_head * group + self.turn, batch, Int32(0)), self.turn < group)
+
+    def advance_to_next_work(self, *, loc=None, ip=None):
+        self.turn += 1
+        return self.get_current_work()
+
+    def __extract_mlir_values__(self):
+        self._parts = [extract_mlir_values(one) for one in (self.params, self._blk_coord, self.turn)]
+        return [value for part in self._parts for value in part]
+
+    def __new_from_mlir_values__(self, values):
+        made = []
+        for one, part in zip((self.params, self._blk_coord, self.turn), self._parts):
+            made.append(new_from_mlir_values(one, values[:len(part)]))
+            values = values[len(part):]
+        return type(self)(*made, loc=self._loc)
+
+
+class CausalInTurn(HeadsInTurn):
+    ORDER = MostQueriesFirst
+
+
+class Gradients(FlashAttentionBackwardSm90):
+    def kernel(self, q, k, *rest):
+        # Of 256 columns, what queries' heads have in the L2 cache counts for more than when a block ends.
+        turns = CausalInTurn if self.is_causal and self.tile_hdim <= 192 else HeadsInTurn
+        made = super().kernel(q, k, *[turns if one is SingleTileScheduler else one for one in rest])
+        launch, key_heads = made.launch, cute.size(k, mode=[2])
+        made.launch = lambda **how: launch(**how | {"grid": [how["grid"][0], key_heads, how["grid"][2]]})
+        return made
+
+    @cute.jit
+    def load(self, q, k, v, dout, stats, products, shared_q, shared_k, shared_v, shared_dout, shared_stats, shared_products, atom_q, atom_k,
+             atom_v, atom_dout, pipeline_q, pipeline_dout, block_info, lengths_of, schedule, sparsity, group_divmod):
+        """Keys and values once, then the queries of each head."""
+        group = cute.size(q, mode=[2]) // cute.size(k, mode=[2])
+        block, first_head, batch, _ = schedule().initial_work_tile_info().tile_idx
+        key_head = first_head // group
+        begin, end = block_info.get_m_block_min_max(lengths_of(batch), block)
+        alone = cute.make_layout(1)
+        keys = cute.local_tile(k[None, None, key_head, batch], (self.tile_n, self.tile_hdim), (block, 0))
+        values = cute.local_tile(v[None, None, key_head, batch], (self.tile_n, self.tile_hdimv), (block, 0))
+        load_k, _, _ = copy_utils.tma_get_copy_fn(atom_k, 0, alone, keys, shared_k, single_stage=True)
+        load_v, _, _ = copy_utils.tma_get_copy_fn(atom_v, 0, alone, values, shared_v, single_stage=True)
+        state_q = make_pipeline_state(PipelineUserType.Producer, self.Q_stage)
+        state_dout = make_pipeline_state(PipelineUserType.Producer, self.dO_stage)
+        for turn in cutlass.range(group, unroll=1):
+            head = first_head + turn
+            queries = cute.local_tile(q[None, None, head, batch], (self.tile_m, self.tile_hdim), (None, 0))
+            gradients = cute.local_tile(dout[None, None, head, batch], (self.tile_m, self.tile_hdimv), (None, 0))
+            load_q, _, _ = copy_utils.tma_get_copy_fn(atom_q, 0, alone, queries, shared_q)
+            load_dout, _, _ = copy_utils.tma_get_copy_fn(atom_dout, 0, alone, gradients, shared_dout)
+            load_stats = copy_utils.cpasync_bulk_get_copy_fn(cute.local_tile(stats[None, head, batch], (self.tile_m,), (None,)), shared_stats)
+            load_products = copy_utils.cpasync_bulk_get_copy_fn(cute.local_tile(products[None, head, batch], (self.tile_m,), (None,)),
+                                                               shared_products)
+            load_q, load_stats = [copy_utils.tma_producer_copy_fn(one, pipeline_q) for one in (load_q, load_stats)]
+            load_dout, load_products = [copy_utils.tma_producer_copy_fn(one, pipeline_dout) for one in (load_dout, load_products)]
+            for m in cutlass.range(begin, end, unroll=1):
+                first = turn == 0 and m == begin
+                state = state_dout if const_expr(self.Q_stage != self.dO_stage) else state_q
+                if first:
+                    pipeline_q.producer_acquire(state_q, extra_tx_count=self.tma_copy_bytes["K"])
+                    load_k(tma_bar_ptr=pipeline_q.producer_get_barrier(state_q))
+                else:
+                    pipeline_q.producer_acquire(state_q)
+                load_q(m, producer_state=state_q)
+                if first:
+                    cute.arch.griddepcontrol_wait()  # for stats and products
+                load_stats(m, producer_state=state_q)
+                if first:
+                    pipeline_dout.producer_acquire(state, extra_tx_count=self.tma_copy_bytes["V"])
+                    load_v(tma_bar_ptr=pipeline_dout.producer_get_barrier(state))
+                else:
+                    pipeline_dout.producer_acquire(state)
+                load_dout(m, producer_state=state)
+                load_products(m, producer_state=state)
+                state_q.advance()
+                state_dout.advance()
+
+    def mma(self, *given, is_dQ_wg):
+        given = list(given)
+        self.scale, given[SCALE] = given[SCALE], 1.0  # by which it would multiply dk after each head
+        _, self.first_head, _, _ = given[SCHEDULE]().initial_work_tile_info().tile_idx
+        self.group = given[SCHEDULE].args[0].num_head // cute.arch.grid_dim()[1]
+        super().mma(*given, is_dQ_wg=is_dQ_wg)
+
+    def mma_one_m_block(self, *given, mask_fn, dKV_accumulate, **rest):
+        later = mask_fn.keywords["head_idx"] != self.first_head
+        return super().mma_one_m_block(*given, mask_fn=mask_fn, dKV_accumulate=Boolean(dKV_accumulate) | Boolean(later), **rest)
+
+    @cute.jit
+    def epilogue_dKV(self, sums_v, dv, shared_v, sums_k, dk, shared_k, lengths, atom_k, atom_v, mma_k, mma_v, thread, block, head, batch,
+                     *rest):
+        if head == self.first_head + self.group - 1:
+            sums_k.store(sums_k.load() * self.scale)
+            FlashAttentionBackwardSm90.epilogue_dKV(self, sums_v, dv, shared_v, sums_k, dk, shared_k, lengths, atom_k, atom_v, mma_k, mma_v,
+                                                    thread, block, self.first_head // self.group, batch, *rest)
+
+
+def gradients(*tensors_and_numbers, **tunables):
+    kernel, arguments = fa4_backward.gradients(*tensors_and_numbers, **tunables)
+    kernel.__class__ = Gradients
+    return kernel, arguments
