@@ -6,6 +6,7 @@
 
 What fits all problems is only a guess; the builder proves it on others, or fails.
 """
+import functools
 
 # Divisors that kernels cut sizes by.
 TILES = sorted({2 ** i for i in range(1, 13)} | set(range(8, 513, 8)))
@@ -44,6 +45,14 @@ def balanced(text):
     return False
 
 
+@functools.cache
+def cut_by_tiles(column):
+    """[(tile, column of how many it makes)], which explainers of the same atoms share."""
+    if min(column) < 0:
+        return []
+    return [(tile, tuple(-(-x // tile) for x in column)) for tile in TILES if max(column) > tile]
+
+
 class Explainer:
     """Finds expressions for columns of numbers, one number a problem. `atoms`: {text: column}."""
 
@@ -63,9 +72,7 @@ class Explainer:
         self.ended = False  # whether a search was given up for that
         self.factors = list(self.atoms.items())
         for text, column in self.atoms.items():
-            if all(x >= 0 for x in column):
-                self.factors += [("ceil_div(%s, %d)" % (text, tile), tuple(-(-x // tile) for x in column)) for tile in TILES
-                                 if max(column) > tile]
+            self.factors += [("ceil_div(%s, %d)" % (text, tile), cut) for tile, cut in cut_by_tiles(column)]
 
     def explain(self, column):
         """An expression, or None. Constants are expressions too."""
