@@ -14,7 +14,7 @@ from report import Report
 from runtime import first_use
 
 FORWARD, BACKWARD = "attention.sdpa_forward", "attention.sdpa_backward"
-SHAPE, SCALE = (4, 2048, 16, 128), 0.08838834764831845
+SHAPE = (4, 2048, 16, 128)
 PLANS, THREADS = 16, 8
 BEYOND_US, FIRST_MS, ALL_MS = 0.3, 5.0, 8.0
 

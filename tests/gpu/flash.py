@@ -92,31 +92,29 @@ PACKED_SHARED = [(("causal", -1), 130, (68, 34), 128), (("none", -1), 70, (60, 2
                  (("causal", -1), 130, (68, 34), 64), (("none", -1), 70, (60, 20), 64), (("causal", 40), 100, (34, 17), 64)]
 
 
-def full_cases(reference):
-    """Forward of many tiles: every mask, more and fewer keys than queries, both layouts; scales of 0 and below besides."""
-    for number, (mask, queries, keys, heads, d) in enumerate(FULL):
-        layout, scale = ("bshd", "bhsd")[number % 2], {1: -1, 6: 0}.get(number, 1) * d ** -0.5
+def of_lists(reference, kind, dense, packed, scales):
+    """Both ops of each problem of two such lists; scales: by number, what the usual scale is multiplied with."""
+    for number, (mask, queries, keys, heads, d) in enumerate(dense):
+        layout, scale = ("bshd", "bhsd")[number % 2], scales.get(number, 1) * d ** -0.5
         problem, attributes = attention.problem_of((queries, keys), (d, 128 if d == 192 else d), heads, layout, mask, (), None, 0.0)
-        name = f"full, {queries} on {keys} x {d}, {heads}, {layout}, {mask}, {scale:.2g}"
-        yield next(attention.both_ops(reference, name, problem, attributes | {"scale": scale}, number))
-    for number, (mask, tokens, (h, hkv), d) in enumerate(PACKED_FULL):
+        name = f"{kind}, {queries} on {keys} x {d}, {heads}, {layout}, {mask}, {scale:.2g}"
+        yield attention.both_ops(reference, name, problem, attributes | {"scale": scale}, number, deterministic=False)
+    for number, (mask, tokens, (h, hkv), d) in enumerate(packed):
         attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.0}
         problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
-        yield next(attention.both_packed_ops(reference, f"packed, full, {tokens} x {d}, {h} on {hkv}, {mask}", problem, attributes, number, False))
+        name = f"packed, {kind}, {tokens} x {d}, {h} on {hkv}, {mask}"
+        yield attention.both_packed_ops(reference, name, problem, attributes, number, deterministic=False)
+
+
+def full_cases(reference):
+    """Forward of many tiles: every mask, more and fewer keys than queries, both layouts; scales of 0 and below besides."""
+    for forward, _ in of_lists(reference, "full", FULL, PACKED_FULL, {1: -1, 6: 0}):
+        yield forward
 
 
 def shared_cases(reference):
-    for number, (mask, queries, keys, heads, d) in enumerate(SHARED):
-        layout = ("bshd", "bhsd")[number % 2]
-        problem, attributes = attention.problem_of((queries, keys), (d, 128 if d == 192 else d), heads, layout, mask, (), None, 0.0)
-        name = f"shared, {queries} on {keys} x {d}, {heads}, {layout}, {mask}"
-        _, (case, op, given, more) = attention.both_ops(reference, name, problem, attributes, number)
-        yield case, op, given, more | {"deterministic": False}
-    for number, (mask, tokens, (h, hkv), d) in enumerate(PACKED_SHARED):
-        attributes = {"scale": d ** -0.5, "kv_heads": hkv, "mask": mask[0], "window": mask[1], "dropout": 0.0}
-        problem = {"qkv": (attention.BATCH, tokens, h + 2 * hkv, d)}
-        name = f"packed, shared, {tokens} x {d}, {h} on {hkv}, {mask}"
-        _, backward = attention.both_packed_ops(reference, name, problem, attributes, number, False)
+    """Backward of grouped heads, and of many tiles of a causal mask: every mask and width, both layouts."""
+    for _, backward in of_lists(reference, "shared", SHARED, PACKED_SHARED, {}):
         yield backward
 
 
