@@ -27,7 +27,7 @@ Next, in {root}:
   build/release/kbundle explain {bundle} softmax.scaled_forward --operand x=bf16[4096,4096]
   build/release/kbundle inspect {bundle}
   build/release/kbundle verify {bundle}
-For GPUs too, ten minutes the first time: cmake --build --preset release && build/release/kbundle build kernels -o {bundle}
+For GPUs too, half an hour the first time: cmake --build --preset release && build/release/kbundle build kernels -o {bundle}
 docs/whole-library.md is a whole library on one page."""
 
 

@@ -10,16 +10,11 @@ namespace {
 
 double NumberOf(const std::vector<double>& floats) { return floats.empty() ? 0 : floats[0]; }
 
-void BindAttributes(const Op& op, const OpProblem& problem, Bindings* bindings) {
-  for (const Attribute& attribute : op.attributes) {
-    const size_t length = std::max(attribute.integers.size(), attribute.floats.size());
-    bindings->attributes.push_back({attribute.integers, length, NumberOf(attribute.floats)});
-  }
-  for (const ProblemAttribute& given : problem.attributes) {
-    const size_t length = std::max(given.integers.size(), given.floats.size());
-    bindings->attributes[static_cast<size_t>(given.attribute)] = {given.integers, length,
-                                                                  NumberOf(given.floats)};
-  }
+template <typename Given>  // of an op its default, of a problem what it says
+void BindAttribute(const Given& given, Bindings::Attribute* bound) {
+  bound->integers = given.integers;
+  bound->length = std::max(given.integers.size(), given.floats.size());
+  bound->number = NumberOf(given.floats);
 }
 
 void BindTypes(const Op& op, const OpProblem& problem, Bindings* bindings) {
@@ -54,24 +49,43 @@ void BindSymbols(const Tensor& tensor, const std::vector<int64_t>& dims, Binding
 
 }  // namespace
 
+void BindAttributes(const Op& op, const std::vector<ProblemAttribute>& given, Bindings* bindings) {
+  bindings->attributes.resize(op.attributes.size());
+  for (size_t i = 0; i < op.attributes.size(); ++i) {
+    BindAttribute(op.attributes[i], &bindings->attributes[i]);
+  }
+  for (const ProblemAttribute& one : given) {
+    BindAttribute(one, &bindings->attributes[static_cast<size_t>(one.attribute)]);
+  }
+}
+
+void Bind(const Op& op, const OpProblem& problem, Bindings* bindings) {
+  BindAttributes(op, problem.attributes, bindings);
+  BindTypes(op, problem, bindings);
+  bindings->symbols.assign(op.symbols.size(), 0);
+  const size_t operands = op.operands.size();
+  bindings->tensors.resize(operands + op.results.size());
+  for (size_t i = 0; i < operands; ++i) {
+    const ProblemTensor& operand = problem.operands[i];
+    bindings->tensors[i].present = operand.present;
+    bindings->tensors[i].dims = operand.dims;
+    if (operand.present) BindSymbols(op.operands[i], operand.dims, bindings);
+  }
+  for (size_t i = 0; i < op.results.size(); ++i) {
+    const std::optional<Program>& when = op.results[i].when;
+    const Slot present = when ? Run(when->code, *bindings) : Slot{1};
+    bindings->tensors[operands + i].present = present.ok() && present.value != 0;
+  }
+}
+
 Bindings BindingsOf(const Op& op, const OpProblem& problem) {
   Bindings bindings;
-  BindAttributes(op, problem, &bindings);
-  BindTypes(op, problem, &bindings);
-  bindings.symbols.assign(op.symbols.size(), 0);
-  for (size_t i = 0; i < op.operands.size(); ++i) {
-    const ProblemTensor& operand = problem.operands[i];
-    bindings.tensors.push_back({operand.present, operand.dims});
-    if (operand.present) BindSymbols(op.operands[i], operand.dims, &bindings);
-  }
-  for (const Tensor& result : op.results) {
-    const Slot present = result.when ? Run(result.when->code, bindings) : Slot{1};
-    bindings.tensors.push_back({present.ok() && present.value != 0, {}});
-  }
+  Bind(op, problem, &bindings);
   return bindings;
 }
 
 Status AddLets(const Template& variant, Bindings* bindings) {
+  bindings->lets.clear();
   for (const NamedProgram& let : variant.lets) {
     KB_ASSIGN_OR_RETURN(const int64_t value, Evaluate(let.program, *bindings));
     bindings->lets.push_back(value);

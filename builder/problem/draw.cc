@@ -9,59 +9,44 @@
 #include <algorithm>
 #include <cmath>
 
-#include "builder/problem/bindings.h"
-#include "kbundle/dtype.h"
-
 namespace kbundle::builder {
 namespace {
 
 constexpr int kClimbs = 60, kClimbSteps = 4000, kStarts = 8;
 constexpr int kMoves = 24, kMostChanges = 6, kTries = 4;
 constexpr size_t kPool = 64;
-constexpr int64_t kMaxSize = (int64_t{1} << 31) - 1;
-constexpr int64_t kLeastAlignment = 1, kMostAlignment = 16;
-
-bool Holds(const Program& program, const Bindings& bindings) {
-  const Slot slot = Run(program.code, bindings);
-  return slot.ok() && slot.value != 0;
-}
+constexpr int64_t kMaxSize = LegalProblems::kMaxSize;
 
 }  // namespace
 
 ProblemDrawer::ProblemDrawer(const Op& op, const Template& variant, const Template::Point& point,
                              uint64_t seed)
-    : op_(op), variant_(variant), point_(point), random_(seed), edges_(point.tunables) {
+    : op_(op), point_(point), random_(seed), legal_(op, variant, point), edges_(point.tunables) {
   const auto add = [this](const Program& program) {
     for (const Instruction& one : program.code) {
       if (one.opcode == Opcode::kConst && one.operand > 0) edges_.push_back(one.operand);
     }
   };
-  for (const Program& rule : op.require) add(rule);
-  for (const Program& rule : variant.when) add(rule);
+  for (const LegalProblems::Rule& rule : legal_.rules()) add(*rule.program);
   for (const NamedProgram& let : variant.lets) add(let.program);
-  refusals_.assign(static_cast<size_t>(Rules()), 0);
   FindLengths();
-}
-
-int ProblemDrawer::Rules() const {
-  return static_cast<int>(op_.require.size() + variant_.when.size());
 }
 
 // Uphill in the number of conditions that hold; never down.
 bool ProblemDrawer::Climb() {
-  Genes best = Chance();
-  Bindings bindings;
-  int height = HeldBy(best, &bindings, &refusals_);
-  for (int i = 0; i < kClimbSteps && height < Rules(); ++i) {
-    Genes genes = best;
+  const auto all = static_cast<int>(legal_.rules().size());
+  Genes best = Chance(), genes;
+  int height = legal_.Held(best, 0);
+  for (int i = 0; i < kClimbSteps && height < all; ++i) {
+    genes = best;
     for (uint64_t changes = 1 + Below(3); changes > 0; --changes) Change(&genes);
     FitTensors(&genes);
-    if (const int reached = HeldBy(genes, &bindings, &refusals_); reached >= height) {
-      best = std::move(genes);
+    if (const int reached = legal_.Held(genes, height); reached >= height) {
+      std::swap(best, genes);
       height = reached;
     }
   }
-  if (height < Rules()) return false;
+  if (height < all) return false;
   found_.push_back(std::move(best));
   return true;
 }
@@ -72,26 +57,26 @@ Result<DrawnProblem> ProblemDrawer::Next() {
     if (found_.empty()) return NothingLegal();
   }
   // Away from where it was: what is not a size by a walk, sizes each anew.
-  Genes genes = found_[Below(found_.size())];
+  Genes genes = found_[Below(found_.size())], changed;
   for (int i = 0; i < kMoves; ++i) {
-    Genes changed = genes;
+    changed = genes;
     for (uint64_t changes = 1 + Below(kMostChanges); changes > 0; --changes) Change(&changed);
     FitTensors(&changed);
-    if (Legal(changed)) genes = std::move(changed);
+    if (legal_.Take(changed)) std::swap(genes, changed);
   }
   for (size_t round = 0; round < 2 * genes.symbols.size(); ++round) {
     for (int i = 0; i < kTries; ++i) {
-      Genes changed = genes;
+      changed = genes;
       Resize(Below(genes.symbols.size()), &changed.symbols);
       FitTensors(&changed);
-      if (!Legal(changed)) continue;
-      genes = std::move(changed);
+      if (!legal_.Take(changed)) continue;
+      std::swap(genes, changed);
       break;
     }
   }
-  Genes changed = genes;
+  changed = genes;
   ChangeFloats(&changed);
-  if (Legal(changed)) genes = std::move(changed);
+  if (legal_.Take(changed)) std::swap(genes, changed);
   DrawnProblem drawn = Bind(genes);
   if (found_.size() < kPool) {
     found_.push_back(std::move(genes));
@@ -179,7 +164,7 @@ ProblemAttribute ProblemDrawer::ChanceOf(int number) {
   return chosen;
 }
 
-ProblemDrawer::Genes ProblemDrawer::Chance() {
+Genes ProblemDrawer::Chance() {
   Genes genes;
   for (size_t i = 0; i < op_.symbols.size(); ++i) genes.symbols.push_back(ChanceSize());
   for (size_t i = 0; i < op_.attributes.size(); ++i) {
@@ -251,103 +236,14 @@ void ProblemDrawer::Change(Genes* genes) {
   if (op_.operands[number].optional) genes->present[number] = !genes->present[number];
 }
 
-OpProblem ProblemDrawer::ProblemOf(const Genes& genes) const {
-  OpProblem problem;
-  problem.attributes = genes.attributes;
-  Bindings bindings;
-  bindings.symbols = genes.symbols;
-  bindings.types = point_.types;
-  bindings.tensors.resize(op_.operands.size() + op_.results.size());
-  for (const Attribute& attribute : op_.attributes) {
-    bindings.attributes.push_back({attribute.integers, 0, 0});
-  }
-  for (const ProblemAttribute& given : genes.attributes) {
-    bindings.attributes[static_cast<size_t>(given.attribute)].integers = given.integers;
-  }
-  for (size_t i = 0; i < op_.operands.size(); ++i) {
-    const Tensor& tensor = op_.operands[i];
-    ProblemTensor& operand = problem.operands.emplace_back();
-    operand.present = genes.present[i];
-    operand.dtype = DTypeOf(tensor.type, point_.types);
-    if (!operand.present) continue;
-    for (const Dim& dim : tensor.dims) {
-      const bool symbol = dim.ellipsis || dim.bind;
-      const Slot size = symbol ? Slot{genes.symbols[static_cast<size_t>(dim.symbol)]}
-                               : Run(dim.program.code, bindings);
-      operand.dims.push_back(size.ok() ? size.value : 0);
-    }
-  }
-  return problem;
-}
-
-bool ProblemDrawer::FitsMemory(const Bindings& bindings) const {
-  for (size_t i = 0; i < op_.operands.size(); ++i) {
-    double bytes = 8;  // of the largest element
-    for (const int64_t dim : bindings.tensors[i].dims) {
-      if (dim < 1 || dim > kMaxSize) return false;
-      bytes *= static_cast<double>(dim);
-    }
-    if (bindings.tensors[i].present && bytes > 8 * static_cast<double>(kMaxTensorBytes))
-      return false;
-  }
-  return true;
-}
-
-int ProblemDrawer::Held(const Bindings& bindings, std::vector<int>* refusals) const {
-  int held = 0;
-  size_t number = 0;
-  for (const auto* rules : {&op_.require, &variant_.when}) {
-    for (const Program& rule : *rules) {
-      const bool holds = Holds(rule, bindings);
-      held += holds ? 1 : 0;
-      if (!holds && refusals != nullptr) ++(*refusals)[number];
-      ++number;
-    }
-  }
-  return held;
-}
-
-// Whether all of them hold: most of what is tried falls at one of the first.
-bool ProblemDrawer::AllHold(const Bindings& bindings) const {
-  const auto holds = [&](const Program& rule) { return Holds(rule, bindings); };
-  return std::all_of(op_.require.begin(), op_.require.end(), holds) &&
-         std::all_of(variant_.when.begin(), variant_.when.end(), holds);
-}
-
-// False: sizes that no memory holds, or a let without a value.
-bool ProblemDrawer::BindingsFor(const Genes& genes, Bindings* bindings) const {
-  *bindings = BindingsOf(op_, ProblemOf(genes));
-  bindings->types = point_.types;
-  bindings->tunables = point_.tunables;
-  bindings->alignment = kMostAlignment;
-  return FitsMemory(*bindings) && AddLets(variant_, bindings).ok();
-}
-
-// One below nothing: there are no bindings.
-int ProblemDrawer::HeldBy(const Genes& genes, Bindings* bindings,
-                          std::vector<int>* refusals) const {
-  return BindingsFor(genes, bindings) ? Held(*bindings, refusals) : -1;
-}
-
-bool ProblemDrawer::Legal(const Genes& genes) const {
-  Bindings bindings;
-  return BindingsFor(genes, &bindings) && AllHold(bindings);
-}
-
-// Of what is legal, with as little alignment as it may have.
-DrawnProblem ProblemDrawer::Bind(const Genes& genes) const {
+DrawnProblem ProblemDrawer::Bind(const Genes& genes) {
   DrawnProblem drawn;
-  Bindings& bindings = drawn.bindings;
-  KB_CHECK(BindingsFor(genes, &bindings));
-  for (int64_t align = kLeastAlignment; align <= kMostAlignment; align *= 2) {
-    bindings.alignment = align;
-    if (align == kMostAlignment || AllHold(bindings)) break;
-  }
+  drawn.bindings = legal_.BindLeast(genes);
   for (const Attribute& attribute : op_.attributes) drawn.floats.push_back(attribute.floats);
   for (const ProblemAttribute& given : genes.attributes) {
     drawn.floats[static_cast<size_t>(given.attribute)] = given.floats;
   }
-  drawn.alignment = bindings.alignment;
+  drawn.alignment = drawn.bindings.alignment;
   drawn.text = Describe(genes);
   return drawn;
 }
@@ -379,14 +275,14 @@ std::string ProblemDrawer::Describe(const Genes& genes) const {
 }
 
 Status ProblemDrawer::NothingLegal() const {
-  const auto most = std::max_element(refusals_.begin(), refusals_.end());
-  const auto number = static_cast<size_t>(most - refusals_.begin());
+  const auto& rules = legal_.rules();
+  const auto most = std::max_element(rules.begin(), rules.end(), [](const auto& a, const auto& b) {
+    return a.refused < b.refused;
+  });
   std::string why;
-  if (most != refusals_.end() && *most > 0) {
-    const bool required = number < op_.require.size();
-    const Program& rule =
-        required ? op_.require[number] : variant_.when[number - op_.require.size()];
-    why = fmt::format("; '{}' of {} refuses most", rule.text, required ? "`require`" : "`when`");
+  if (most != rules.end() && most->refused > 0) {
+    why = fmt::format("; '{}' of {} refuses most", most->program->text,
+                      most->required ? "`require`" : "`when`");
   }
   return InvalidArgument(
       fmt::format("no problem was found that the variant takes, in {} searches of {} steps{}",

@@ -14,6 +14,7 @@
 
 #include "builder/expression/evaluate.h"
 #include "builder/model/family.h"
+#include "builder/problem/legal.h"
 #include "kbundle/status.h"
 
 namespace kbundle::builder {
@@ -29,9 +30,6 @@ struct DrawnProblem {
 // Borrows its arguments. The same seed gives the same problems, anywhere. Not thread-safe.
 class ProblemDrawer {
  public:
-  // No tensor of a problem is larger: more than a GPU has memory.
-  static constexpr int64_t kMaxTensorBytes = int64_t{1} << 39;
-
   ProblemDrawer(const Op& op, const Template& variant, const Template::Point& point, uint64_t seed);
 
   // kInvalidArgument: nothing legal was found; the message says which condition stood in the way
@@ -39,12 +37,6 @@ class ProblemDrawer {
   Result<DrawnProblem> Next();
 
  private:
-  // What a problem is made of; the rest follows.
-  struct Genes {
-    std::vector<int64_t> symbols;
-    std::vector<ProblemAttribute> attributes;
-    std::vector<bool> present;  // by operand
-  };
   Genes Chance();
   bool Climb();
   void Change(Genes* genes);
@@ -55,23 +47,14 @@ class ProblemDrawer {
   // gets its tensors as long as it wants them.
   void FindLengths();
   void ChangeModifier(Genes* genes);
-  void FitTensors(Genes* genes) const;
+  void FitTensors(Genes* genes);
   static void Give(const ProblemAttribute& chosen, Genes* genes);
   ProblemAttribute ChanceOf(int attribute);
   int64_t ChanceSize();
   double ChanceFloat();
   uint64_t Below(uint64_t end) { return random_() % end; }
 
-  OpProblem ProblemOf(const Genes& genes) const;
-  bool Legal(const Genes& genes) const;
-  DrawnProblem Bind(const Genes& genes) const;
-  bool BindingsFor(const Genes& genes, Bindings* bindings) const;
-  bool AllHold(const Bindings& bindings) const;
-  // How many conditions hold; all of them where it is Rules(). refusals: by condition.
-  int Held(const Bindings& bindings, std::vector<int>* refusals) const;
-  int HeldBy(const Genes& genes, Bindings* bindings, std::vector<int>* refusals) const;
-  int Rules() const;
-  bool FitsMemory(const Bindings& bindings) const;
+  DrawnProblem Bind(const Genes& genes);
   std::string Describe(const Genes& genes) const;
   Status NothingLegal() const;
 
@@ -82,12 +65,12 @@ class ProblemDrawer {
   };
 
   const Op& op_;
-  const Template& variant_;
   const Template::Point& point_;
   std::mt19937_64 random_;
+  LegalProblems legal_;
   std::vector<Genes> found_;
   std::vector<int64_t> edges_;  // what the conditions compare with
-  std::vector<int> refusals_;   // by condition, of problems that chance made
+  int modifier_ = 0;            // the attribute, where there are modifiers
   std::vector<TensorLength> lengths_;
 };
 

@@ -3,7 +3,6 @@
 // changes would have to meet all of them at once.
 #include <algorithm>
 
-#include "builder/problem/bindings.h"
 #include "builder/problem/draw.h"
 
 namespace kbundle::builder {
@@ -35,11 +34,11 @@ size_t EndOf(const std::vector<Instruction>& code, size_t at) {
 
 void ProblemDrawer::FindLengths() {
   if (op_.score_mods.empty()) return;
-  const int choice = AttributeNamed(op_, "score_mod");
+  modifier_ = AttributeNamed(op_, "score_mod");
   for (const Program& rule : op_.require) {  // score_mod != 'alibi' || N0 == (H)
     const std::vector<Instruction>& code = rule.code;
     const bool of_one = code.size() > 3 && code[0].opcode == Opcode::kAttribute &&
-                        code[0].operand == choice && code[1].opcode == Opcode::kConst &&
+                        code[0].operand == modifier_ && code[1].opcode == Opcode::kConst &&
                         code[2].opcode == Opcode::kNe;
     for (size_t i = 3; of_one && i < code.size(); ++i) {
       if (code[i].opcode != Opcode::kDim) continue;
@@ -57,7 +56,7 @@ void ProblemDrawer::FindLengths() {
 void ProblemDrawer::ChangeModifier(Genes* genes) {
   const uint64_t number = Below(op_.score_mods.size() + 1);
   ProblemAttribute choice, scalars;
-  choice.attribute = AttributeNamed(op_, "score_mod");
+  choice.attribute = modifier_;
   choice.integers = {static_cast<int64_t>(number)};
   scalars.attribute = AttributeNamed(op_, "score_scalars");
   size_t tensors = 0;
@@ -74,16 +73,15 @@ void ProblemDrawer::ChangeModifier(Genes* genes) {
   }
 }
 
-void ProblemDrawer::FitTensors(Genes* genes) const {
+void ProblemDrawer::FitTensors(Genes* genes) {
   if (lengths_.empty()) return;
-  const int choice = AttributeNamed(op_, "score_mod");
   int64_t modifier = 0;
   for (const ProblemAttribute& given : genes->attributes) {
-    if (given.attribute == choice && !given.integers.empty()) modifier = given.integers[0];
+    if (given.attribute == modifier_ && !given.integers.empty()) modifier = given.integers[0];
   }
   for (const TensorLength& length : lengths_) {
     if (length.modifier != modifier) continue;
-    const Slot value = Run(length.code, BindingsOf(op_, ProblemOf(*genes)));
+    const Slot value = Run(length.code, legal_.Bind(*genes));
     if (value.ok() && value.value > 0) {
       genes->symbols[static_cast<size_t>(length.symbol)] = value.value;
     }

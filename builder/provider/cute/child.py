@@ -196,7 +196,7 @@ class Child:
         from cutlass import cute
         from cutlass.cute.runtime import make_fake_stream
         fakes = [replaced(one, lambda leaf: leaf.fake()) for one in arguments]
-        compiled = cute.compile(kernel, *fakes, make_fake_stream(use_tvm_ffi_env_stream=True),
+        compiled = cute.compile(kernel, *fakes, make_fake_stream(use_tvm_ffi_env_stream=True), no_jit_engine=True,  # it is exported
                                 options=" ".join(["--enable-tvm-ffi --keep-cubin --gpu-arch", self.request["target"]["name"], options]))
         cubin, object_file = compiled.artifacts.CUBIN, os.path.join(self.folder, "host.o")
         compiled.export_to_c(object_file, function_name=FUNCTION)

@@ -37,8 +37,9 @@ Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code) 
 }  // namespace
 
 Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                               const CompileContext& context, PythonWorkers* workers) {
-  CuteLearner learner(unit, context);
+                               const CompileContext& context, PythonWorkers* workers,
+                               CuteDraws* draws) {
+  CuteLearner learner(unit, context, draws);
   KB_RETURN_IF_ERROR(learner.Draw());
   KB_ASSIGN_OR_RETURN(std::unique_ptr<PythonWorker> worker, workers->Take(tree));
   try {

@@ -8,6 +8,7 @@
 #include "builder/compile/compile.h"
 #include "builder/compile/python_worker.h"
 #include "builder/compile/work.h"
+#include "builder/provider/cute/draws.h"
 #include "builder/source/tree.h"
 #include "builder/store/object.h"
 
@@ -16,7 +17,8 @@ namespace kbundle::builder {
 // The host compiler is for what stands in for CUDA's runtime. Safe from any thread.
 // kInvalidArgument: the source or the manifest is wrong, or the launches cannot be learned.
 Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
-                               const CompileContext& context, PythonWorkers* workers);
+                               const CompileContext& context, PythonWorkers* workers,
+                               CuteDraws* draws);
 
 }  // namespace kbundle::builder
 

@@ -29,16 +29,17 @@ std::vector<int> FirstNumbers(size_t count) {
 
 }  // namespace
 
-CuteLearner::CuteLearner(const Unit& unit, const CompileContext& context)
+CuteLearner::CuteLearner(const Unit& unit, const CompileContext& context, CuteDraws* draws)
     : unit_(unit),
       context_(context),
+      draws_(draws),
       subject_(SubjectOf(unit)),
       inferred_(FirstNumbers(kInferred)) {}
 
 Status CuteLearner::Draw() {
   const uint64_t seed = Xxh3(unit_.extra_options.data(), unit_.extra_options.size());
   const int count = kInferred + ++searches_ * kProved;
-  Result<std::vector<CuteProblem>> drawn = DrawProblems(subject_, *unit_.step, seed, count);
+  Result<std::vector<CuteProblem>> drawn = DrawProblems(subject_, *unit_.step, seed, count, draws_);
   if (!drawn.ok()) return AtStep(drawn.status().message(), "");
   problems_ = std::move(*drawn);
   Result<Json> request = WithProblems(unit_.extra_options, subject_, *unit_.step, problems_);

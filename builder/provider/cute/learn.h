@@ -25,7 +25,7 @@ class CuteLearner {
  public:
   static constexpr int kMostSearches = 8;
 
-  CuteLearner(const Unit& unit, const CompileContext& context);
+  CuteLearner(const Unit& unit, const CompileContext& context, CuteDraws* draws);
 
   // The problems of the next search. Before Search, which needs them, since what is wrong with a
   // manifest needs no child to be seen. kInvalidArgument: there are none.
@@ -43,6 +43,7 @@ class CuteLearner {
 
   const Unit& unit_;
   const CompileContext& context_;
+  CuteDraws* const draws_;
   const CuteSubject subject_;
   std::vector<int> inferred_;  // numbers of problems, ascending
   std::vector<CuteProblem> problems_;

@@ -54,24 +54,6 @@ std::vector<Arg> CuteFloats(const CuteKernel& kernel) {
   return numbers;
 }
 
-CuteSubject SubjectOf(const Unit& unit) {
-  CuteSubject subject;
-  for (const Op& op : unit.family->ops) {
-    for (const Template& variant : op.templates) {
-      for (const Step& step : variant.steps) {
-        if (&step == unit.step) subject = {&op, &variant, {}};
-      }
-    }
-  }
-  KB_CHECK(subject.op != nullptr);
-  const Json request = Json::parse(unit.extra_options);
-  for (const Json& type : request["types"]) {
-    subject.point.types.push_back(static_cast<DType>(type.get<int>()));
-  }
-  subject.point.tunables = request["values"].get<std::vector<int64_t>>();
-  return subject;
-}
-
 std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step) {
   std::vector<CuteTensor> tensors;
   for (const CuteArgument& argument : CuteKernelOf(step).arguments) {
@@ -89,19 +71,14 @@ std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step
 }
 
 Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const Step& step,
-                                              uint64_t seed, int count) {
-  Template taken = *subject.variant;  // a step that is not taken launches nothing
-  if (step.when) taken.when.push_back(*step.when);
-  std::vector<ProblemDrawer> drawers;
-  for (int i = 0; i < kDrawers; ++i) {
-    drawers.emplace_back(*subject.op, taken, subject.point, seed + static_cast<uint64_t>(i));
-  }
-  std::mt19937_64 random(seed + kDrawers);
+                                              uint64_t seed, int count, CuteDraws* draws) {
+  KB_ASSIGN_OR_RETURN(std::vector<DrawnProblem> drawn, draws->First(subject, step, count));
+  std::mt19937_64 random(seed);
   const std::vector<CuteTensor> tensors = CuteTensors(subject, step);
   std::vector<CuteProblem> problems;
-  for (int i = 0; i < count; ++i) {
+  for (DrawnProblem& one : drawn) {
     CuteProblem problem;
-    KB_ASSIGN_OR_RETURN(problem.drawn, drawers[i % kDrawers].Next());
+    problem.drawn = std::move(one);
     problem.sm_count = kSmCounts[random() % std::size(kSmCounts)];
     problem.drawn.bindings.sm_count = problem.sm_count;
     for (const CuteTensor& tensor : tensors) {

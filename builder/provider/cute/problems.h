@@ -6,25 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "builder/compile/work.h"
 #include "builder/problem/draw.h"
+#include "builder/provider/cute/draws.h"
 #include "builder/provider/cute/kernel.h"
+#include "builder/provider/cute/subject.h"
 
 namespace kbundle::builder {
 
 // So many problems are looked at first; and so many join for each search, to prove what it found.
 inline constexpr int kInferred = 384, kProved = 384;
-// Drawn by so many, by turns: what one comes to is alike, and a corner that it misses is missed by
-// what is inferred and by what is proved.
-inline constexpr int kDrawers = 8;
-
-// The op, variant and point that a unit was planned for.
-struct CuteSubject {
-  const Op* op = nullptr;
-  const Template* variant = nullptr;
-  Template::Point point;
-};
-CuteSubject SubjectOf(const Unit& unit);
 
 // A drawn problem and where its tensors lie, in the first of two places. Addresses are multiples of
 // its alignment and of nothing more.
@@ -42,9 +32,10 @@ struct CuteTensor {
 };
 std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step);
 
-// Of one seed fewer are the first of more. kInvalidArgument: there is no legal problem.
+// Of one seed, which says where tensors lie, fewer are the first of more. kInvalidArgument: there
+// is no legal problem.
 Result<std::vector<CuteProblem>> DrawProblems(const CuteSubject& subject, const Step& step,
-                                              uint64_t seed, int count);
+                                              uint64_t seed, int count, CuteDraws* draws);
 // The request with `problems`. kInvalidArgument: a problem has no value for an expression, or the
 // variant's `when` does not say whether a tensor is there.
 Result<nlohmann::json> WithProblems(const std::string& request, const CuteSubject& subject,

@@ -10,6 +10,7 @@
 #include "builder/compile/compile.h"
 #include "builder/manifest/tables.h"
 #include "builder/provider/cute/compile.h"
+#include "builder/provider/cute/draws.h"
 #include "builder/provider/cute/kernel.h"
 #include "builder/provider/cute/launch.h"
 #include "builder/provider/cute/manifest.h"
@@ -56,7 +57,8 @@ class CuteCompiler : public Compiler {
 
   Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                          const std::string& /*key*/, const CompileContext& context) const override {
-    return CompileWithCute(unit, tree, context, workers_.at(unit.target.ToString()).get());
+    return CompileWithCute(unit, tree, context, workers_.at(unit.target.ToString()).get(),
+                           draws_.get());
   }
 
   std::vector<std::string> Variables() const override {
@@ -71,6 +73,7 @@ class CuteCompiler : public Compiler {
   PythonPackage package_;
   FoundPackage found_;
   std::map<std::string, std::unique_ptr<PythonWorkers>> workers_;  // by target, as its environment
+  const std::unique_ptr<CuteDraws> draws_ = std::make_unique<CuteDraws>();
 };
 
 class Cute : public Provider {

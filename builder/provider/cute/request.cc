@@ -182,7 +182,7 @@ Result<std::string> CuteRequest(const Op& op, const Template& variant, const Tem
               {"floats", floats},
               {"infer", kInferred},
               {"prove", kProved},
-              {"drawers", kDrawers},
+              {"drawers", CuteDraws::kDrawers},
               {"interface", op.interface_hash},
               {"require", TextsOf(op.require)},
               {"when", TextsOf(variant.when)},

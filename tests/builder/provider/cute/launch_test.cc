@@ -123,6 +123,7 @@ class CuteLaunchTest : public ::testing::Test {
   Folder folder_;
   std::vector<Family> families_;
   Work work_;
+  CuteDraws draws_;
 };
 
 TEST_F(CuteLaunchTest, AStepStandsForItsFunctionUntilItIsCompiled) {
@@ -161,7 +162,7 @@ TEST_F(CuteLaunchTest, LaunchesBecomeStepsWithStructs) {
 TEST_F(CuteLaunchTest, RecordedBytesThatAreComputedBytesAreProved) {
   for (const Unit& unit : work_.units) {
     const CuteSubject subject = SubjectOf(unit);
-    const auto problems = DrawProblems(subject, step(), 3, 600).value();
+    const auto problems = DrawProblems(subject, step(), 3, 600, &draws_).value();
     ASSERT_EQ(problems.size(), 600u);
     EXPECT_TRUE(Prove(kLaunches, subject, problems).by.empty());
   }
@@ -169,7 +170,7 @@ TEST_F(CuteLaunchTest, RecordedBytesThatAreComputedBytesAreProved) {
 
 TEST_F(CuteLaunchTest, TheFirstDifferenceIsNamedWithItsProblem) {
   const CuteSubject subject = SubjectOf(work_.units[0]);
-  const auto problems = DrawProblems(subject, step(), 3, 600).value();
+  const auto problems = DrawProblems(subject, step(), 3, 600, &draws_).value();
   const auto why = [&](const char* from, const char* to) {
     std::string text = kLaunches.dump();
     text.replace(text.find(from), std::strlen(from), to);
@@ -207,7 +208,7 @@ TEST_F(CuteLaunchTest, TheSecondHalfOfATensorMapIsNobodys) {
   EXPECT_EQ(map.bytes.substr(64), std::string(64, '\0'));
 
   const CuteSubject subject = SubjectOf(work_.units[0]);
-  const auto problems = DrawProblems(subject, step(), 3, 600).value();
+  const auto problems = DrawProblems(subject, step(), 3, 600, &draws_).value();
   std::vector<int> numbers(problems.size());
   std::iota(numbers.begin(), numbers.end(), 0);
   for (const int place : {64, 127, 63}) {

@@ -80,7 +80,8 @@ class CuteLearnTest : public ::testing::Test {
         "a stand-in", kPython, fmt::format("MODE = \"{}\"\n{}", mode, kChild), {}};
     auto worker = PythonWorker::Start(program, tree_).value();
     const CompileContext context;
-    CuteLearner learner(work_.units[0], context);
+    CuteDraws draws;
+    CuteLearner learner(work_.units[0], context, &draws);
     const Status drawn = learner.Draw();
     EXPECT_TRUE(drawn.ok()) << drawn.ToString();
     return learner.Search(worker.get());
