@@ -110,6 +110,6 @@ def gradients(q, k, v, o, dout, stats, q_offsets, kv_offsets, dq, dk, dv, q_rows
                                                      hdim_multiple_of=of.columns) for _ in range(2)] if GROUPED else None
     dense = [one.like(align=16, divisible=8, dynamic=[2]) for one in (q, k, v, o, dout)]
     made = [one.like(align=16, divisible=8, dynamic=[2]) for one in (dq, dk, dv)]
-    sums = fa4_backward.sums(products, stats2, dq_sum, dk_sum, dv_sum)
+    sums = *fa4_backward.sums(products, stats2, dq_sum), *[one.like(align=16, divisible=4, dynamic=[0]) for one in (dk_sum, dv_sum)]
     return Gradients(prepare, kernel, finish, finish_keys, MASK), (
         *dense, stats, q_offsets, kv_offsets, *made, q_rows, kv_rows, lengths, kv_lengths, *sums, scale, window, q_bound, kv_bound, from_first)

@@ -83,6 +83,12 @@ def whole_columns(reference):
         for depth in ((64, 64), (128, 128)):
             yield from both_ops(reference, f"ragged {batch}, d {depth}, {mask}, in any order", *problem_of(batch, depth, (2, 1 + number % 2), mask),
                                 number, deterministic=False)
+    # Many key heads, each of several query heads: gradients of keys in blocks that take all of these.
+    shared = itertools.product((BATCHES[3], BATCHES[5], ([0, 90, 129], [128, 200, 0], 5, 9)), MASKS, ((64, 64), (128, 128)))
+    for number, (batch, mask, depth) in enumerate(shared):
+        heads = ((12, 4), (10, 5), (40, 8))[number % 3]
+        yield from both_ops(reference, f"ragged {batch}, d {depth}, heads {heads}, {mask}, in any order",
+                            *problem_of(batch, depth, heads, mask), number, deterministic=False)
 
 
 def modified_cases(reference):

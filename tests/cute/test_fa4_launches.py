@@ -116,8 +116,9 @@ def recording(command, tmp_path_factory):
             edit(attention / "packed.toml", (extends, f"{extends}abstract  = true\n"))
         packed = attention / "packed.toml"
         packed.write_text(re.sub(r'(name      = "fa4_\w*"\n)', r"\1abstract  = true\n", packed.read_text()))
-        ragged = attention / "ragged.toml"
-        ragged.write_text(re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", ragged.read_text()))
+        for name in ("ragged.toml", "ragged_backward.toml"):
+            text = (attention / name).read_text()
+            (attention / name).write_text(re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", text))
     return recording_of(command, tmp_path_factory.mktemp("recording"), edit_manifests)
 
 

@@ -13,6 +13,8 @@ from cute.test_fa4_launches import ALIGNMENT, SEED, compare, launched, recording
 COUNT = 100
 CHANCE = random.Random(f"{SEED} ragged")
 HEAD, MASK, GROUPED = CHANCE.choice([64, 128]), CHANCE.randint(0, 2), CHANCE.randint(0, 1)
+OF_KEYS = GROUPED == 1 and CHANCE.random() < 0.5  # a block of gradients takes its keys with all heads, and adds nothing up in memory
+BACKWARD = ("fa4_ragged_gqa.py", "gradients", {}) if OF_KEYS else ("fa4_ragged_backward.py", "gradients", {"GROUPED": GROUPED})
 LARGE = 128 if HEAD > 96 else 192
 BLOCK = CHANCE.choice([64, LARGE])
 IN_WINDOW = BLOCK if HEAD > 96 else 64  # of few columns a window has no large block
@@ -22,20 +24,25 @@ TILE = 128 if HEAD == 64 else 64 if MASK else 80
 
 @pytest.fixture(scope="module")
 def recording(command, tmp_path_factory):
-    print(f"KB_SEED={SEED}: {HEAD} columns, mask {MASK}, grouped {GROUPED}, blocks of {BLOCK}")
+    print(f"KB_SEED={SEED}: {HEAD} columns, mask {MASK}, {BACKWARD}, blocks of {BLOCK}")
 
     def edit_manifests(attention):
         for name in ("forward.toml", "backward.toml", "packed.toml"):
             text = re.sub(r'(name      = "fa4\w*"\n)', r"\1abstract  = true\n", (attention / name).read_text())
             text = re.sub(r'(extends   = "sdpa_\w+\.fa4"\n)', r"\1abstract  = true\n", text)
             (attention / name).write_text(text)
-        ragged = attention / "ragged.toml"
-        text = ragged.read_text().replace("HEAD = [64, 128], MASK = [0, 1, 2]", f"HEAD = [{HEAD}], MASK = [{MASK}]")
-        text = text.replace("HEAD = [64, 128], MASK = [2]", f"HEAD = [{HEAD}], MASK = [2]")
-        text = text.replace("MASK = [2], BLOCK = [192, 128, 64]", f"MASK = [2], BLOCK = [{IN_WINDOW}]")
-        text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{BLOCK}]").replace("BLOCK = [192, 128]", f"BLOCK = [{LARGE}]")
-        text = text.replace("GROUPED = [0, 1]", f"GROUPED = [{GROUPED}]")
-        ragged.write_text(re.sub(r'"BLOCK == \(SEEN <= .*\)"', '"SEEN >= 0"', text))  # all take the one that is drawn
+        for name in ("ragged.toml", "ragged_backward.toml"):
+            text = (attention / name).read_text().replace("HEAD = [64, 128], MASK = [0, 1, 2]", f"HEAD = [{HEAD}], MASK = [{MASK}]")
+            text = text.replace("HEAD = [64, 128], MASK = [2]", f"HEAD = [{HEAD}], MASK = [2]")
+            text = text.replace("MASK = [2], BLOCK = [192, 128, 64]", f"MASK = [2], BLOCK = [{IN_WINDOW}]")
+            text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{BLOCK}]").replace("BLOCK = [192, 128]", f"BLOCK = [{LARGE}]")
+            text = text.replace("GROUPED = [0, 1]", f"GROUPED = [{GROUPED}]")
+            # All take what is drawn, whatever their sizes.
+            text = re.sub(r'"BLOCK == \(SEEN <= .*\)"', '"SEEN >= 0"', text)
+            text = re.sub(r'FA4_GQA     = ".*"', 'FA4_GQA     = "{FA4_LONGEST} + {FA4_USUAL} > 0"', text)
+            if not OF_KEYS:
+                text = text.replace('name      = "fa4_gqa"', 'name      = "fa4_gqa"\nabstract  = true')
+            (attention / name).write_text(text)
     return recording_of(command, tmp_path_factory.mktemp("ragged"), edit_manifests)
 
 
@@ -81,7 +88,7 @@ def regions(at, shapes):
         at += -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def drawn(chance, backward, gaps, ahead):
+def drawn(chance, backward, gaps, ahead, in_float):
     """(what the loader is asked, the arguments of the function)"""
     one, names = Drawn(chance, ahead), ["q", "k", "v", "o", "dout"] if backward else ["q", "k", "v"]
     of = {name: (one.keys, one.kv_heads, HEAD) if name[-1] in "kv" else (one.rows, one.heads, HEAD)
@@ -92,7 +99,7 @@ def drawn(chance, backward, gaps, ahead):
     offsets += [placed(one.address(), one.offsets - 1) for _ in range(2 * gaps)]  # and lengths
     tile = 64 if ahead and HEAD == 128 else TILE
     padded, keys_padded = ((rows + one.offsets * of - 1) // of * of for rows, of in ((one.rows, tile), (one.keys, 128)))
-    shapes, kv_sums = [[one.offsets], [one.offsets], [2 * (one.offsets - 1)], [one.offsets - 1]], one.kv_heads if GROUPED or gaps else 0
+    shapes, kv_sums = [[one.offsets], [one.offsets], [2 * (one.offsets - 1)], [one.offsets - 1]], one.kv_heads if in_float else 0
     if backward:
         shapes += [[one.heads, padded], [one.heads, padded], [one.heads, padded * HEAD], *[[kv_sums, keys_padded * HEAD]] * 2]
     whole = [of[name] for name in (("q", "k", "v", "dout") if backward else ("v",)) if gaps]
@@ -126,12 +133,13 @@ def arguments(gaps, ahead, step):
 
 @WITH_FA4
 @pytest.mark.parametrize("source, step, tunables", [
-    ("fa4_ragged.py", "forward", {"BLOCK": BLOCK}), ("fa4_ragged_backward.py", "gradients", {"GROUPED": GROUPED}),
+    ("fa4_ragged.py", "forward", {"BLOCK": BLOCK}), BACKWARD,
     ("fa4_gaps.py", "forward", {"BLOCK": LARGE}), ("fa4_gaps_backward.py", "gradients", {}),
     ("fa4_ragged_ahead.py", "forward", {"BLOCK": IN_WINDOW}), ("fa4_ragged_ahead.py", "gradients", {"GROUPED": GROUPED}),
     ("fa4_gaps_ahead.py", "forward", {"BLOCK": LARGE}), ("fa4_gaps_ahead.py", "gradients", {})])
 def test_the_loader_launches_as_the_functions_do(recording, source, step, tunables):
     folder, chance, gaps, ahead = recording / f"{source} {step}", random.Random(f"{SEED} {source} {step}"), "gaps" in source, "ahead" in source
     folder.mkdir()
-    pairs = [drawn(chance, step == "gradients", gaps, ahead) for _ in range(COUNT)]
+    in_float = gaps or tunables.get("GROUPED") == 1  # sums of dk and dv
+    pairs = [drawn(chance, step == "gradients", gaps, ahead, in_float) for _ in range(COUNT)]
     compare(*launched(folder, pairs, source, {"HEAD": HEAD, "MASK": 2 if ahead else MASK} | tunables, functools.partial(arguments, gaps, ahead)))

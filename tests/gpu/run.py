@@ -50,7 +50,7 @@ SECTIONS = {
     "moe": (["layers/moe.py"], 200, 1),
     "attention": (["attention.py"], 200, 1),
     "attention_forms": (["attention_forms.py"], 480, 1),
-    "attention_ragged": (["attention_ragged.py"], 300, 1),
+    "attention_ragged": (["attention_ragged.py"], 400, 1),
     "decode": (["decode.py"], 240, 1),
     "attention_grid": (["attention_grid.py"], 400, 1),
     "attention_modifiers": (["unlisted/modifiers.py"], 400, 1),
