@@ -71,7 +71,7 @@ NO_MASK, CAUSAL, LOCAL = 0, 1, 2
 def keys_of(block, head, head_v, mask):
     """(keys, whether probabilities stay in registers) of a block of so many queries on sm_90. As FlashAttention-4 chooses them, but where a
     multiprocessor holds several blocks: each has its share of shared memory and registers."""
-    if block == 64 and head <= 128:
+    if block == 64 and head <= 192:
         return 64, True
     if head <= 64:
         return 128, True
@@ -80,7 +80,7 @@ def keys_of(block, head, head_v, mask):
     if head <= 128:
         return 128, True
     if head <= 192:
-        return 96 if mask == LOCAL else 128 if head_v <= 128 else 112, True
+        return 96 if mask == LOCAL else 128, True
     return 64 if mask == LOCAL else 80, True
 
 
@@ -119,7 +119,7 @@ class Several(Forward):
 
 def forward(q, k, v, o, stats, scale, window, *, target, HEAD, HEADV, MASK, BLOCK):
     keys, in_registers = keys_of(BLOCK, HEAD, HEADV, MASK)
-    kernel = (Several if BLOCK == 64 and HEAD <= 128 else Forward)(
+    kernel = (Several if BLOCK == 64 and HEAD <= 192 else Forward)(
         q.dtype, HEAD, HEADV, 1, is_causal=MASK == CAUSAL, is_local=MASK == LOCAL, pack_gqa=False, tile_m=BLOCK,
         tile_n=keys, num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=in_registers,
         mask_mod=None, score_mod=None, has_aux_tensors=False, q_subtile_factor=None, paged_kv_non_tma=False)

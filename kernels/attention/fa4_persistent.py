@@ -132,6 +132,10 @@ class Wide(OnValues, fa4.Forward):
     pass
 
 
+class SeveralWide(OnValues, fa4.Several):
+    pass
+
+
 def order(tiles_of_no_mask):
     """FlashAttention-4 has one scheduler for causal masks, and another for all others."""
     flash_fwd_sm90.SingleTileLPTScheduler = MostKeysFirst
@@ -142,8 +146,11 @@ def forward(*tensors_and_numbers, MASK, **tunables):
     *given, multiprocessors = tensors_and_numbers
     order(Equal if MASK == fa4.NO_MASK else MostKeysFirst)
     kernel, arguments = fa4.forward(*given, MASK=MASK, **tunables)
-    small = kernel.tile_m == 64
-    kernel.__class__ = Several if isinstance(kernel, fa4.Several) else One if small or kernel.tile_hdim in (64, 128) else Wide
-    if kernel.tile_hdim > 192 and not small and MASK == fa4.CAUSAL:
+    small, head = kernel.tile_m == 64, kernel.tile_hdim
+    if isinstance(kernel, fa4.Several):
+        kernel.__class__ = Several if head <= 128 else SeveralWide
+    else:
+        kernel.__class__ = One if small or head in (64, 128) else Wide
+    if head > 192 and not small and MASK == fa4.CAUSAL:
         kernel.tile_n = 64  # in place of 80, of which more lies beyond the diagonal
     return kernel, [AuxData(None, (multiprocessors,)) if isinstance(one, AuxData) else one for one in arguments]

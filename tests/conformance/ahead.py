@@ -51,6 +51,7 @@ def whole_columns(reference, of):
     heads = 66 // of.BATCH  # 132 blocks of 128 rows, a wave: others are for less
     for number, depth in enumerate([(192, 128), (256, 256)]):
         yield next(whole(reference, of, (256, 256), depth, (heads, heads), "bshd", ("none", 100, 40), number))
+    yield next(whole(reference, of, (900, 950), (192, 128), (2, 1), "bshd", ("none", 700, 40), 0))
 
 
 def whole(reference, of, size, depth, heads, layout, sight, seed):

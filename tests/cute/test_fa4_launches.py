@@ -72,6 +72,7 @@ class Point:
         blocks = [64, 128] if head > 96 else [64] if mask >= 2 else [64, 192]
         block, stays = chance.choice(blocks), mask != AHEAD and chance.random() < 0.5
         large = head > 128 or mask < 2  # of blocks that stay
+        block = 64 if head == 192 and not stays and mask != AHEAD else block
         grouped, parts = chance.random() < 0.5, mask == AHEAD or chance.random() < 0.5
         return cls(chance.choice(["bf16", "f16"]), head, mask, grouped, grouped and parts, 64 if stays and not large else block, stays)
 

@@ -1,7 +1,8 @@
 """Our own CUDA kernels for attention, every variant forced on small odd shapes: those that every device gets
 (conformance/attention.py), and heads as wide as each kernel is for, with each score modifier that is compiled in.
 
-With --few only two of the latter for each variant, for compute-sanitizer; variants that there is no time for are counted.
+With --few only two of the latter for each variant, for compute-sanitizer; variants that there is no time for are counted. With --cute
+those of CuTe DSL in place of CUDA's.
 """
 
 import itertools
@@ -10,7 +11,7 @@ import time
 
 import numpy as np
 
-from conformance import attention, capi, devices, paged, ragged, runner
+from conformance import ahead, attention, capi, devices, paged, ragged, runner
 from report import Report
 
 ROOT = capi.ROOT
@@ -74,6 +75,7 @@ FULL = [(("causal", -1), 333, 333, (96, 24), 128), (("none", -1), 300, 320, (112
         (("none", -1), 64, 129, (80, 80), 192), (("causal_bottom_right", -1), 60, 70, (96, 32), 192), (("none", -1), 50, 77, (90, 30), 256),
         (("none", -1), 500, 480, (12, 12), 192), (("none", -1), 500, 500, (12, 3), 256), (("causal", -1), 1000, 1000, (8, 4), 256),
         (("causal_bottom_right", -1), 1000, 1024, (8, 8), 192), (("none", -1), 1100, 1000, (20, 5), 96), (("causal", -1), 2000, 2000, (10, 5), 96),
+        (("none", -1), 1000, 990, (10, 10), 192), (("causal_bottom_right", -1), 700, 1100, (14, 7), 192), (("causal", 800), 1000, 1000, (10, 5), 192),
         (("causal", -1), 200, 90, (144, 144), 128), (("causal", 3), 314, 320, (112, 56), 128)]  # rows that see nothing: not FlashAttention-4's
 PACKED_FULL = [(("none", -1), 320, (30, 30), 128), (("causal", -1), 512, (20, 5), 128), (("causal", 70), 300, (32, 8), 128),
                (("none", -1), 760, (22, 11), 128), (("causal", -1), 1300, (14, 7), 128), (("none", -1), 320, (40, 40), 64),
@@ -169,11 +171,13 @@ class Cases(attention.Cases):
         super().__init__(bundle_path, device, roots)
         wide = [*wide_cases(self.reference), *whole_cases(self.reference), *full_cases(self.reference), *shared_cases(self.reference),
                 *packed_cases(self.reference), *packed_whole_cases(self.reference)]
-        own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference))
+        own = (*ragged.cases(self.reference), *attention.few_queries(self.reference), *paged.cases(self.reference),
+               *ahead.cases(self.reference, attention))
         self.cases = [*wide, *own] if few else self.cases + wide
 
     def variants(self):
-        return [(op, variant) for op, variant in super().variants() if variant["provider"] == "cuda"]
+        provider = "cute" if "--cute" in sys.argv else "cuda"
+        return [(op, variant) for op, variant in super().variants() if variant["provider"] == provider]
 
 
 def main():

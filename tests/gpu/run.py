@@ -83,7 +83,7 @@ SECTIONS = {
     "pytorch": (["frameworks/pytorch.py"], 120, 1),
     "tvm_ffi": (["frameworks/dlpack_functions.py"], 120, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
-    "sanitizer_attention": (["sanitizer.py", "attention"], 150, 1),
+    "sanitizer_attention": (["sanitizer.py", "attention"], 400, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
     "sanitizer_norm": (["sanitizer.py", "norm"], 200, 1),
     "sanitizer_cross_entropy": (["sanitizer.py", "cross_entropy"], 200, 1),

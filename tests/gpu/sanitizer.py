@@ -1,8 +1,9 @@
 """compute-sanitizer finds nothing: memcheck and racecheck over the small problems of every variant, and over maps of any bytes;
 as section sanitizer_quantize the same over numbers and tiles of every kind, as sanitizer_norm, sanitizer_cross_entropy and
 sanitizer_grouped over their family's variants, as sanitizer_router over rows of every kind,
-as sections sanitizer_attention and sanitizer_matmul memcheck over our kernels of these families, with the products in front of them;
-as sanitizer_modifiers memcheck over attention with random score modifiers, whose tensors end where their allocation does."""
+as sections sanitizer_attention and sanitizer_matmul memcheck over our kernels of these families, with FlashAttention-4's and with the
+products in front of them; as sanitizer_modifiers memcheck over attention with random score modifiers, whose tensors end where their
+allocation does."""
 
 import itertools
 import os
@@ -25,7 +26,7 @@ def main():
     env = {k: v for k, v in os.environ.items() if k not in ("KB_RESULT", "KB_OUT")}
     plain = itertools.product(("memcheck", "racecheck"), (["variants.py", "--few", "softmax", "permutation", "others"],
                                                           ["permutation.py", "--hostile"]))
-    others = {"attention": [("memcheck", ["flash.py", "--few"])],
+    others = {"attention": [("memcheck", ["flash.py", "--few"]), ("memcheck", ["flash.py", "--few", "--cute"])],
               "modifiers": [("memcheck", ["attention_grid.py", "--modifiers"])],
               **{family: [(check, ["variants.py", "--few", family]) for check in ("memcheck", "racecheck")]
                  for family in ("norm", "cross_entropy", "grouped")},
