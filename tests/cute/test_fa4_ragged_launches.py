@@ -133,7 +133,8 @@ def arguments(gaps, ahead, step):
 
 @WITH_FA4
 @pytest.mark.parametrize("source, step, tunables", [
-    ("fa4_ragged.py", "forward", {"BLOCK": BLOCK}), BACKWARD,
+    ("fa4_ragged.py", "forward", {"BLOCK": BLOCK}),
+    pytest.param(*BACKWARD, id="either gradients"),  # processes that draw otherwise are to collect the same tests
     ("fa4_gaps.py", "forward", {"BLOCK": LARGE}), ("fa4_gaps_backward.py", "gradients", {}),
     ("fa4_ragged_ahead.py", "forward", {"BLOCK": IN_WINDOW}), ("fa4_ragged_ahead.py", "gradients", {"GROUPED": GROUPED}),
     ("fa4_gaps_ahead.py", "forward", {"BLOCK": LARGE}), ("fa4_gaps_ahead.py", "gradients", {})])
