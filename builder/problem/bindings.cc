@@ -17,7 +17,7 @@ void BindAttribute(const Given& given, Bindings::Attribute* bound) {
   bound->number = NumberOf(given.floats);
 }
 
-void BindTypes(const Op& op, const OpProblem& problem, Bindings* bindings) {
+void BindTypes(const Op& op, const std::vector<ProblemTensor>& operands, Bindings* bindings) {
   bindings->types.assign(op.types.size(), DType::kInvalid);
   for (size_t i = 0; i < op.types.size(); ++i) {
     const int attribute = op.types[i].attribute;
@@ -28,8 +28,8 @@ void BindTypes(const Op& op, const OpProblem& problem, Bindings* bindings) {
   }
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const int param = op.operands[i].type.param;
-    if (param < 0 || !problem.operands[i].present) continue;
-    bindings->types[static_cast<size_t>(param)] = problem.operands[i].dtype;
+    if (param < 0 || !operands[i].present) continue;
+    bindings->types[static_cast<size_t>(param)] = operands[i].dtype;
   }
 }
 
@@ -59,28 +59,26 @@ void BindAttributes(const Op& op, const std::vector<ProblemAttribute>& given, Bi
   }
 }
 
-void Bind(const Op& op, const OpProblem& problem, Bindings* bindings) {
-  BindAttributes(op, problem.attributes, bindings);
-  BindTypes(op, problem, bindings);
+void BindTensors(const Op& op, const std::vector<ProblemTensor>& operands, Bindings* bindings) {
+  BindTypes(op, operands, bindings);
   bindings->symbols.assign(op.symbols.size(), 0);
-  const size_t operands = op.operands.size();
-  bindings->tensors.resize(operands + op.results.size());
-  for (size_t i = 0; i < operands; ++i) {
-    const ProblemTensor& operand = problem.operands[i];
-    bindings->tensors[i].present = operand.present;
-    bindings->tensors[i].dims = operand.dims;
-    if (operand.present) BindSymbols(op.operands[i], operand.dims, bindings);
+  bindings->tensors.resize(op.operands.size() + op.results.size());
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    bindings->tensors[i].present = operands[i].present;
+    bindings->tensors[i].dims = operands[i].dims;
+    if (operands[i].present) BindSymbols(op.operands[i], operands[i].dims, bindings);
   }
   for (size_t i = 0; i < op.results.size(); ++i) {
     const std::optional<Program>& when = op.results[i].when;
     const Slot present = when ? Run(when->code, *bindings) : Slot{1};
-    bindings->tensors[operands + i].present = present.ok() && present.value != 0;
+    bindings->tensors[op.operands.size() + i].present = present.ok() && present.value != 0;
   }
 }
 
 Bindings BindingsOf(const Op& op, const OpProblem& problem) {
   Bindings bindings;
-  Bind(op, problem, &bindings);
+  BindAttributes(op, problem.attributes, &bindings);
+  BindTensors(op, problem.operands, &bindings);
   return bindings;
 }
 

@@ -11,10 +11,10 @@ namespace kbundle::builder {
 // Types, symbols, attributes and tensors (results with their presence, without dims); no tunables,
 // no lets. The problem must be one of the op's, or read against its interface.
 Bindings BindingsOf(const Op& op, const OpProblem& problem);
-// The same into `bindings`, whose memory is used again; what is not named above stays as it is.
-void Bind(const Op& op, const OpProblem& problem, Bindings* bindings);
-// Attributes alone.
+// The same in two steps into `bindings`, whose memory is used again: attributes, then, by these,
+// the rest. What is not named above stays as it is.
 void BindAttributes(const Op& op, const std::vector<ProblemAttribute>& given, Bindings* bindings);
+void BindTensors(const Op& op, const std::vector<ProblemTensor>& operands, Bindings* bindings);
 // The values of a variant's lets, in place of any before. kOutOfRange: one has none ("'K / H'
 // divides by zero").
 Status AddLets(const Template& variant, Bindings* bindings);

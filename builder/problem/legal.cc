@@ -31,14 +31,14 @@ LegalProblems::LegalProblems(const Op& op, const Template& variant, const Templa
   for (Rule& rule : rules_) {
     (HasLets(*rule.program) ? with_lets_ : without_lets_).push_back(&rule);
   }
-  problem_.operands.resize(op.operands.size());
+  operands_.resize(op.operands.size());
 }
 
 // Sizes of operands, as far as symbols say them; what has none is 0, which no memory holds.
 void LegalProblems::FindDims(const Genes& genes) {
   for (size_t i = 0; i < op_.operands.size(); ++i) {
     const Tensor& tensor = op_.operands[i];
-    ProblemTensor& operand = problem_.operands[i];
+    ProblemTensor& operand = operands_[i];
     operand.present = genes.present[i];
     operand.dtype = DTypeOf(tensor.type, point_.types);
     operand.dims.clear();
@@ -53,14 +53,13 @@ void LegalProblems::FindDims(const Genes& genes) {
 }
 
 const Bindings& LegalProblems::Bind(const Genes& genes) {
-  problem_.attributes = genes.attributes;
-  bindings_.symbols = genes.symbols;
-  bindings_.types = point_.types;
-  bindings_.tensors.resize(op_.operands.size() + op_.results.size());
   BindAttributes(op_, genes.attributes, &bindings_);
+  bindings_.symbols = genes.symbols;
+  bindings_.types = point_.types;  // dims may ask for them
+  bindings_.tensors.resize(op_.operands.size() + op_.results.size());
   FindDims(genes);
-  kbundle::builder::Bind(op_, problem_, &bindings_);
-  bindings_.types = point_.types;
+  BindTensors(op_, operands_, &bindings_);
+  bindings_.types = point_.types;  // of operands that are not there as well
   bindings_.tunables = point_.tunables;
   bindings_.alignment = kMostAlignment;
   return bindings_;

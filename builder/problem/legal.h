@@ -58,7 +58,7 @@ class LegalProblems {
   const Template::Point& point_;
   std::vector<Rule> rules_;
   std::vector<Rule*> without_lets_, with_lets_;  // what refused last first
-  OpProblem problem_;
+  std::vector<ProblemTensor> operands_;
   Bindings bindings_;
 };
 
