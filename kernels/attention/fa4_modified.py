@@ -155,7 +155,7 @@ def given_of(tree, heads, numbers, *more):
     return AuxData(None, (*scalars[:tree["scalars"]], *tensors[:len(tree["tensors"])], heads, *more))
 
 
-def forward(q, k, v, o, stats, scale, left, right, multiprocessors, heads, *numbers, target, HEAD, MASK, BLOCK, MOD):
+def forward(q, k, v, o, stats, scale, left, right, multiprocessors, cached, heads, *numbers, target, HEAD, MASK, BLOCK, MOD):
     keys, in_registers = fa4.keys_of(BLOCK, HEAD, HEAD, MASK)
     kernel = (ModifiedSeveral if BLOCK == 64 else ModifiedForward)(
         q.dtype, HEAD, HEAD, 1, is_causal=MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, pack_gqa=False, tile_m=BLOCK, tile_n=keys,
@@ -165,5 +165,5 @@ def forward(q, k, v, o, stats, scale, left, right, multiprocessors, heads, *numb
     fa4_persistent.order(fa4_persistent.MostKeysFirst)
     q, k, v, o = (one.like(align=16, divisible=8, dynamic=[3]) for one in (q, k, v, o))
     window = (left, right) if MASK == fa4.LOCAL else (None, None)
-    given = given_of(MOD, heads, numbers, multiprocessors)
+    given = given_of(MOD, heads, numbers, multiprocessors, cached)
     return kernel, (q, k, v, o, stats, scale, None, None, None, None, None, *window, None, None, given, None, None)

@@ -1,8 +1,11 @@
 """FlashAttention-4's forward for Hopper (fa4.py) in blocks that stay: as many as run at a time, each with tile after tile, so that the next
 tile's loads begin while this one's last products run, and its results leave beside the next one's products.
 """
+import dataclasses
+
 import fa4
 from cutlass import Int32, cute
+from cutlass.cute import FastDivmodDivisorV2
 from cutlass.utils import LayoutEnum
 from fa4 import AuxData
 from flash_attn.cute import flash_fwd_sm90
@@ -32,7 +35,7 @@ def next_tile(tile, block, blocks, section, tiles_of_section):
 
 
 class MostKeysFirst(SingleTileLPTScheduler):
-    """Of causal masks and windows, whose tiles differ. A section is what FlashAttention-4's order has: heads whose keys the L2 cache holds."""
+    """Of causal masks and windows, whose tiles differ. A section is of heads whose keys and values stay in the L2 cache until its end."""
 
     @staticmethod
     def create(params, ctx=None, *, loc=None, ip=None):
@@ -45,6 +48,15 @@ class MostKeysFirst(SingleTileLPTScheduler):
         return self.get_current_work()
 
 
+@cute.jit
+def in_sections(params, heads):
+    """FlashAttention-4's order, in sections of so many heads."""
+    of_all = params.num_head * params.num_batch
+    return dataclasses.replace(
+        params, l2_minor=heads, num_hb_quotient=of_all // heads, l2_minor_divmod=FastDivmodDivisorV2(heads),
+        l2_major_divmod=FastDivmodDivisorV2(heads * params.num_block), l2_minor_residual_divmod=FastDivmodDivisorV2(max(of_all % heads, 1)))
+
+
 class Equal(StaticPersistentTileScheduler):
     """Of no mask: tiles of one head run side by side, and read the same keys."""
 
@@ -54,12 +66,18 @@ class Equal(StaticPersistentTileScheduler):
 
 
 class Persistent:
-    """A kernel of fa4.py with such blocks. How many multiprocessors there are is the last of the numbers beside its tensors, and not its own."""
+    """A kernel of fa4.py with such blocks. How many multiprocessors there are, and of how many heads a section is, are the last of the numbers
+    beside its tensors, and not its own."""
 
     def kernel(self, *args):
-        beside = next(one for one in args if isinstance(one, AuxData))
-        *own, multiprocessors = beside.scalars
-        made = super().kernel(*[AuxData(beside.tensors, tuple(own) or None) if one is beside else one for one in args])
+        *own, multiprocessors, heads = next(one for one in args if isinstance(one, AuxData)).scalars
+
+        def given(one):
+            if isinstance(one, AuxData):
+                return AuxData(one.tensors, tuple(own) or None)
+            return in_sections(one, heads) if isinstance(one, SingleTileLPTScheduler.Params) else one
+
+        made = super().kernel(*map(given, args))
         launch, blocks = made.launch, multiprocessors * getattr(self, "blocks", 1)
         made.launch = lambda **how: launch(**how | {"grid": [blocks, 1, 1]})
         return made
@@ -143,7 +161,7 @@ def order(tiles_of_no_mask):
 
 
 def forward(*tensors_and_numbers, MASK, **tunables):
-    *given, multiprocessors = tensors_and_numbers
+    *given, multiprocessors, cached = tensors_and_numbers
     order(Equal if MASK == fa4.NO_MASK else MostKeysFirst)
     kernel, arguments = fa4.forward(*given, MASK=MASK, **tunables)
     small, head = kernel.tile_m == 64, kernel.tile_hdim
@@ -153,4 +171,4 @@ def forward(*tensors_and_numbers, MASK, **tunables):
         kernel.__class__ = One if small or head in (64, 128) else Wide
     if head > 192 and not small and MASK == fa4.CAUSAL:
         kernel.tile_n = 64  # in place of 80, of which more lies beyond the diagonal
-    return kernel, [AuxData(None, (multiprocessors,)) if isinstance(one, AuxData) else one for one in arguments]
+    return kernel, [AuxData(None, (multiprocessors, cached)) if isinstance(one, AuxData) else one for one in arguments]
