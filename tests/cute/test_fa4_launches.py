@@ -69,7 +69,7 @@ class Point:
     @classmethod
     def drawn(cls, chance):
         head, mask = chance.choice([64, 96, 128, 192, 256]), chance.randint(0, 3)
-        blocks = [64, 128] if head > 96 else [64] if mask >= 2 else [64, 192]
+        blocks = [64, 128] if head > 96 else [64] if mask >= 2 else [64, 128, 192]
         block, stays = chance.choice(blocks), mask != AHEAD and chance.random() < 0.5
         large = head > 128 or mask < 2  # of blocks that stay
         block = 64 if head == 192 and not stays and mask != AHEAD else block
@@ -88,7 +88,8 @@ def only(point, text):
     # Which block a problem takes is the manifest's choice by its size: here all take the point's.
     text = text.replace("BLOCK = [192, 128, 64]", f"BLOCK = [{point.block}]")
     text = re.sub(r'FA4_BLOCK  = "[^"]*"', f'FA4_BLOCK  = "(SEEN >= 0 || ({{FA4_FEWER}}) ? {point.block} : {{FA4_LARGE}})"', text)
-    text = re.sub(r'FA4_NARROW = """.*?"""', 'FA4_NARROW = "BLOCK > 0"', text, flags=re.S)
+    narrow = '["BLOCK > 0 || ({FA4_SHORT})", "{FA4_CAUSAL} > 0", "{FA4_FULL} > 0"]'
+    text = re.sub(r"FA4_NARROW = \[.*?\]", f"FA4_NARROW = {narrow}", text, flags=re.S)
     stays = f'"SMALL {"><"[not point.stays]} 0"'
     text = re.sub(r'FA4_STAYS  = ".*?"', f"FA4_STAYS  = {stays}", text)
     # WIDE is asked of small blocks that stay; large ones of more than 128 columns stay without it.
@@ -160,6 +161,16 @@ class Drawn:
             self.window, self.window_right = (some(short * of) if given else -1 for given, of in zip(sides, (not self.bottom, self.bottom)))
         self.address = lambda: (chance.randint(1 << 30, 1 << 43) | 1) * 16
 
+    def of_section(self):
+        """Heads whose keys and values, or twice as much, 50 MB hold, a power of two."""
+        block, head = self.point.block, self.point.head
+        fit = max(1, 52428800 // (self.keys * (head + self.point.head_v) * 2))
+        fit, tiles = 1 << fit.bit_length() - 1, -(-self.queries // block)
+        at_once = 132 if block > 64 or head > 192 else 264 if head > 96 else 396
+        halved = (self.heads <= 2 * self.keys_heads and self.keys <= 800 and self.batch * self.heads * tiles >= 3 * at_once
+                  and 5 * fit * tiles >= 14 * at_once)
+        return fit // (1 + halved)
+
     @property
     def attributes(self):
         masks = ("none", "none") if self.mask == 0 else ("none", "bottom_right") if self.mask == AHEAD else ("causal", "causal_bottom_right")
@@ -199,7 +210,7 @@ def forward_of(drawn, with_stats):
              "addresses": [q, k, v, *[None] * 6], "results": [o, stats or None], "workspace": None}
     given = [drawn.seen("q", q, *queries), drawn.seen("k", k, *keys), drawn.seen("v", v, *keys), drawn.seen("o", o, *queries),
              drawn.plain(stats, [drawn.batch, drawn.heads, drawn.queries if with_stats else 0]), drawn.scale,
-             *drawn.windows(), *[MULTIPROCESSORS] * drawn.point.stays]
+             *drawn.windows(), *[MULTIPROCESSORS, drawn.of_section()] * drawn.point.stays]
     return asked, {"forward": given}
 
 
@@ -238,7 +249,7 @@ NAMES = {"forward": "q k v o stats scale window", "prepare": "o dout products st
 
 def declared(name, point):
     """An argument as the builder describes it to the child."""
-    if name in ("scale", "window", "window_right", "sm_count"):
+    if name in ("scale", "window", "window_right", "sm_count", "cached"):
         return {"type": "f32" if name == "scale" else "i32"}
     if name.endswith("_sum") or name in ("stats", "stats2", "products"):
         return {"name": name, "dtype": "f32", "shape": [None] * 3, "strides": [None, None, 1]}
@@ -249,7 +260,7 @@ def declared(name, point):
 def arguments(step, point):
     names = {name: f"{name}_parts" if point.parts else name for name in ("dk", "dv")}
     given = NAMES[step].format(**names).split()
-    given += ["window_right"] * (given[-1] == "window" and point.mask == AHEAD) + ["sm_count"] * (step == "forward" and point.stays)
+    given += ["window_right"] * (given[-1] == "window" and point.mask == AHEAD) + ["sm_count", "cached"] * (step == "forward" and point.stays)
     return [declared(name, point) for name in given]
 
 
