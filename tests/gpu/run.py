@@ -21,7 +21,7 @@ HERE = ROOT / "tests/gpu"
 # name: (arguments, seconds allowed, GPUs needed)
 SECTIONS = {
     "conformance": (["variants.py", "softmax", "permutation", "others"], 150, 1),
-    "conformance_flash_forward": (["variants.py", "--own", "attention", "forward/"], 300, 1),
+    "conformance_flash_forward": (["variants.py", "--own", "attention", "forward/"], 400, 1),
     "conformance_paged": (["variants.py", "--own", "attention", "paged_attention/"], 150, 1),
     "conformance_flash_backward": (["variants.py", "--own", "attention", "backward/"], 400, 1),
     "conformance_cudnn_forward": (["variants.py", "--libraries", "attention", "forward/"], 150, 1),
