@@ -3,13 +3,33 @@
 import ml_dtypes
 import numpy as np
 
+EXPONENT = np.int64(0x7ff << 52)  # of a float64
+
 
 def spacing(wanted, dtype):
-    """The distance between neighbouring values of dtype around each wanted value."""
+    """The distance between neighbouring values of dtype around each wanted value; around what is not finite, of the smallest ones."""
     info = ml_dtypes.finfo(dtype)
-    mantissa, exponent = np.frexp(wanted)  # wanted is mantissa * 2 ** exponent, mantissa from 0.5 to 1
-    regular = np.isfinite(mantissa) & (mantissa != 0)
-    return np.ldexp(1.0, np.where(regular, np.maximum(exponent - 1, info.minexp), info.minexp) - info.nmant)
+    exponent = np.asarray(wanted, np.float64).view(np.int64) & EXPONENT  # alone, a power of two
+    powers = np.where(exponent == EXPONENT, 0, exponent).view(np.float64)
+    return np.maximum(powers, np.ldexp(1.0, info.minexp)) * np.ldexp(1.0, -info.nmant)
+
+
+def finite_parts(value, wanted, dtype):
+    """Both with 0 where no number is wanted; and a sentence where one is neither NaN nor infinite as it should be. What is beyond the
+    largest number of dtype, and not rounded to it, is infinite."""
+    limit = float(ml_dtypes.finfo(dtype).max) * (1 + 2.0 ** -12)
+    if np.isfinite(value).all() and (np.abs(wanted) <= min(limit, np.finfo(np.float64).max)).all():
+        return value, wanted, None
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = np.where(np.abs(wanted) > limit, np.copysign(np.inf, wanted), wanted)
+    finite = np.isfinite(wanted)
+    strange = (np.isnan(value) != np.isnan(wanted)) | (
+        ~np.isnan(wanted) & ~finite & (value != wanted)) | (finite & ~np.isfinite(value))
+    if not strange.any():
+        return np.where(finite, value, 0), np.where(finite, wanted, 0), None
+    at = np.unravel_index(int(np.argmax(strange)), strange.shape)
+    return value, wanted, (f"{int(strange.sum())} of {value.size} elements are not NaN or infinite as they "
+                           f"should be; first at {list(map(int, at))}: {value[at]} for {wanted[at]}")
 
 
 def worst(found, wanted, ulps=0.0, relative=0.0):
@@ -26,26 +46,20 @@ def worst(found, wanted, ulps=0.0, relative=0.0):
     value, wanted = found.astype(np.float64), np.broadcast_to(np.asarray(wanted, np.float64), found.shape)
     if np.array_equal(value, wanted):
         return 0.0, "all are equal"
-    limit = float(ml_dtypes.finfo(found.dtype).max)
-    with np.errstate(over="ignore"):
-        wanted = np.where(np.abs(wanted) > limit * (1 + 2.0 ** -12), np.copysign(np.inf, wanted), wanted)
-    finite = np.isfinite(wanted)
-    strange = (np.isnan(value) != np.isnan(wanted)) | (
-        ~np.isnan(wanted) & ~finite & (value != wanted)) | (finite & ~np.isfinite(value))
-    if strange.any():
-        at = np.unravel_index(int(np.argmax(strange)), strange.shape)
-        return float("inf"), (f"{int(strange.sum())} of {found.size} elements are not NaN or infinite as they "
-                              f"should be; first at {list(map(int, at))}: {value[at]} for {wanted[at]}")
-    value, exact = np.where(finite, value, 0), np.where(finite, wanted, 0)
+    value, exact, wrong = finite_parts(value, wanted, found.dtype)
+    if wrong:
+        return float("inf"), wrong
     step = spacing(exact, found.dtype)
     allowed = ulps * step
     if relative:
-        rows = exact if exact.ndim else exact.reshape(1)
-        row_max = np.maximum(np.max(np.abs(rows), axis=-1, keepdims=True), np.finfo(np.float32).tiny)
-        allowed = np.maximum(allowed, relative * np.broadcast_to(row_max, rows.shape).reshape(found.shape))
-        allowed = np.maximum(allowed, step)
+        rows = np.abs(exact if exact.ndim else exact.reshape(1))
+        row_max = np.maximum(np.max(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+        allowed = np.maximum(np.maximum(allowed, step), relative * (row_max if exact.ndim else row_max[0]))
     error = np.abs(value - exact)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(error == 0, 0.0, error / allowed)
+    if allowed.all():
+        ratio = error / allowed
+    else:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(error == 0, 0.0, error / allowed)
     at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     return float(ratio[at]), f"worst at {list(map(int, at))}: {value[at]!r} for {exact[at]!r}"

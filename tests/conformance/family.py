@@ -4,9 +4,12 @@ import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from conformance import capi, compare, devices, judged, runner
 
 THREADS = max(1, (os.cpu_count() or 1) // 2)  # tests run side by side already where cores are few
+MOST_HELD = 1 << 30  # bytes of operands that are kept from one choice of an op's dtypes to the next
 
 
 def operands_of(op, types, given):
@@ -25,6 +28,22 @@ def operands_of(op, types, given):
     return arrays, described
 
 
+class Held:
+    """Operands of an op's cases: one backward has those that the reference's forward made, whatever the dtypes are that they go to."""
+
+    def __init__(self, op):
+        self.op, self._made, self._bytes = op, {}, 0
+
+    def operands(self, make):
+        made = self._made.get(make)
+        if made is None:
+            made = make()
+            size = sum(np.asarray(array).nbytes for array in made.values() if array is not None)
+            if self._bytes + size <= MOST_HELD:
+                self._made[make], self._bytes = made, self._bytes + size
+        return made
+
+
 class Cases(judged.Judge):
     """Each variant of a family on each case that it is legal for. cases: (name, op, operands by name, attributes), with
     arrays in float64 or integers, or a function of nothing that makes the operands: of ops that are not asked for none are made."""
@@ -35,7 +54,7 @@ class Cases(judged.Judge):
         self.ops = {op["name"]: op for op in self.conformance.ops() if op["name"].startswith(family + ".")}
         self.reference = runner.load_reference(family, roots)
         self.cases = list(cases(self.reference))
-        self._prepared = None, None
+        self._prepared, self._held = (None, None), Held(None)
 
     def variants(self):
         """(op, variant) of all that this device can run, those of the same dtypes together."""
@@ -49,6 +68,8 @@ class Cases(judged.Judge):
         key = op["name"], tuple(sorted(types.items()))
         if self._prepared[0] != key:
             self.bundle.clear_policy()
+            if self._held.op != op["name"]:
+                self._held = Held(op["name"])
             cases = [case for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
             with ThreadPoolExecutor(THREADS, initializer=self.device.enter_thread) as pool:
                 self._prepared = key, list(filter(None, pool.map(lambda case: self.prepare(op, types, *case), cases)))
@@ -57,7 +78,7 @@ class Cases(judged.Judge):
     def prepare(self, op, types, name, _, given, attributes):
         """Nothing where no variant for this device is legal."""
         attributes = attributes | {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
-        arrays, described = operands_of(op, types, given() if callable(given) else given)
+        arrays, described = operands_of(op, types, self._held.operands(given) if callable(given) else given)
         problem = capi.Problem(op["name"], described, attributes)
         legal = {c["id"] for c in self.bundle.explain(problem, self.device.kind)["candidates"] if c["legal"]}
         if not legal:
