@@ -6,9 +6,12 @@ What else decides names the folder: this CPU, since code for another one must no
 which answer the compiler when it divides a program among devices, by callbacks that the text names by their addresses alone. Code of kbundle
 is in no program: a call finds its handler when the program is loaded, and its kernels when it runs.
 
-Kept for a month. KB_TEST_ALL=1 compiles everything. A test that counts compilations gives its programs a folder of its own (test_process.py).
+Kept for a month, the newest MOST of a folder: a program for several devices with a call of ours names its rule by an address, which in the
+next process is another one, so that it is written each time and not found again. KB_TEST_ALL=1 compiles everything. A test that counts
+compilations gives its programs a folder of its own (test_process.py).
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -19,6 +22,7 @@ import time
 
 import kept
 
+MOST = 20_000
 SOURCES = pathlib.Path(__file__).resolve().parents[1] / "ffi/python/kbundle"
 
 
@@ -49,11 +53,19 @@ def keep(environment):
 
 
 def forget_old(folder=None):
-    """Programs that were compiled a month ago, whether used or not, and folders that have none."""
-    folder = folder or kept.folder().parent / "compiled"
-    for path in [*folder.glob("*/*"), *folder.glob("*")]:
-        try:
-            if path.stat().st_mtime < time.time() - kept.MONTH_SECONDS:
-                path.rmdir() if path.is_dir() else path.unlink()
-        except OSError:  # another worker has done so, or it is not empty
-            pass
+    """Programs that were compiled a month ago, whether used or not, those beyond MOST, and folders that have none."""
+    folder, now = folder or kept.folder().parent / "compiled", time.time()
+    for one in folder.glob("*"):
+        newest_first = sorted(ages(one))
+        for age, path in newest_first[MOST:] + [(age, path) for age, path in newest_first[:MOST] if age > kept.MONTH_SECONDS]:
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is not empty, or gone
+            if now - one.stat().st_mtime > kept.MONTH_SECONDS:
+                one.rmdir()
+
+
+def ages(folder):
+    """(seconds since it was written, path) of all that another process has not removed meanwhile."""
+    for path in folder.glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            yield time.time() - path.stat().st_mtime, path

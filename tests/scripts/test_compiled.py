@@ -1,5 +1,6 @@
 """Promise: programs that XLA compiled are taken from a folder of this CPU, this JAX and these sources alone; not where a GPU, another folder
-or KB_TEST_ALL=1 is asked for; what is a month old is gone; and a program with a call of kbundle is among those found again."""
+or KB_TEST_ALL=1 is asked for; what is a month old is gone, and what is one too many; a program with a call of kbundle is among those found
+again."""
 
 import os
 import pathlib
@@ -72,3 +73,13 @@ def test_what_is_a_month_old_goes(tmp_path):
     os.utime(old.parent, (then, then))
     compiled.forget_old(tmp_path)
     assert [path.name for path in pathlib.Path(tmp_path).iterdir()] == ["b"]
+
+
+def test_of_more_programs_than_a_folder_may_have_the_newest_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "MOST", 2)
+    (tmp_path / "a").mkdir()
+    for age in (30, 10, 20):
+        (tmp_path / f"a/{age}").touch()
+        os.utime(tmp_path / f"a/{age}", (time.time() - age,) * 2)
+    compiled.forget_old(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["10", "20"]
