@@ -54,18 +54,23 @@ def keep(environment):
 
 def forget_old(folder=None):
     """Programs that were compiled a month ago, whether used or not, those beyond MOST, and folders that have none."""
-    folder, now = folder or kept.folder().parent / "compiled", time.time()
-    for one in folder.glob("*"):
-        newest_first = sorted(ages(one))
-        for age, path in newest_first[MOST:] + [(age, path) for age, path in newest_first[:MOST] if age > kept.MONTH_SECONDS]:
-            path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it is not empty, or gone
-            if now - one.stat().st_mtime > kept.MONTH_SECONDS:
-                one.rmdir()
+    folder = folder or kept.folder().parent / "compiled"
+    for programs in folder.glob("*/"):
+        for newer, (age, path) in enumerate(sorted(ages(programs))):
+            if newer >= MOST or age > kept.MONTH_SECONDS:
+                remove(path)
+    for age, path in ages(folder):
+        if age > kept.MONTH_SECONDS:
+            remove(path)
 
 
 def ages(folder):
     """(seconds since it was written, path) of all that another process has not removed meanwhile."""
     for path in folder.glob("*"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             yield time.time() - path.stat().st_mtime, path
+
+
+def remove(path):
+    with contextlib.suppress(OSError):  # another process has done so, or it is a folder that is not empty
+        path.rmdir() if path.is_dir() else path.unlink()

@@ -52,14 +52,10 @@ def worst(found, wanted, ulps=0.0, relative=0.0):
     step = spacing(exact, found.dtype)
     allowed = ulps * step
     if relative:
-        rows = np.abs(exact if exact.ndim else exact.reshape(1))
-        row_max = np.maximum(np.max(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
-        allowed = np.maximum(np.maximum(allowed, step), relative * (row_max if exact.ndim else row_max[0]))
+        row_max = np.maximum(np.max(np.abs(exact), axis=-1 if exact.ndim else None, keepdims=True), np.finfo(np.float32).tiny)
+        allowed = np.maximum(np.maximum(allowed, step), relative * row_max)
     error = np.abs(value - exact)
-    if allowed.all():
-        ratio = error / allowed
-    else:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(error == 0, 0.0, error / allowed)
+    with np.errstate(divide="ignore"):
+        ratio = np.divide(error, allowed, out=np.zeros(error.shape), where=error != 0)
     at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     return float(ratio[at]), f"worst at {list(map(int, at))}: {value[at]!r} for {exact[at]!r}"

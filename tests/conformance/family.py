@@ -54,6 +54,10 @@ class Cases(judged.Judge):
         self.ops = {op["name"]: op for op in self.conformance.ops() if op["name"].startswith(family + ".")}
         self.reference = runner.load_reference(family, roots)
         self.cases = list(cases(self.reference))
+        self.forget()
+
+    def forget(self):
+        """All that the reference has made."""
         self._prepared, self._held = (None, None), Held(None)
 
     def variants(self):
@@ -97,12 +101,14 @@ class Cases(judged.Judge):
         """While a function of the reference is another one: nothing is taken from before, and nothing remembered."""
         before = getattr(self.reference, name), self.right
         setattr(self.reference, name, function)
-        self.right, self._prepared = None, (None, None)
+        self.right = None
+        self.forget()
         try:
             yield
         finally:
             setattr(self.reference, name, before[0])
-            self.right, self._prepared = before[1], (None, None)
+            self.right = before[1]
+            self.forget()
 
     def run(self, op, variant, most=None):
         """An outcome of the variant, on `most` cases at most; cases that it is not legal for are left out."""

@@ -66,6 +66,26 @@ def test_a_wrong_result_is_seen(cases):
         cases.cases = every
 
 
+def test_operands_that_another_reference_made_are_not_kept(cases):
+    """Backward has what forward made: the right one before and after, another one between."""
+    op, variant = next((o, v) for o, v in cases.variants() if o["name"] == "attention.sdpa_backward" and v["types"]["T"] == "f32")
+    every, forward = cases.cases, cases.reference.sdpa_forward
+    cases.cases = [next(case for case in every if case[1] == "sdpa_backward")]
+
+    def outputs():
+        [(_, _, _, arrays, _, _)] = cases.prepared(op, variant["types"])
+        return arrays[[operand["name"] for operand in op["operands"]].index("o")]
+
+    try:
+        before = outputs()
+        with cases.saying("sdpa_forward", lambda *given, **how: [made + 1 for made in forward(*given, **how)]):
+            np.testing.assert_allclose(outputs(), before + 1, atol=1e-6)
+        np.testing.assert_array_equal(outputs(), before)
+    finally:
+        cases.cases = every
+        cases.forget()
+
+
 def test_dropout_is_philox_4x32_10(cases):
     """The known answers of Random123."""
     for counter, key, wanted in [

@@ -1,6 +1,8 @@
 """Promise: a result is right without being judged again only where it is, bit for bit, what was judged right before: of the same op,
 attributes, operands and tolerances, by the same reference."""
 
+import ast
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,18 @@ def test_another_reference_or_all_again_knows_nothing(judge, monkeypatch):
     assert judged.Right("sum").known and not judged.Right("norm").known
     monkeypatch.setenv("KB_TEST_ALL", "1")
     assert not judged.Right("sum").known
+
+
+def test_every_file_that_a_reference_is_made_of_decides():
+    """Those named reference*.py do: what they import of kernels/ are such files again."""
+    own = {path.stem for path in judged.KERNELS.rglob("*.py")} | {path.stem for path in judged.HERE.parent.glob("*")}
+    found = list(judged.KERNELS.rglob("reference*.py"))
+    assert len(found) > 8
+    for path in found:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module] if isinstance(node, ast.ImportFrom) else []
+            others = [name for name in names if name.split(".")[0] in own and not name.startswith("reference")]
+            assert not others, f"{path}: {others} decide what is right, and judged.sources() does not have them"
 
 
 def test_without_a_store_everything_is_judged():
