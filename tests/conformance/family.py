@@ -8,7 +8,8 @@ import numpy as np
 
 from conformance import capi, compare, devices, judged, runner
 
-THREADS = max(1, (os.cpu_count() or 1) // 2)  # tests run side by side already where cores are few
+# Tests run side by side already where cores are few; where there are many, OpenBLAS has buffers for some dozens of threads only.
+THREADS = min(8, max(1, (os.cpu_count() or 1) // 2))
 MOST_HELD = 1 << 30  # bytes of operands that are kept from one choice of an op's dtypes to the next
 
 

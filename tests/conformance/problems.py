@@ -6,6 +6,7 @@ kb_infer then says which of the results are problems of the op at all.
 """
 
 import functools
+import json
 import math
 import re
 
@@ -106,27 +107,40 @@ def attribute_values(op, given):
     return {name: convert.get(types[name], str)(value) for name, value in given.items()}
 
 
+@functools.lru_cache(maxsize=None)
+def _dims(shapes, given, attributes, others):
+    """(text, how many elements the largest has, dims) of the operands, None where one is absent, in a manifest's problem and, if others are
+    wanted, in those made from it, each once; given and attributes as JSON. Of most choices of dtypes they are the same."""
+    given, attributes = json.loads(given), json.loads(attributes)
+    symbols = bind({"operands": [{"shape": shape} for shape in shapes]}, given)
+    terms = [split_shape(shape)[1] if was["present"] else None for shape, was in zip(shapes, given["operands"])]
+    made = {}
+    for changed in [symbols, *(substitutions(symbols) if others else [])]:
+        dims = [None if term is None else shape_of(term, changed, attributes) for term in terms]
+        made.setdefault(str(dims), dims)
+    return [(text, max((math.prod(each) for each in dims if each is not None), default=0), dims) for text, dims in made.items()]
+
+
 def of_types(op, types, elements_from=-1, elements_to=math.inf, listed_only=False):
     """capi.Problems of the op for one choice of its type parameters, each once, small ones first: those that its manifest lists
     and those made from them."""
     found, structures = {}, set()
+    shapes = tuple(operand["shape"] for operand in op["operands"])
+    dtypes = [types.get(dtype, dtype) for dtype, _ in map(split_shape, shapes)]
+    defaults = attribute_values(op, {a["name"]: a["default"] for a in op["attributes"] if a.get("default") is not None})
     for given in op["problems"]:
         attributes = attribute_values(op, given["attributes"])
         attributes |= {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
-        defaults = attribute_values(op, {a["name"]: a["default"] for a in op["attributes"] if a.get("default") is not None})
         symbols = bind(op, given)
         structure = str((list(symbols), [[a == b for b in symbols.values()] for a in symbols.values()],
                          [operand["present"] for operand in given["operands"]]))
-        others = [] if listed_only or structure in structures else substitutions(symbols)
+        others = not listed_only and structure not in structures
         structures.add(structure)
-        for changed in [symbols, *others]:
-            operands = []
-            for operand, was in zip(op["operands"], given["operands"]):
-                dtype, terms = split_shape(operand["shape"])
-                operands.append((types.get(dtype, dtype), shape_of(terms, changed, defaults | attributes)) if was["present"] else None)
-            elements = max([math.prod(o[1]) for o in operands if o], default=0)
-            if elements_from < elements <= elements_to or not op["operands"]:
-                found.setdefault(f"{operands}{attributes}", (elements, operands, attributes))
+        how = str(attributes)
+        for text, elements, dims in _dims(shapes, json.dumps(given), json.dumps(defaults | attributes), others):
+            if elements_from < elements <= elements_to or not shapes:
+                operands = [None if each is None else (dtype, each) for dtype, each in zip(dtypes, dims)]
+                found.setdefault(text + how, (elements, operands, attributes))
     return [capi.Problem(op["name"], *rest) for _, *rest in sorted(found.values(), key=lambda item: item[0])]
 
 

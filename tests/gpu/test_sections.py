@@ -1,5 +1,7 @@
-"""Each section of scripts/gpu_check, by name: passes where there is a GPU, a skip with its reason elsewhere."""
+"""Each section of scripts/gpu_check, by name: passes where there is a GPU, a skip with its reason elsewhere. What a section takes from a module
+of the tests is there, which is seen without a GPU."""
 
+import ast
 import pathlib
 import subprocess
 import sys
@@ -19,3 +21,32 @@ def test_gpu_section_passes(section, tmp_path):
         pytest.skip(f"needs {run.SECTIONS[section][2]} CUDA device(s), there is {count}: run scripts/gpu_check on such a machine")
     ran = subprocess.run([str(ROOT / "scripts/gpu_check"), section, "--out", str(tmp_path)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout[-3000:]
+
+
+def names_of(path):
+    """What a module defines, or imports, at its top."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+    return found
+
+
+def module_of(name):
+    places = [folder / (name.replace(".", "/") + ".py") for folder in (ROOT / "tests/gpu", ROOT / "tests", ROOT / "scripts")]
+    return next((place for place in places if place.exists()), None)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/gpu").rglob("*.py")), ids=lambda path: path.stem)
+def test_what_a_module_takes_from_another_is_there(path):
+    missing = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        other = module_of(node.module) if isinstance(node, ast.ImportFrom) and node.module else None
+        if other is not None:
+            missing += [f"{node.module}.{alias.name}" for alias in node.names
+                        if alias.name not in names_of(other) and module_of(f"{node.module}.{alias.name}") is None]
+    assert not missing

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import kbundle
 import kbundle.jax as kbj
 assert jax.default_backend() == "gpu", jax.default_backend()
-x = jax.random.normal(jax.random.key(0), (64, 1000))
+x = jax.random.normal(jax.random.key(0), (4000, 1000))
 y = jax.jit(lambda x: kbj.scaled_softmax(x, 0.5))(x)
 print("softmax", float(abs(y - jax.nn.softmax(0.5 * x)).max()))
 q, k, v = (jax.random.normal(jax.random.key(seed), (2, 777, 4, 64), jnp.bfloat16) for seed in range(3))

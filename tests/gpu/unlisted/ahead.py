@@ -6,6 +6,7 @@ whose cuDNN path refuses such windows. Inside jax.jit, in one process, in turns 
 import math
 import os
 import random
+import statistics
 import sys
 import time
 
@@ -17,7 +18,7 @@ import kbundle
 import kbundle.jax as kbj
 from report import Report
 from unlisted import chain, drawn
-from unlisted.attention import FORWARD_WITHIN, GRADIENT_WITHIN, ROOT, gradients, mean, relative
+from unlisted.attention import FORWARD_WITHIN, GRADIENT_WITHIN, ROOT, gradients, relative
 
 COUNT, SECONDS = 14, 300
 SHORT = 512  # keys of a window whose time is to be a fraction of what the whole sequence takes
@@ -116,8 +117,8 @@ def main():
     report.table("Microseconds of a call in jax.jit, (batch, queries, keys, heads, heads of keys, depth, value depth, dtype, window, bottom right)",
                  ["problem", "forward", "no window", "jax.nn", "with gradients", "no window", "jax.nn", "error", "of gradients"], rows)
     for way, found in zip(("forward", "with gradients"), zip(*ratios)):
-        report.bar(f"{way}: of {len(found)} narrow windows on 4096 keys and more, time without a window by ours, geometric mean", mean(found), 2.0,
-                   at_least=True)
+        report.bar(f"{way}: of {len(found)} narrow windows on 4096 keys and more, time without a window by ours, geometric mean",
+                   statistics.geometric_mean(found), 2.0, at_least=True)
     report.finish()
 
 
