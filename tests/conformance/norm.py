@@ -60,7 +60,8 @@ def cases(reference):
         rng = np.random.default_rng(1)
         x, gamma = rng.standard_normal((700, 96)), 0.25 + rng.random(96)
         yield "many rows, gamma about zero", op, of_op(op, x, rng, reference, gamma - 1, True), {"zero_centered_gamma": True}
-        for rows, length in ((40, 4096), (129, 1536), (300, 1001), (512, 200)):  # several threads, blocks and rounds for few rows
+        # Several threads, blocks and rounds for few rows.
+        for rows, length in ((40, 4096), (129, 1536), (300, 1001), (512, 200), (900, 640), (7, 14336)):
             rng = np.random.default_rng(rows)
             x, gamma = 1 + rng.standard_normal((rows, length)), 0.25 + rng.random(length)
             yield f"few rows, {rows} x {length}", op, of_op(op, x, rng, reference, gamma, length % 2 == 0), {}
