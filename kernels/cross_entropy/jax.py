@@ -12,6 +12,7 @@ import numpy as np
 
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import like, placed
+from kbundle_kernels import cross_entropy_formulas as formulas
 
 __all__ = ["cross_entropy", "cross_entropy_with_gradient"]
 
@@ -105,17 +106,17 @@ def reduced(loss, labels, ignore_index, reduction):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _loss(logits, labels, how):
-    return call(None, "cross_entropy.loss_forward", logits, labels, **dict(how))[0]
+    return call(None, "cross_entropy.loss_forward", logits, labels, formula=formulas.loss_forward, **dict(how))[0]
 
 
 def _loss_forward(logits, labels, how):
-    loss, lse = call(None, "cross_entropy.loss_forward", logits, labels, **dict(how))
+    loss, lse = call(None, "cross_entropy.loss_forward", logits, labels, formula=formulas.loss_forward, **dict(how))
     return loss, (logits, labels, lse)
 
 
 def _loss_backward(how, saved, dloss):
     logits, labels, lse = saved
-    dlogits = call(None, "cross_entropy.loss_backward", logits, labels, lse, dloss, **dict(how))
+    dlogits = call(None, "cross_entropy.loss_backward", logits, labels, lse, dloss, formula=formulas.loss_backward, **dict(how))
     return like(dlogits, logits), None
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import like, placed
+from kbundle_kernels import norm_formulas
 
 __all__ = ["layer_norm", "rms_norm"]
 
@@ -57,11 +58,11 @@ def _norm(function, x, gamma, beta, epsilon, zero_centered_gamma, residual):
 
 
 def _forward(op, *operands, epsilon, zero_centered_gamma):
-    return call(None, "norm." + op, *operands, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
+    return call(None, "norm." + op, *operands, formula=getattr(norm_formulas, op), epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
 
 
 def _backward(op, *operands, zero_centered_gamma):
-    return call(None, "norm." + op, *operands, zero_centered_gamma=zero_centered_gamma)
+    return call(None, "norm." + op, *operands, formula=getattr(norm_formulas, op), zero_centered_gamma=zero_centered_gamma)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))

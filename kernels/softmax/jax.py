@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import placed
+from kbundle_kernels import softmax_formulas
 
 __all__ = ["scaled_causal_softmax", "scaled_masked_softmax", "scaled_softmax"]
 
@@ -61,9 +62,13 @@ def _four_axes(mask, lead, tail):
     return jnp.broadcast_to(mask, batch + heads + tail).reshape(_two(batch + heads) + tail)
 
 
+def _call(op, *operands, scale):
+    return call(None, "softmax." + op, *operands, formula=getattr(softmax_formulas, op), scale=scale)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _plain(x, scale):
-    return call(None, "softmax.scaled_forward", x, scale=scale)
+    return _call("scaled_forward", x, scale=scale)
 
 
 def _plain_forward(x, scale):
@@ -72,12 +77,12 @@ def _plain_forward(x, scale):
 
 
 def _plain_backward(scale, y, dy):
-    return (call(None, "softmax.scaled_backward", dy, y, scale=scale),)
+    return (_call("scaled_backward", dy, y, scale=scale),)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _causal(x, scale):
-    return call(None, "softmax.scaled_causal_forward", x, scale=scale)
+    return _call("scaled_causal_forward", x, scale=scale)
 
 
 def _causal_forward(x, scale):
@@ -86,12 +91,12 @@ def _causal_forward(x, scale):
 
 
 def _causal_backward(scale, y, dy):
-    return (call(None, "softmax.scaled_causal_backward", dy, y, scale=scale),)
+    return (_call("scaled_causal_backward", dy, y, scale=scale),)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _masked(x, mask, scale):
-    return call(None, "softmax.scaled_masked_forward", x, mask, scale=scale)
+    return _call("scaled_masked_forward", x, mask, scale=scale)
 
 
 def _masked_forward(x, mask, scale):
@@ -100,7 +105,7 @@ def _masked_forward(x, mask, scale):
 
 
 def _masked_backward(scale, y, dy):
-    return call(None, "softmax.scaled_masked_backward", dy, y, scale=scale), None
+    return _call("scaled_masked_backward", dy, y, scale=scale), None
 
 
 _plain.defvjp(_plain_forward, _plain_backward)

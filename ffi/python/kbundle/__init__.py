@@ -20,11 +20,11 @@ from kbundle._errors import Error, InvalidArgument, tag_of
 from kbundle._library import library_path
 from kbundle._op import Op
 from kbundle._open_bundles import find, open, open_library, use
-from kbundle._policy import allow_portable, clear_policy, stats, strict
+from kbundle._policy import allow_formulas, allow_portable, clear_policy, stats, strict
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bundle", "Error", "InvalidArgument", "Op", "allow_portable", "bundles", "clear_policy", "default_bundle",
+    "Bundle", "Error", "InvalidArgument", "Op", "allow_formulas", "allow_portable", "bundles", "clear_policy", "default_bundle",
     "find", "library_path", "open", "open_library", "stats", "strict", "tag_of", "use",
 ]

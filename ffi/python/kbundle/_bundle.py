@@ -11,6 +11,7 @@ from kbundle._errors import Error
 from kbundle._infer_cache import InferCache
 from kbundle._library import call_json, check, library, text
 from kbundle._op import Op
+from kbundle._policy import by_name
 from kbundle._policy import stats as _all_stats
 
 CUDA, HOST = 0, 1
@@ -146,11 +147,13 @@ class Bundle:
         """Use this variant wherever it is legal, in plans made from now on: of eager calls at once, of a program
         that jax.jit has compiled already not before it is traced again (jax.clear_caches)."""
         check(library().kb_policy_force(self._live, text(variant, "variant")))
+        by_name()
 
     def deny(self, variant):
         """Never use this variant, in plans made from now on; see force. Both are wishes of the whole process, by id: they hold
         for every bundle that has a variant of this id."""
         check(library().kb_policy_deny(self._live, text(variant, "variant")))
+        by_name()
 
     def close(self):
         """Takes the bundle out of its name. Programs that were compiled with it go on; tracing a call again is NOT_FOUND

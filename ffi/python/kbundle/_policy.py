@@ -2,9 +2,14 @@
 
 from kbundle._library import call_json, library
 
+# Whether frameworks may have formulas, and whether someone wants variants by name.
+_formulas, _by_name = True, False
+
 
 def clear_policy():
-    """Forgets every forced and denied variant, and the two switches below."""
+    """Forgets every forced and denied variant, and the switches below."""
+    global _formulas, _by_name
+    _formulas, _by_name = True, False
     library().kb_policy_clear()
 
 
@@ -16,6 +21,24 @@ def strict(on=True):
 def allow_portable(on=True):
     """Whether code that the driver has to compile may be used where nothing else fits."""
     library().kb_policy_allow_portable(1 if on else 0)
+
+
+def allow_formulas(on=True):
+    """Whether a call of a family's wrapper may be left to the framework's own compiler where the problem is so small that it does as well
+    (kbundle.jax on a GPU: the families' README.md say for what). Nothing is left while a variant is forced or denied, nor in modes."""
+    global _formulas
+    _formulas = bool(on)
+
+
+def formulas():
+    """Whether calls may be left to the framework now."""
+    return _formulas and not _by_name
+
+
+def by_name():
+    """A variant is forced or denied: kernels are asked for."""
+    global _by_name
+    _by_name = True
 
 
 def generation():

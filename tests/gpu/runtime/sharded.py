@@ -69,6 +69,7 @@ def main():
     import kbundle.jax as kbj
     report = Report("sharding on two GPUs, by plain jit")
     kbundle.use(BUNDLE)
+    kbundle.allow_formulas(False)  # it is calls that are to be divided, small ones too
     jax.config.update("jax_default_matmul_precision", "highest")
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
     put = lambda array, spec: jax.device_put(array, NamedSharding(mesh, PartitionSpec(*spec)))

@@ -20,8 +20,8 @@ from kbundle._discovery import default_bundle
 from kbundle._dtypes import LONG_NAMES
 from kbundle._errors import Error, InvalidArgument
 from kbundle._open_bundles import find
-from kbundle._policy import generation
-from kbundle.jax import _fork, _specs
+from kbundle._policy import formulas, generation
+from kbundle.jax import _fork, _formula, _specs
 from kbundle.jax._modes import asked
 from kbundle.jax._registration import TARGET
 
@@ -46,11 +46,12 @@ part_p = _primitive_class()("kbundle_part")  # what one device computes of a cal
 call_p.multiple_results = part_p.multiple_results = True
 
 
-def call(bundle, op, *operands, modes=None, **attributes):
+def call(bundle, op, *operands, modes=None, formula=None, **attributes):
     """Calls an op of a bundle on arrays; a tuple of results, or the only one. bundle: None is the first that has the op
     (kbundle.bundles). Optional operands may be None and are left out at the end; a result that this call does not have is
     None. Attributes are part of the compiled program: plain values, never traced ones. modes: those of this call, "deterministic",
-    "batch_invariant" or both in a tuple; None: those of kbj.modes around it."""
+    "batch_invariant" or both in a tuple; None: those of kbj.modes around it. formula: what XLA is given in the call's place where it does as
+    well (_formula.Formula)."""
     modes = asked() if modes is None else _modes.bits("calling op %r" % op, modes)
     if bundle is None:
         bundle = default_bundle(op)
@@ -79,7 +80,7 @@ def call(bundle, op, *operands, modes=None, **attributes):
             raise
         raise about_type from None
     outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal, modes=modes,
-                               version=(bundle.content_id, generation())))
+                               formula=formula, version=(bundle.content_id, generation(), formulas())))
     results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
     return results[0] if len(results) == 1 else results
 
@@ -114,7 +115,7 @@ def _present_results(inferred):
             for result in inferred["results"] if result["present"]]
 
 
-def _abstract_eval(*avals, bundle, op, present, attributes, modes, version):
+def _abstract_eval(*avals, bundle, op, present, attributes, modes, formula, version):
     inferred = _infer_anywhere(avals, bundle, op, present, attributes)
     results = _present_results(inferred)
     specs = [None] * len(results)
@@ -136,7 +137,7 @@ def _result_aval(avals, shape, dtype, spec=None):
 
 # ---- several devices ----
 
-def _division(infer, avals, bundle, op, present, attributes, modes=0, version=None):
+def _division(infer, avals, bundle, op, present, attributes, modes=0, formula=None, version=None):
     """The call as one that devices share. infer(avals, bundle, op, present, attributes)."""
     from kbundle.jax import _partition
     def inferred(operands):
@@ -144,8 +145,8 @@ def _division(infer, avals, bundle, op, present, attributes, modes=0, version=No
     shapes = [jax.ShapeDtypeStruct(*result) for result in _present_results(inferred(avals))]
     names = [operand.name for operand, there in zip(find(bundle, op).op(op).operands, present) if there]
     bind = functools.partial(part_p.bind, bundle=bundle, op=op, present=present, attributes=attributes, modes=modes,
-                             version=version)
-    identity = repr((bundle, op, present, attributes, modes))
+                             formula=formula, version=version)
+    identity = repr((bundle, op, present, attributes, modes, formula))
     return _partition.Division(inferred, bind, [*avals, *shapes], present, op, names, identity)
 
 
@@ -244,7 +245,7 @@ def _aliases(description, present, result_present):
     return found
 
 
-def _note(kind, avals, bundle, op, present, attributes, modes=0, version=None):
+def _note(kind, avals, bundle, op, present, attributes, modes=0, formula=None, version=None):
     if getattr(recorder, "wanted", None) is not None:
         from kbundle.jax import _record
         _record.note(kind, bundle, op, _operands(avals, present), attributes)
@@ -257,14 +258,17 @@ def _lower(kind, context, *operands, **problem):
     return _division(functools.partial(_infer, kind), context.avals_in, **problem).lower(context, operands)
 
 
-def _lower_part(kind, context, *operands, bundle, op, present, attributes, modes, version):
+def _lower_part(kind, context, *operands, bundle, op, present, attributes, modes, formula, version):
     inferred = _infer(kind, context.avals_in, bundle, op, present, attributes)
     if inferred["empty"]:  # nothing to compute: no call at all
         shapes = _present_results(inferred)
         zeros = mlir.lower_fun(lambda *_: [jnp.zeros(shape, dtype) for shape, dtype in shapes],
                                multiple_results=True)
         return zeros(context, *operands)
-    _note(kind, context.avals_in, bundle, op, present, attributes)
+    _note(kind, context.avals_in, bundle, op, present, attributes)  # also what is left to XLA: a kernel takes it where nothing may be
+    left = _formula.lowered(formula, kind, modes, context, operands, present, attributes)
+    if left is not None:
+        return left
     _fork.before_compiling()
     result_present = [result["present"] for result in inferred["results"]]
     workspace = inferred["workspace_bytes"]

@@ -15,7 +15,7 @@ from kbundle._open_bundles import find
 from kbundle.jax import _primitive, _specs
 
 
-def batch(call_p, infer, arguments, dims, *, bundle, op, present, attributes, modes, version):
+def batch(call_p, infer, arguments, dims, *, bundle, op, present, attributes, modes, formula, version):
     """The batching rule of call_p. infer(avals, bundle, op, present, attributes): what kb_infer says."""
     description = find(bundle, op).op(op)
     problem = dict(bundle=bundle, op=op, present=present, attributes=attributes)
@@ -27,8 +27,8 @@ def batch(call_p, infer, arguments, dims, *, bundle, op, present, attributes, mo
         joined = _join(infer, description, arguments, dims, size, problem)
         if joined is not None:
             wide, axes = joined
-            return call_p.bind(*wide, **problem, modes=modes, version=version), axes
-    outputs = _loop(call_p, arguments, dims, size, dict(problem, modes=modes, version=version))
+            return call_p.bind(*wide, **problem, modes=modes, formula=formula, version=version), axes
+    outputs = _loop(call_p, arguments, dims, size, dict(problem, modes=modes, formula=formula, version=version))
     return outputs, [0] * len(outputs)
 
 

@@ -1,0 +1,58 @@
+"""Calls that are left to XLA: a formula that a family's wrapper gives along with a call takes its place on a GPU where the problem is so small
+that a kernel of XLA's own, which it makes of the formula and of what is around it, is ahead of one that it must call.
+
+A call costs XLA more of the host's time than a kernel of its own does, and nothing is fused with it. Of small problems that is all the
+time there is; how small is measured, for each op (its family's README.md). What a formula gives is held to what the op promises.
+Variants that someone forced or denied, and modes, are asked of kernels: then nothing is left. kbundle.allow_formulas(False) says so for all.
+"""
+
+import jax
+from jax.interpreters import mlir
+
+from kbundle import _policy, _spec
+from kbundle._bundle import CUDA
+
+KINDS = {CUDA}  # XLA's kernels for CPUs are behind the host variants, small problems or not
+
+# A feature of newer JAX: without it there are no sums in float64, and nothing is left.
+_with_64_bits = getattr(jax, "enable_x64", None)
+
+
+class Formula:
+    """function(*operands, **attributes) gives an op's results in its order, None for those that the call does not have, of the dtypes that
+    they have in the op; it is traced with 64-bit types, of which each is asked for by name. when(*operands, **attributes), of shapes and
+    dtypes, says of which problems; operands that are absent are None."""
+
+    def __init__(self, function, when):
+        self.function, self.when = function, when
+
+    def __repr__(self):
+        return self.function.__qualname__
+
+
+def formula(when):
+    """A decorator that makes a Formula of a function."""
+    return lambda function: Formula(function, when)
+
+
+def bytes_of(array):
+    return array.size * array.dtype.itemsize
+
+
+def lowered(found, kind, modes, context, operands, present, attributes):
+    """The results of the formula instead of the call's, or None where the problem is not left to XLA."""
+    if found is None or kind not in KINDS or modes or _with_64_bits is None or not _policy.formulas():
+        return None
+    how = {name: _spec.plain_value(of, value) for name, of, value in attributes}
+    if not found.when(*_all(context.avals_in, present), **how):
+        return None
+
+    def results(*arrays):
+        with _with_64_bits(True):
+            return [result for result in found.function(*_all(arrays, present), **how) if result is not None]
+    return mlir.lower_fun(results, multiple_results=True)(context, *operands)
+
+
+def _all(given, present):
+    given = iter(given)
+    return [next(given) if there else None for there in present]

@@ -1,0 +1,108 @@
+"""What is left to XLA gives what the op promises: each formula that a family's wrapper gives along with a call, compiled for this CPU, on
+cases that the op's own variants are held to, strange rows among them."""
+
+import importlib
+import os
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from conformance import accuracy, capi, compare, cross_entropy, devices, norm, runner
+from kbundle.jax._formula import Formula
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
+QUICKLY = {"xla_backend_optimization_level": 0}
+MOST_ELEMENTS, USUAL = 1 << 16, 3  # of a case; cases of a choice of dtypes beside those of strange rows
+STRANGE = ("special", "not finite", "NaN", "gamma", "ignored", "smoothed", "labels", "finite")
+
+
+def formulas_of(family):
+    made = vars(importlib.import_module(f"kbundle_kernels.{family}_formulas")).items()
+    return {name: found for name, found in made if isinstance(found, Formula)}
+
+
+def results_of(formula, arrays, attributes):
+    """As the wrapper has it computed: with 64-bit types, the operands in their own dtypes."""
+    given = [None if array is None else array for array in arrays]
+    there = [array is not None for array in given]
+
+    def program(*some):
+        some = iter(some)
+        return formula.function(*(next(some) if is_there else None for is_there in there), **attributes)
+    with jax.enable_x64(True):
+        made = jax.jit(program, compiler_options=QUICKLY)(*(array for array in given if array is not None))
+    return [None if result is None else np.asarray(result) for result in made]
+
+
+def cases_of(family, op):
+    """Of the family's those of strange rows, and a few of the others, from all over."""
+    made = {"norm": norm, "cross_entropy": cross_entropy}[family].Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    few = [case for case in made.cases if case[1] == op and all(a is None or a.size <= MOST_ELEMENTS for a in case[2].values())
+           and case[3].get("epsilon", 1) > 0]  # without epsilon nothing is left
+    strange = [case for case in few if any(word in case[0] for word in STRANGE)]
+    usual = [case for case in few if not any(word in case[0] for word in STRANGE) and next(iter(case[2].values())).size]
+    made.cases = strange + usual[::max(1, len(usual) // USUAL)]
+    return made
+
+
+@pytest.mark.parametrize("family, op", [(family, op) for family in ("norm", "cross_entropy") for op in formulas_of(family)])
+def test_a_formula_gives_what_is_defined(family, op):
+    cases, formula, tried = cases_of(family, op), formulas_of(family)[op], set()
+    outcome = runner.Outcome(op)
+    for described, variant in cases.variants():
+        types = tuple(sorted(variant["types"].items()))
+        if described["name"] != f"{family}.{op}" or types in tried or "f16" in variant["types"].values():  # bf16 is as narrow, and as wide as f32
+            continue
+        tried.add(types)
+        for name, problem, inferred, arrays, wanted, _ in cases.prepared(described, variant["types"]):
+            found = results_of(formula, arrays, problem.attributes)
+            for result, is_there in zip(inferred["results"], found, strict=True):
+                assert result["present"] == (is_there is not None)
+                assert is_there is None or (is_there.dtype, list(is_there.shape)) == (devices.NUMPY[result["dtype"]], list(result["dims"]))
+            cases.judge(outcome, described, f"{types} {name}", found, wanted.results)
+            outcome.launches += 1
+    assert not outcome.failures
+    assert len(tried) > 2 and outcome.launches >= 6 * len(tried)
+
+
+@pytest.mark.parametrize("op", formulas_of("softmax"))
+def test_a_softmax_is_within_the_bars(op):
+    """Those of accuracy.py, on its cases and on logits of thousands, where a product rounded to float32 would lose digits."""
+    bundle, reference, formula = capi.Bundle(BUNDLE), runner.load_reference("softmax", [ROOT / "kernels"]), formulas_of("softmax")[op]
+    wrong, tried = [], 0
+    for seed, (described, dtype, problem, special, _, change) in enumerate(accuracy.cases(bundle.describe(whole=False))):
+        if described["name"] != f"softmax.{op}" or np.prod(problem.operands[0][1]) > MOST_ELEMENTS or special == "unaligned":
+            continue
+        problem = problem if seed % 4 else capi.Problem(described["name"], problem.operands, {"scale": -1.7})
+        arrays = change(runner.make_operands(reference, described, problem, seed))
+        if "forward" in op and seed % 3 == 0 and dtype != "f16":
+            arrays[0] = (arrays[0].astype(np.float32) * 2000).astype(arrays[0].dtype)
+        with np.errstate(all="ignore"):
+            wanted = runner.wanted_results(reference, described, problem, arrays)[0]
+        found, = results_of(formula, arrays, problem.attributes)
+        ratio, sentence = compare.worst(found, wanted, **accuracy.tolerance(described["name"], dtype))
+        tried += 1
+        if not ratio <= 1:
+            wrong.append(f"{problem} {special}: {ratio:.3g} times the bar, {sentence}")
+    assert tried > 12
+    assert not wrong
+
+
+def test_a_wrong_formula_is_seen():
+    """An RMS norm whose sums are of float32 fails, if nowhere else then where squares overflow."""
+    formulas = importlib.import_module("kbundle_kernels.norm_formulas")
+    cases = cases_of("norm", "rmsnorm_forward")
+    described, variant = next((o, v) for o, v in cases.variants() if o["name"] == "norm.rmsnorm_forward" and v["types"] == {"T": "f32", "G": "f32"})
+
+    def narrow(x, gamma, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
+        rsigma = jax.lax.rsqrt((x * x).mean(-1) + np.float32(epsilon))
+        return x * rsigma[..., None] * gamma, rsigma, None
+    outcome = runner.Outcome("narrow")
+    for name, problem, _, arrays, wanted, _ in cases.prepared(described, variant["types"]):
+        if "special" in name:
+            found = results_of(Formula(narrow, formulas.rmsnorm_forward.when), arrays, problem.attributes)
+            cases.judge(outcome, described, name, found, wanted.results)
+    assert any("y" in failure for failure in outcome.failures)

@@ -1,0 +1,104 @@
+"""Promise: on a GPU a small call of a wrapper is left to XLA, and neither a large one, nor one in modes, nor any while a variant is forced or
+denied or formulas are not allowed; nor on a CPU. Whatever JAX makes of the program, each call is judged by what one device has of it."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kbundle
+import kbundle.jax as kbj
+from kbundle._bundle import HOST
+from kbundle.jax import _formula
+
+SMALL, LARGE = (4, 256), (4096, 2048)
+GRADIENT = jax.grad(lambda x: (kbj.rms_norm(x, jnp.ones(x.shape[-1])) ** 2).sum())
+
+
+@pytest.fixture(autouse=True)
+def bundle(kernels):
+    kbj.use(kernels)
+    yield kernels
+    kbundle.clear_policy()
+
+
+def calls(function, *shapes, platform="cuda"):
+    """Ops that the program calls, lowered for a platform that this machine need not have."""
+    operands = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    text = jax.jit(lambda *given: function(*given)).trace(*operands).lower(lowering_platforms=(platform,)).as_text()
+    return re.findall(r'op = "\w+\.(\w+)"', text)
+
+
+def norm(x):
+    return kbj.rms_norm(x, jnp.ones(x.shape[-1]))
+
+
+def test_a_small_call_is_left_and_a_large_one_is_not():
+    assert calls(norm, SMALL) == [] and calls(GRADIENT, SMALL) == []
+    assert calls(norm, LARGE) == ["rmsnorm_forward"]
+    assert calls(GRADIENT, LARGE) == ["rmsnorm_forward", "rmsnorm_backward"]
+    assert calls(norm, SMALL, platform="cpu") == ["rmsnorm_forward"]
+
+
+@pytest.mark.parametrize("function", [kbj.scaled_softmax, kbj.scaled_causal_softmax, lambda x: kbj.scaled_masked_softmax(x, x > 0),
+                                      lambda x: kbj.layer_norm(x, x[0], x[1]), lambda x: kbj.cross_entropy(x, jnp.arange(len(x)))],
+                         ids=["softmax", "causal", "masked", "layer norm", "cross entropy"])
+def test_families_that_leave_small_calls(function):
+    gradient = jax.grad(lambda x: jnp.sum(function(x)))
+    assert calls(gradient, (64, 64)) == []
+    assert calls(gradient, (4096, 4096))
+
+
+def test_an_op_called_by_name_is_called():
+    assert calls(lambda x: kbj.call(None, "softmax.scaled_forward", x, scale=0.5), SMALL) == ["scaled_forward"]
+
+
+def test_what_asks_for_a_kernel_has_it(bundle):
+    def in_modes(x):
+        with kbj.modes(deterministic=True):
+            return norm(x)
+    assert calls(in_modes, SMALL) == ["rmsnorm_forward"]
+    chosen = bundle.explain("norm.rmsnorm_forward", "f32[4,256]", "f32[256]")["chosen"]
+    for wish in (lambda: kbundle.allow_formulas(False), lambda: bundle.deny(chosen), lambda: bundle.force(chosen)):
+        wish()
+        assert calls(norm, SMALL) == ["rmsnorm_forward"]
+        kbundle.clear_policy()
+        assert calls(norm, SMALL) == []
+
+
+def test_an_epsilon_that_float32_has_no_room_beside_is_not_left():
+    assert calls(lambda x: kbj.rms_norm(x, x[0], epsilon=0.0), SMALL) == ["rmsnorm_forward"]
+
+
+def test_a_batch_is_judged_as_a_whole():
+    """vmap of a norm is a loop over small calls, of softmax one call with all rows."""
+    assert calls(jax.vmap(kbj.scaled_softmax), (2, *SMALL)) == []
+    assert calls(jax.vmap(kbj.scaled_softmax), (64, 64, 512)) == ["scaled_forward"]
+
+
+def test_problems_that_are_left_are_recorded_all_the_same():
+    """A proof holds whatever is allowed where the model runs."""
+    problems = kbj.record_problems(norm, jax.ShapeDtypeStruct(SMALL, jnp.float32))
+    assert [problem["op"] for problem in problems] == ["norm.rmsnorm_forward"]
+
+
+def test_a_formula_computes_what_the_call_does(monkeypatch):
+    """On this CPU, where nothing is left: under jit, grad, vmap, scan and remat, residual and all."""
+    x, gamma = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5, 33)), jnp.bfloat16), jnp.linspace(0.5, 2, 33)
+
+    def loss(x, gamma):
+        y, total = jax.checkpoint(lambda x: kbj.layer_norm(x, gamma, gamma, residual=x, zero_centered_gamma=True))(x)
+        _, z = jax.lax.scan(lambda carry, row: (carry, kbj.scaled_softmax(row, -0.7)), 0, y)
+        return jax.vmap(lambda z, total: (z.astype(jnp.float32) * total).sum())(z, total).sum()
+    found = []
+    for kinds in ({HOST}, set()):
+        monkeypatch.setattr(_formula, "KINDS", kinds)
+        jax.clear_caches()
+        program = jax.jit(jax.value_and_grad(loss, (0, 1)))
+        assert ('op = "norm.' in program.lower(x, gamma).as_text()) == (not kinds)
+        found.append(jax.tree.map(lambda a: np.asarray(a, np.float32), program(x, gamma)))
+    jax.clear_caches()
+    for left, called in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(left, called, rtol=2e-2, atol=2e-2)
