@@ -55,6 +55,17 @@ def test_an_op_called_by_name_is_called():
     assert calls(lambda x: kbj.call(None, "softmax.scaled_forward", x, scale=0.5), SMALL) == ["scaled_forward"]
 
 
+def test_a_call_outside_any_program_is_called(bundle, monkeypatch):
+    """XLA would have to compile a formula of each shape."""
+    monkeypatch.setattr(_formula, "KINDS", {HOST})
+    count = lambda: sum(one["count"] for one in bundle.stats()["chosen"] if one["op"] == "softmax.scaled_forward")
+    before = count()
+    kbj.scaled_softmax(jnp.ones((3, 77)))
+    between = count()
+    jax.jit(kbj.scaled_softmax)(jnp.ones((3, 78)))
+    assert before < between == count()
+
+
 def test_what_asks_for_a_kernel_has_it(bundle):
     def in_modes(x):
         with kbj.modes(deterministic=True):
@@ -66,6 +77,12 @@ def test_what_asks_for_a_kernel_has_it(bundle):
         assert calls(norm, SMALL) == ["rmsnorm_forward"]
         kbundle.clear_policy()
         assert calls(norm, SMALL) == []
+
+
+def test_a_program_may_forbid_promotion():
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        assert calls(lambda x, gamma: kbj.rms_norm(x, gamma), SMALL, SMALL[1:]) == []
+        assert calls(lambda x: kbj.scaled_masked_softmax(x, jnp.ones(SMALL, bool)), SMALL) == []
 
 
 def test_an_epsilon_that_float32_has_no_room_beside_is_not_left():

@@ -3,7 +3,8 @@ that a kernel of XLA's own, which it makes of the formula and of what is around 
 
 A call costs XLA more of the host's time than a kernel of its own does, and nothing is fused with it. Of small problems that is all the
 time there is; how small is measured, for each op (its family's README.md). What a formula gives is held to what the op promises.
-Variants that someone forced or denied, and modes, are asked of kernels: then nothing is left. kbundle.allow_formulas(False) says so for all.
+Variants that someone forced or denied, and modes, are asked of kernels: then nothing is left, nor of a call outside any program, for which XLA
+would have to compile. kbundle.allow_formulas(False) says so for all.
 """
 
 import jax
@@ -48,7 +49,7 @@ def lowered(found, kind, modes, context, operands, present, attributes):
         return None
 
     def results(*arrays):
-        with _with_64_bits(True):
+        with _with_64_bits(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # whatever the program's are
             return [result for result in found.function(*_all(arrays, present), **how) if result is not None]
     return mlir.lower_fun(results, multiple_results=True)(context, *operands)
 

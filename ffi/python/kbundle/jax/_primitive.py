@@ -302,7 +302,12 @@ def _no_derivative(*_, op, **__):
                 "its family brings along, or write a jax.custom_vjp with the backward op" % op)
 
 
-call_p.def_impl(functools.partial(xla.apply_primitive, call_p))
+def _eagerly(*arrays, formula, **parameters):
+    """A call by itself: there is nothing around it, and of a formula XLA would make another kernel for each shape."""
+    return xla.apply_primitive(call_p, *arrays, formula=None, **parameters)
+
+
+call_p.def_impl(_eagerly)
 for primitive, lower in ((call_p, _lower), (part_p, _lower_part)):
     primitive.def_abstract_eval(_abstract_eval)
     mlir.register_lowering(primitive, functools.partial(lower, HOST), platform="cpu")
