@@ -6,18 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kbundle.jax._formula import bytes_of, formula
+from kbundle.jax._formula import formula
 
 __all__ = []
 MOST_RMS, MOST_LAYER, MOST_BACKWARD = 16 << 20, 2 << 20, 1 << 20  # bytes of x, by measurement on an H200
 
 
-def _forward(most):
-    """Where 1 / sigma has room in float32 whatever the row is, too."""
-    return formula(lambda x, *_, epsilon=1e-6, **__: bytes_of(x) <= most and epsilon >= 2.0 ** -70)
-
-
-_backward = formula(lambda dy, *_, **__: bytes_of(dy) <= MOST_BACKWARD)
+def _has_room(epsilon=1e-6, **_):
+    """1 / sigma in float32, whatever the row is."""
+    return epsilon >= 2.0 ** -70
 
 
 def _weight(gamma, zero_centered_gamma):
@@ -41,14 +38,14 @@ def _scaled(centered, rsigma, gamma, zero_centered_gamma):
     return centered.astype(jnp.float32) * rsigma[..., None] * _weight(gamma, zero_centered_gamma)
 
 
-@_forward(MOST_RMS)
+@formula(MOST_RMS, when=_has_room)
 def rmsnorm_forward(x, gamma, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
     wide, total = _sum(x, residual)
     rsigma = _rsigma(wide, epsilon)
     return _scaled(wide, rsigma, gamma, zero_centered_gamma).astype(x.dtype), rsigma, total
 
 
-@_forward(MOST_LAYER)
+@formula(MOST_LAYER, when=_has_room)
 def layernorm_forward(x, gamma, beta=None, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
     wide, total = _sum(x, residual)
     mu = wide.mean(-1)
@@ -67,7 +64,7 @@ def _with(dsum, dx, dtype):
     return (dx if dsum is None else dx + dsum.astype(jnp.float32)).astype(dtype)
 
 
-@_backward
+@formula(MOST_BACKWARD)
 def rmsnorm_backward(dy, x, rsigma, gamma, dsum=None, *, zero_centered_gamma=False):
     """The sum along a row is of x as it is, so that it needs nothing that the forward pass has made: XLA takes both at once where it can."""
     wide, dy, by = x.astype(jnp.float32), dy.astype(jnp.float32), rsigma[..., None]
@@ -78,7 +75,7 @@ def rmsnorm_backward(dy, x, rsigma, gamma, dsum=None, *, zero_centered_gamma=Fal
     return _with(dsum, dx, x.dtype), _column_sums(dy * normal, gamma)
 
 
-@_backward
+@formula(MOST_BACKWARD)
 def layernorm_backward(dy, x, mu, rsigma, gamma, dsum=None, *, zero_centered_gamma=False):
     wide, dy, by = x.astype(jnp.float32), dy.astype(jnp.float32), rsigma[..., None]
     g, normal = dy * _weight(gamma, zero_centered_gamma), (wide - mu[..., None]) * by

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kbundle.jax._formula import bytes_of, formula
+from kbundle.jax._formula import formula
 
 __all__ = []
 MOST = 1 << 17  # bytes of an operand, by measurement on an H200
@@ -14,12 +14,8 @@ MOST_SHORT = ((128, 8 << 20), (256, 1 << 20))  # of rows of so many elements, wi
 DROPPED = -10000.0
 
 
-def _few(x, *_, **__):
-    return bytes_of(x) <= MOST
-
-
-def _plain(x, *_, **__):
-    return bytes_of(x) <= next((most for columns, most in MOST_SHORT if x.shape[-1] <= columns), MOST)
+def _most(x):
+    return next((most for columns, most in MOST_SHORT if x.shape[-1] <= columns), MOST)
 
 
 def _share(shifted):
@@ -44,14 +40,14 @@ def _gradient(dy, y, scale):
     return np.float64(np.float32(scale)) * y * (dy - (dy * y).sum(-1, keepdims=True))
 
 
-@formula(_plain)
+@formula(_most)
 def scaled_forward(x, *, scale=1.0):
     wide = x.astype(jnp.float32)
     largest = (wide.max if scale >= 0 else wide.min)(-1, keepdims=True)  # once it is scaled
     return [_share(jnp.exp((wide - largest) * np.float32(scale))).astype(x.dtype)]
 
 
-@formula(_few)
+@formula(MOST)
 def scaled_masked_forward(x, mask, *, scale=1.0):
     logits = jnp.where(mask != 0, np.float64(DROPPED), _logits(x, scale))
     largest = logits.max(-1, keepdims=True)
@@ -59,14 +55,14 @@ def scaled_masked_forward(x, mask, *, scale=1.0):
     return [y.astype(x.dtype)]
 
 
-@formula(_few)
+@formula(MOST)
 def scaled_causal_forward(x, *, scale=1.0):
     kept = _kept(x)
     logits = jnp.where(kept, _logits(x, scale), -jnp.inf)
     return [jnp.where(kept, _softmax(logits, logits.max(-1, keepdims=True)), np.float32(0)).astype(x.dtype)]
 
 
-@formula(_few)
+@formula(MOST)
 def scaled_backward(dy, y, *, scale=1.0):
     return [_gradient(dy, y, scale).astype(y.dtype)]
 
@@ -74,7 +70,7 @@ def scaled_backward(dy, y, *, scale=1.0):
 scaled_masked_backward = scaled_backward
 
 
-@formula(_few)
+@formula(MOST)
 def scaled_causal_backward(dy, y, *, scale=1.0):
     kept = _kept(y)
     none = jnp.zeros((), y.dtype)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from conformance import accuracy, capi, compare, cross_entropy, devices, norm, runner
-from kbundle.jax._formula import Formula
+from kbundle import _spec
+from kbundle.jax._formula import Formula, formula
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
@@ -25,15 +26,11 @@ def formulas_of(family):
 
 
 def results_of(formula, arrays, attributes):
-    """As the wrapper has it computed: with 64-bit types, the operands in their own dtypes."""
-    given = [None if array is None else array for array in arrays]
-    there = [array is not None for array in given]
-
-    def program(*some):
-        some = iter(some)
-        return formula.function(*(next(some) if is_there else None for is_there in there), **attributes)
+    """As the wrapper has it computed, the operands in their own dtypes."""
+    present = [array is not None for array in arrays]
+    program = lambda *some: formula.results(_spec.spread(some, present), attributes)
     with jax.enable_x64(True):
-        made = jax.jit(program, compiler_options=QUICKLY)(*(array for array in given if array is not None))
+        made = jax.jit(program, compiler_options=QUICKLY)(*(array for array in arrays if array is not None))
     return [None if result is None else np.asarray(result) for result in made]
 
 
@@ -93,16 +90,16 @@ def test_a_softmax_is_within_the_bars(op):
 
 def test_a_wrong_formula_is_seen():
     """An RMS norm whose sums are of float32 fails, if nowhere else then where squares overflow."""
-    formulas = importlib.import_module("kbundle_kernels.norm_formulas")
     cases = cases_of("norm", "rmsnorm_forward")
     described, variant = next((o, v) for o, v in cases.variants() if o["name"] == "norm.rmsnorm_forward" and v["types"] == {"T": "f32", "G": "f32"})
 
+    @formula(most=0)
     def narrow(x, gamma, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
         rsigma = jax.lax.rsqrt((x * x).mean(-1) + np.float32(epsilon))
         return x * rsigma[..., None] * gamma, rsigma, None
     outcome = runner.Outcome("narrow")
     for name, problem, _, arrays, wanted, _ in cases.prepared(described, variant["types"]):
         if "special" in name:
-            found = results_of(Formula(narrow, formulas.rmsnorm_forward.when), arrays, problem.attributes)
+            found = results_of(narrow, arrays, problem.attributes)
             cases.judge(outcome, described, name, found, wanted.results)
     assert any("y" in failure for failure in outcome.failures)

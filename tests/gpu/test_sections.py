@@ -2,8 +2,10 @@
 of the tests is there, which is seen without a GPU."""
 
 import ast
+import functools
 import pathlib
 import subprocess
+import symtable
 import sys
 
 import pytest
@@ -23,17 +25,11 @@ def test_gpu_section_passes(section, tmp_path):
     assert ran.returncode == 0, ran.stdout[-3000:]
 
 
+@functools.cache
 def names_of(path):
     """What a module defines, or imports, at its top."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
-    return found
+    symbols = symtable.symtable(path.read_text(), str(path), "exec").get_symbols()
+    return {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()}
 
 
 def module_of(name):

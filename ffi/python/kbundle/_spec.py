@@ -119,3 +119,9 @@ def plain_value(kind, value):
     if kind == FLOAT_ARRAY:
         return tuple(float(element) for element in value)
     return value
+
+
+def spread(given, present):
+    """What is given, None between where an operand is absent: in the op's order."""
+    given = iter(given)
+    return [next(given) if there else None for there in present]

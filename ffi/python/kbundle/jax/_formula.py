@@ -10,7 +10,7 @@ would have to compile. kbundle.allow_formulas(False) says so for all.
 import jax
 from jax.interpreters import mlir
 
-from kbundle import _policy, _spec
+from kbundle import _spec
 from kbundle._bundle import CUDA
 
 KINDS = {CUDA}  # XLA's kernels for CPUs are behind the host variants, small problems or not
@@ -21,39 +21,39 @@ _with_64_bits = getattr(jax, "enable_x64", None)
 
 class Formula:
     """function(*operands, **attributes) gives an op's results in its order, None for those that the call does not have, of the dtypes that
-    they have in the op; it is traced with 64-bit types, of which each is asked for by name. when(*operands, **attributes), of shapes and
-    dtypes, says of which problems; operands that are absent are None."""
+    they have in the op; it is traced with 64-bit types, of which each is asked for by name. most: how many bytes the first operand has of
+    problems that are left, or a function of it that says so. when(**attributes): of which attributes, if not of all. Operands that are absent
+    are None."""
 
-    def __init__(self, function, when):
-        self.function, self.when = function, when
+    def __init__(self, function, most, when):
+        self._function, self._most, self._when = function, most, when
 
     def __repr__(self):
-        return self.function.__qualname__
+        return self._function.__qualname__
+
+    def takes(self, first, attributes):
+        most = self._most(first) if callable(self._most) else self._most
+        return first.size * first.dtype.itemsize <= most and (self._when is None or self._when(**attributes))
+
+    def results(self, operands, attributes):
+        """Traced, by JAX's own rules whatever those of the program around it are."""
+        with _with_64_bits(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return self._function(*operands, **attributes)
 
 
-def formula(when):
+def formula(most, when=None):
     """A decorator that makes a Formula of a function."""
-    return lambda function: Formula(function, when)
+    return lambda function: Formula(function, most, when)
 
 
-def bytes_of(array):
-    return array.size * array.dtype.itemsize
-
-
-def lowered(found, kind, modes, context, operands, present, attributes):
+def lowered(found, kind, context, operands, present, attributes):
     """The results of the formula instead of the call's, or None where the problem is not left to XLA."""
-    if found is None or kind not in KINDS or modes or _with_64_bits is None or not _policy.formulas():
+    if found is None or kind not in KINDS or _with_64_bits is None:
         return None
     how = {name: _spec.plain_value(of, value) for name, of, value in attributes}
-    if not found.when(*_all(context.avals_in, present), **how):
+    if not found.takes(context.avals_in[0], how):
         return None
 
     def results(*arrays):
-        with _with_64_bits(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # whatever the program's are
-            return [result for result in found.function(*_all(arrays, present), **how) if result is not None]
+        return [result for result in found.results(_spec.spread(arrays, present), how) if result is not None]
     return mlir.lower_fun(results, multiple_results=True)(context, *operands)
-
-
-def _all(given, present):
-    given = iter(given)
-    return [next(given) if there else None for there in present]

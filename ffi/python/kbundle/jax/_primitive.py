@@ -53,6 +53,7 @@ def call(bundle, op, *operands, modes=None, formula=None, **attributes):
     "batch_invariant" or both in a tuple; None: those of kbj.modes around it. formula: what XLA is given in the call's place where it does as
     well (_formula.Formula)."""
     modes = asked() if modes is None else _modes.bits("calling op %r" % op, modes)
+    formula = None if modes or not formulas() else formula
     if bundle is None:
         bundle = default_bundle(op)
     if not isinstance(bundle, Bundle):
@@ -80,7 +81,7 @@ def call(bundle, op, *operands, modes=None, formula=None, **attributes):
             raise
         raise about_type from None
     outputs = iter(call_p.bind(*arrays, bundle=bundle.name, op=op, present=present, attributes=normal, modes=modes,
-                               formula=formula, version=(bundle.content_id, generation(), formulas())))
+                               formula=formula, version=(bundle.content_id, generation())))
     results = tuple(next(outputs) if result["present"] else None for result in inferred["results"])
     return results[0] if len(results) == 1 else results
 
@@ -88,8 +89,7 @@ def call(bundle, op, *operands, modes=None, formula=None, **attributes):
 # ---- shapes ----
 
 def _operands(avals, present):
-    shapes = iter(avals)
-    return tuple(_spec.operand(next(shapes)) if there else None for there in present)
+    return tuple(aval if aval is None else _spec.operand(aval) for aval in _spec.spread(avals, present))
 
 
 def _infer(kind, avals, bundle, op, present, attributes):
@@ -177,8 +177,7 @@ def placed(bundle, op, *operands, **attributes):
         absent = (False,) * (len(bundle.op(op).operands) - len(present))
         problem = bundle.name, op, present + absent, bundle.normal_attributes(op, attributes)
         arrays = [moved(array, spec) for array, spec in zip(arrays, _explicit_specs(avals, *problem))]
-    arrays = iter(arrays)
-    return tuple(next(arrays) if there else None for there in present)
+    return tuple(_spec.spread(arrays, present))
 
 
 def like(gradient, primal):
@@ -266,7 +265,7 @@ def _lower_part(kind, context, *operands, bundle, op, present, attributes, modes
                                multiple_results=True)
         return zeros(context, *operands)
     _note(kind, context.avals_in, bundle, op, present, attributes)  # also what is left to XLA: a kernel takes it where nothing may be
-    left = _formula.lowered(formula, kind, modes, context, operands, present, attributes)
+    left = _formula.lowered(formula, kind, context, operands, present, attributes)
     if left is not None:
         return left
     _fork.before_compiling()
