@@ -63,6 +63,18 @@ def test_kbundle_may_be_imported_before_jax(probe_path):
     """, prelude="")
 
 
+def test_a_familys_functions_may_be_imported_before_any_of_kbundle():
+    """Its module imports modules of kbundle.jax, whose own attributes are looked up in what families bring."""
+    child("""
+        import importlib, pkgutil, sys, jax
+        import kbundle_kernels
+        for name in [found.name for found in pkgutil.iter_modules(kbundle_kernels.__path__) if found.name != "pytorch"]:
+            for loaded in [module for module in sys.modules if module.split(".")[0] in ("kbundle", "kbundle_kernels")]:
+                del sys.modules[loaded]
+            importlib.import_module("kbundle_kernels." + name)
+    """, prelude="")
+
+
 def test_an_exported_program_in_a_process_without_kbundle_is_an_error_that_troubleshooting_names(probe_path, tmp_path):
     program = tmp_path / "program"
     child(f"""

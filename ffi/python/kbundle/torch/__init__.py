@@ -31,7 +31,7 @@ __all__ = ["Derivative", "DerivativeFunction", "call", "default_bundle", "regist
 
 
 def __getattr__(name):
-    if name.startswith("__"):
+    if name.startswith("_"):
         raise AttributeError(name)
     found = globals()[name] = _wrappers.wrapper(__name__, name)  # what is installed stays; the next time costs nothing
     return found
