@@ -2,7 +2,7 @@
 ends with the line `N passed, N failed, N skipped`.
 
 Each argument after the folder is NAME=EXITCODE of one step. A step that wrote reports into
-FOLDER/NAME/*.xml (JUnit's form, from GoogleTest or pytest) counts by them; any other step counts as
+FOLDER/NAME/**/*.xml (JUnit's form, from GoogleTest or pytest) counts by them; any other step counts as
 one test. A failed exit code without a failed test in the reports is a failure too: a crash writes none.
 A passed test that has a property `kept` was not run: how many they are is said before the last line, which counts them as passed.
 """
@@ -14,7 +14,7 @@ import xml.etree.ElementTree
 
 
 def cases(folder):
-    for path in sorted(folder.glob("*.xml")):
+    for path in sorted(folder.rglob("*.xml")):
         for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
             name = f"{case.get('classname')}.{case.get('name')}"
             skipped = case.find("skipped")

@@ -93,7 +93,7 @@ struct Gradient {
   }
 
   // With bias and dropout. What is not seen is left out at once, so that it adds nothing to the
-  // gradient of the bias.
+  // gradient of the bias. Modifiers have their own loop: the rest is compiled once, not for each.
   template <int kM, int kN>
   __device__ __forceinline__ void ApplyExtras(float (&s)[kM][kN][4], float (&dp)[kM][kN][4],
                                               const float (&base)[kM][2],
@@ -110,32 +110,43 @@ struct Gradient {
         keeps[m] |= dropout.Keeps(dropout_row + row + m * 16, key + n * 8, lane) << (n * 4);
     }
     const float kept = dropout.present ? dropout.scale : 1.0f;
+    float slope[kM][kN][4];
     WithMod<kMod>(mod, [&](auto modifier) {
 #pragma unroll
       for (int m = 0; m < kM; ++m)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int q = row + m * 16 + half * 8;
-          const Range seen = mask.KeysOf(q);
+        for (int n = 0; n < kN; ++n)
 #pragma unroll
-          for (int n = 0; n < kN; ++n)
-#pragma unroll
-            for (int i = half * 2; i < half * 2 + 2; ++i) {
-              const int k = key + n * 8 + (i & 1);
-              const bool visible = k >= seen.begin && k < seen.end;
-              const float x = s[m][n][i] * scale;
-              float y = modifier.Apply(x, b, h, q, k, score);
-              if (bias.data != nullptr) y += bias.template At<T>(q, k);
-              const float p = visible ? Exp2((y - base[m][half]) * kLog2e) : 0.0f;
-              const float keep = keeps[m] >> (n * 4 + i) & 1 ? kept : 0.0f;
-              const float ds = visible ? p * (dp[m][n][i] * keep - delta[m][half]) : 0.0f;
-              if (bias_gradient != nullptr && visible)
-                atomicAdd(bias_gradient + static_cast<int64>(q) * bias.keys + k, ds);
-              s[m][n][i] = p * keep;
-              dp[m][n][i] = visible ? ds * modifier.Slope(x, b, h, q, k, score) : 0.0f;
-            }
-        }
+          for (int i = 0; i < 4; ++i) {
+            const int q = row + m * 16 + i / 2 * 8, k = key + n * 8 + (i & 1);
+            const float x = s[m][n][i] * scale;
+            s[m][n][i] = modifier.Apply(x, b, h, q, k, score);
+            slope[m][n][i] = modifier.Slope(x, b, h, q, k, score);
+          }
     });
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int q = row + m * 16 + half * 8;
+        const Range seen = mask.KeysOf(q);
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = half * 2; i < half * 2 + 2; ++i) {
+            const int k = key + n * 8 + (i & 1);
+            const bool visible = k >= seen.begin && k < seen.end;
+            float y = s[m][n][i];
+            if (bias.data != nullptr) y += bias.template At<T>(q, k);
+            const float p = visible ? Exp2((y - base[m][half]) * kLog2e) : 0.0f;
+            const float keep = keeps[m] >> (n * 4 + i) & 1 ? kept : 0.0f;
+            const float ds = visible ? p * (dp[m][n][i] * keep - delta[m][half]) : 0.0f;
+            if (bias_gradient != nullptr && visible)
+              atomicAdd(bias_gradient + static_cast<int64>(q) * bias.keys + k, ds);
+            s[m][n][i] = p * keep;
+            dp[m][n][i] = visible ? ds * slope[m][n][i] : 0.0f;
+          }
+      }
   }
 
   template <int kM, int kN>

@@ -75,10 +75,14 @@ class Cases(judged.Judge):
             self.bundle.clear_policy()
             if self._held.op != op["name"]:
                 self._held = Held(op["name"])
-            cases = [case for case in self.cases if op["name"] == f"{self.family}.{case[1]}"]
+            cases = [case for case in self.cases if op["name"] == f"{self.family}.{case[1]}" and self.wants(types, case)]
             with ThreadPoolExecutor(THREADS, initializer=self.device.enter_thread) as pool:
                 self._prepared = key, list(filter(None, pool.map(lambda case: self.prepare(op, types, *case), cases)))
         return self._prepared[1]
+
+    def wants(self, types, case):
+        """Whether variants of these dtypes run it."""
+        return True
 
     def prepare(self, op, types, name, _, given, attributes):
         """Nothing where no variant for this device is legal."""

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+LONG = "long: "  # begins the names of cases that are there for what GPUs' variants do with large blocks
 HEADS = [(2, 2), (4, 2), (3, 1)]
 DEPTHS = [(144, 136), (17, 12), (8, 8), (64, 64), (1, 3), (33, 48), (128, 128)]
 MASKS = [("none", -1), ("causal", -1), ("causal", 7), ("causal_bottom_right", -1), ("causal_bottom_right", 40)]
@@ -81,8 +82,8 @@ def whole_columns(reference):
     for number, (length, mask) in enumerate([(1050, ("none", -1)), (2100, ("causal", -1)), (1250, ("causal", 1100))]):
         batch = ([length + 40, length - 40], [length + 40, length - 40], 0, 3)  # long enough for large blocks
         for depth in ((64, 64), (128, 128)):
-            yield from both_ops(reference, f"ragged {batch}, d {depth}, {mask}, in any order", *problem_of(batch, depth, (2, 1 + number % 2), mask),
-                                number, deterministic=False)
+            yield from both_ops(reference, f"{LONG}ragged {batch}, d {depth}, {mask}, in any order",
+                                *problem_of(batch, depth, (2, 1 + number % 2), mask), number, deterministic=False)
     # Many key heads, each of several query heads: gradients of keys in blocks that take all of these.
     shared = itertools.product((BATCHES[3], BATCHES[5], ([0, 90, 129], [128, 200, 0], 5, 9)), MASKS, ((64, 64), (128, 128)))
     for number, (batch, mask, depth) in enumerate(shared):
@@ -126,7 +127,7 @@ def gaps(reference):
     for number, ((length, mask), depth) in enumerate(itertools.product(large, (64, 128))):
         lengths = {"q_lengths": np.array([length, length - 90]), "kv_lengths": np.array([length - 30, length])}
         problem = problem_of(([length + 70] * 2,) * 2 + (0, 90), (depth, depth), (2, 1), mask)
-        yield from spoiled(reference, f"gaps, lengths {length}, d {depth}, {mask}", problem, lengths, number, False)
+        yield from spoiled(reference, f"{LONG}gaps, lengths {length}, d {depth}, {mask}", problem, lengths, number, False)
     odd = [((-3, 2**31 - 1, 5), (2**31 - 1, -2**31, 60)), ((0, 41, 40), (50, 51, -1))]
     for number, ((queries, keys), depth) in enumerate(itertools.product(odd, (16, 64, 128))):
         problem = problem_of(([40, 40, 40], [50, 50, 50], 3, 9), (depth, depth), (4, 2), ("causal", -1))

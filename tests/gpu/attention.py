@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 
+import launch_cost
 from conformance import capi, devices, runner
 from report import Report
 
@@ -281,6 +282,7 @@ def backward_runs(runs, reference, case_of=Case):
 
 def main():
     report, cuda = Report("attention"), devices.Cuda()
+    launch_cost.frameworks_libraries()
     bundle = capi.Bundle(sys.argv[1] if len(sys.argv) > 1 else BUNDLE)
     reference = runner.load_reference("attention", [ROOT / "kernels"])
     runs, rows = Runs(cuda, bundle), []

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+import launch_cost
 from conformance import capi, devices, dropout, runner
 from report import Report
 
@@ -131,6 +132,7 @@ def check_fp8(report, bundle, cuda, reference):
 
 def main():
     report, cuda = Report("attention: dropout by cuDNN, packed tensors, FP8"), devices.Cuda()
+    launch_cost.frameworks_libraries()
     bundle = capi.Bundle(sys.argv[1] if len(sys.argv) > 1 else BUNDLE)
     check_fp8(report, bundle, cuda, runner.load_reference("attention", [ROOT / "kernels"]))
     check_packed(report, bundle, cuda)
