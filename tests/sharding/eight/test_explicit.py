@@ -133,9 +133,11 @@ def test_fake_quantization_has_a_gradient_of_its_operands_type(explicit):
     np.testing.assert_array_equal(gradient, 2 * kbj.fake_quantize(np.asarray(x)))
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("rows, weight_spec", [(("data", "model"), ()), ((("data", "model"), None), (None, "data")),
-                                               ((None, None, "model"), ("model",)), (("data",), ("model", "data"))], ids=str)
+OF_ROWS = [(("data", "model"), ()), ((("data", "model"), None), (None, "data")), ((None, None, "model"), ("model",)),
+           (("data",), ("model", "data"))]
+
+
+@pytest.mark.parametrize("reduction, rows, weight_spec", [*(("mean", *of) for of in OF_ROWS), ("sum", *OF_ROWS[2]), ("none", *OF_ROWS[3])], ids=str)
 def test_the_loss_of_a_linear_layer_is_of_each_devices_own_rows(explicit, reduction, rows, weight_spec):
     hidden, weight = explicit(random(8, 4, 16), *rows), explicit(random(24, 16, seed=1), *weight_spec)
     tokens = np.arange(32).reshape(8, 4) % 24
