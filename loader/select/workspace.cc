@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <optional>
 
 #include "kbundle/select.h"
@@ -93,14 +95,11 @@ class Largest {
   void Add(uint32_t variant) {
     const fb::Template& row = TemplateOf(index_, variant);
     const int64_t steps = StepsBytes(index_, variant);
-    std::optional<bool> asks;  // for alignment
-    for (const int64_t alignment : kAlignments) {
+    for (size_t i = 0; i < std::size(kAlignments); ++i) {
       if (Count(row.regions()) == 0 && steps <= bytes_) return;
-      if (alignment != kAlignments[0] && !asks) asks = AsksForAlignment(index_, row);
-      if (asks == false) return;
-      const SelectOptions options{.alignment = alignment, .policy = {}};
-      if (!CandidateCheck(bundle_, problem_, device_, options).WhenHolds(variant)) continue;
-      const Result<int64_t> bytes = BytesOf(bundle_, problem_, variant, alignment);
+      if (i != 0 && !Asks(row)) return;
+      if (!CheckOf(i).WhenHolds(variant)) continue;
+      const Result<int64_t> bytes = BytesOf(bundle_, problem_, variant, kAlignments[i]);
       if (bytes.ok()) bytes_ = std::max(bytes_, *bytes);
       if (!bytes.ok()) unsized_ = bytes.status();
     }
@@ -110,10 +109,29 @@ class Largest {
   const Status& unsized() const { return unsized_; }  // of one that could not be launched either
 
  private:
+  // For alignment: the same of all points of a variant, which follow each other.
+  bool Asks(const fb::Template& row) {
+    if (asked_ != &row) asks_ = AsksForAlignment(index_, row);
+    asked_ = &row;
+    return asks_;
+  }
+  // It remembers which rules hold for all points of a variant.
+  CandidateCheck& CheckOf(size_t alignment) {
+    if (!checks_[alignment]) {
+      options_[alignment].alignment = kAlignments[alignment];
+      checks_[alignment].emplace(bundle_, problem_, device_, options_[alignment]);
+    }
+    return *checks_[alignment];
+  }
+
   const Bundle& bundle_;
   const fb::Index& index_;
   const Problem& problem_;
   const Device& device_;
+  std::array<SelectOptions, std::size(kAlignments)> options_;
+  std::array<std::optional<CandidateCheck>, std::size(kAlignments)> checks_;
+  const fb::Template* asked_ = nullptr;
+  bool asks_ = false;
   int64_t bytes_ = -1;
   Status unsized_;
 };
