@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kbundle.jax._formula import formula
+from kbundle.jax._formula import few_bytes, formula
 
 __all__ = []
 MOST_FORWARD, MOST_BACKWARD = 4 << 20, 16 << 20  # bytes of the logits, by measurement on an H200
@@ -19,7 +19,7 @@ def _label(labels, V, ignore_index):
     return ignored, wrong, jnp.clip(labels, 0, V - 1).astype(jnp.int32)
 
 
-@formula(MOST_FORWARD)
+@formula(few_bytes(MOST_FORWARD))
 def loss_forward(logits, labels, *, label_smoothing=0.0, z_loss=0.0, ignore_index=-100):
     smoothing, z = np.float32(label_smoothing), np.float32(z_loss)
     ignored, wrong, column = _label(labels, logits.shape[-1], ignore_index)
@@ -38,7 +38,7 @@ def loss_forward(logits, labels, *, label_smoothing=0.0, z_loss=0.0, ignore_inde
     return jnp.where(ignored, none, jnp.where(wrong, np.float32(np.nan), loss)), jnp.where(ignored, none, lse)
 
 
-@formula(MOST_BACKWARD)
+@formula(few_bytes(MOST_BACKWARD))
 def loss_backward(logits, labels, lse, dloss, *, label_smoothing=0.0, z_loss=0.0, ignore_index=-100):
     V, smoothing, z = logits.shape[-1], np.float32(label_smoothing), np.float32(z_loss)
     ignored, wrong, column = (array[..., None] for array in _label(labels, V, ignore_index))

@@ -16,7 +16,7 @@ from kbundle._modes import BITS
 from kbundle.jax import _arguments, call
 from kbundle.jax._modes import asked
 from kbundle.jax._primitive import explicit, placed, same_axes, whole
-from kbundle_kernels import matmul_fp8
+from kbundle_kernels import matmul_formulas, matmul_fp8
 from kbundle_kernels.matmul_activations import GATED, gate, width
 
 __all__ = ["dense", "matmul", "mlp"]
@@ -253,7 +253,8 @@ def _scale(array, scale):
 
 def _call(a, b, how, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, **attributes):
     """(d, aux_out, mask_out, dbias) of the op."""
-    return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, **_given(a, how), **attributes)
+    return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, formula=matmul_formulas.product, **_given(a, how),
+                **attributes)
 
 
 def _placed(a, b, how, bias=None, a_scale=None, b_scale=None, **attributes):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kbundle.jax._formula import formula
+from kbundle.jax._formula import few_bytes, formula
 
 __all__ = []
 MOST_RMS, MOST_LAYER, MOST_BACKWARD = 16 << 20, 2 << 20, 1 << 20  # bytes of x, by measurement on an H200
@@ -21,31 +21,36 @@ def _weight(gamma, zero_centered_gamma):
     return gamma.astype(jnp.float32) + np.float32(zero_centered_gamma)
 
 
+def _sums_of(x):
+    """Squares of float16 are none that float32 has no room for."""
+    return jnp.float32 if x.dtype == jnp.float16 else jnp.float64
+
+
 def _sum(x, residual):
-    """x + residual in float64, and that in x's dtype where there is a residual."""
-    wide = x.astype(jnp.float64)
+    """x + residual in the dtype of sums, and that in x's dtype where there is a residual."""
+    wide = x.astype(_sums_of(x))
     if residual is None:
         return wide, None
-    wide = wide + residual.astype(jnp.float64)
+    wide = wide + residual.astype(wide.dtype)
     return wide, wide.astype(x.dtype)
 
 
 def _rsigma(centered, epsilon):
-    return jax.lax.rsqrt((centered * centered).mean(-1) + np.float64(np.float32(epsilon))).astype(jnp.float32)
+    return jax.lax.rsqrt((centered * centered).mean(-1) + centered.dtype.type(np.float32(epsilon))).astype(jnp.float32)
 
 
 def _scaled(centered, rsigma, gamma, zero_centered_gamma):
     return centered.astype(jnp.float32) * rsigma[..., None] * _weight(gamma, zero_centered_gamma)
 
 
-@formula(MOST_RMS, when=_has_room)
+@formula(few_bytes(MOST_RMS, when=_has_room))
 def rmsnorm_forward(x, gamma, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
     wide, total = _sum(x, residual)
     rsigma = _rsigma(wide, epsilon)
     return _scaled(wide, rsigma, gamma, zero_centered_gamma).astype(x.dtype), rsigma, total
 
 
-@formula(MOST_LAYER, when=_has_room)
+@formula(few_bytes(MOST_LAYER, when=_has_room))
 def layernorm_forward(x, gamma, beta=None, residual=None, *, epsilon=1e-6, zero_centered_gamma=False):
     wide, total = _sum(x, residual)
     mu = wide.mean(-1)
@@ -64,7 +69,7 @@ def _with(dsum, dx, dtype):
     return (dx if dsum is None else dx + dsum.astype(jnp.float32)).astype(dtype)
 
 
-@formula(MOST_BACKWARD)
+@formula(few_bytes(MOST_BACKWARD))
 def rmsnorm_backward(dy, x, rsigma, gamma, dsum=None, *, zero_centered_gamma=False):
     """The sum along a row is of x as it is, so that it needs nothing that the forward pass has made: XLA takes both at once where it can."""
     wide, dy, by = x.astype(jnp.float32), dy.astype(jnp.float32), rsigma[..., None]
@@ -75,7 +80,7 @@ def rmsnorm_backward(dy, x, rsigma, gamma, dsum=None, *, zero_centered_gamma=Fal
     return _with(dsum, dx, x.dtype), _column_sums(dy * normal, gamma)
 
 
-@formula(MOST_BACKWARD)
+@formula(few_bytes(MOST_BACKWARD))
 def layernorm_backward(dy, x, mu, rsigma, gamma, dsum=None, *, zero_centered_gamma=False):
     wide, dy, by = x.astype(jnp.float32), dy.astype(jnp.float32), rsigma[..., None]
     g, normal = dy * _weight(gamma, zero_centered_gamma), (wide - mu[..., None]) * by

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kbundle.jax._formula import formula
+from kbundle.jax._formula import few_bytes, formula
 
 __all__ = []
 MOST = 1 << 17  # bytes of an operand, by measurement on an H200
@@ -40,14 +40,14 @@ def _gradient(dy, y, scale):
     return np.float64(np.float32(scale)) * y * (dy - (dy * y).sum(-1, keepdims=True))
 
 
-@formula(_most)
+@formula(few_bytes(_most))
 def scaled_forward(x, *, scale=1.0):
     wide = x.astype(jnp.float32)
     largest = (wide.max if scale >= 0 else wide.min)(-1, keepdims=True)  # once it is scaled
     return [_share(jnp.exp((wide - largest) * np.float32(scale))).astype(x.dtype)]
 
 
-@formula(MOST)
+@formula(few_bytes(MOST))
 def scaled_masked_forward(x, mask, *, scale=1.0):
     logits = jnp.where(mask != 0, np.float64(DROPPED), _logits(x, scale))
     largest = logits.max(-1, keepdims=True)
@@ -55,14 +55,14 @@ def scaled_masked_forward(x, mask, *, scale=1.0):
     return [y.astype(x.dtype)]
 
 
-@formula(MOST)
+@formula(few_bytes(MOST))
 def scaled_causal_forward(x, *, scale=1.0):
     kept = _kept(x)
     logits = jnp.where(kept, _logits(x, scale), -jnp.inf)
     return [jnp.where(kept, _softmax(logits, logits.max(-1, keepdims=True)), np.float32(0)).astype(x.dtype)]
 
 
-@formula(MOST)
+@formula(few_bytes(MOST))
 def scaled_backward(dy, y, *, scale=1.0):
     return [_gradient(dy, y, scale).astype(y.dtype)]
 
@@ -70,7 +70,7 @@ def scaled_backward(dy, y, *, scale=1.0):
 scaled_masked_backward = scaled_backward
 
 
-@formula(MOST)
+@formula(few_bytes(MOST))
 def scaled_causal_backward(dy, y, *, scale=1.0):
     kept = _kept(y)
     none = jnp.zeros((), y.dtype)

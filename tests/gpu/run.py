@@ -62,6 +62,7 @@ SECTIONS = {
     "unlisted_order": (["unlisted/order.py"], 400, 1),
     "unlisted_gpt": (["unlisted/gpt.py"], 400, 1),
     "unlisted_products": (["unlisted/products.py"], 480, 1),
+    "unlisted_programs": (["unlisted/programs.py"], 300, 1),
     "choices": (["unlisted/choices.py"], 200, 1),
     "attention_costs": (["attention_costs.py"], 300, 1),
     "matmul": (["matmul.py"], 150, 1),

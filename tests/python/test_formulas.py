@@ -51,6 +51,30 @@ def test_families_that_leave_small_calls(function):
     assert calls(gradient, (4096, 4096))
 
 
+WIDE, DEEP = jnp.ones((32, 4096)), jnp.ones((4096, 4096))  # of short sums, of long ones
+
+
+@pytest.mark.parametrize("function, shape, left", [
+    (lambda x: kbj.matmul(x, WIDE), (4096, 32), 1),  # short sums
+    (lambda x: kbj.matmul(x, DEEP), (4096, 4096), 0),
+    (lambda x: kbj.dense(x, WIDE, WIDE[0]), (4096, 32), 0),  # with what cuBLASLt joins to it
+    (lambda x: kbj.dense(x, WIDE[:, :64], WIDE[0, :64], "relu"), (8, 32), 1),  # few operations
+    (lambda x: kbj.matmul(x, DEEP[:, :8]), (8, 4096), 0),  # but sums that are shared by blocks
+    (lambda x: kbj.matmul(x, DEEP[:, :4095]), (4096, 4096), 1),  # rows that begin anywhere
+    (lambda x: kbj.matmul(x, DEEP[:, :4095]), (8, 4096), 0)],
+    ids=["short sums", "long sums", "a bias", "few operations", "few results", "unaligned", "unaligned, few rows"])
+def test_products_that_are_left(function, shape, left):
+    assert calls(function, shape) == ([] if left else ["matmul"])
+
+
+def test_the_gradients_of_a_small_layer_are_left_and_products_of_fp8_are_not():
+    w1, w2 = jnp.ones((64, 128)), jnp.ones((128, 32))
+    layer = lambda x: kbj.mlp(x, w1, w1[0], w2, w2[0], "gelu").sum()
+    assert calls(jax.grad(layer), (8, 64)) == []
+    fp8 = lambda x: kbj.matmul(x.astype(jnp.float8_e4m3fn), w1.T.astype(jnp.float8_e4m3fn), trans_b=True)
+    assert calls(fp8, (16, 64)) == ["matmul"]
+
+
 def test_an_op_called_by_name_is_called():
     assert calls(lambda x: kbj.call(None, "softmax.scaled_forward", x, scale=0.5), SMALL) == ["scaled_forward"]
 

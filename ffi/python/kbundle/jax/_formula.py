@@ -21,19 +21,17 @@ _with_64_bits = getattr(jax, "enable_x64", None)
 
 class Formula:
     """function(*operands, **attributes) gives an op's results in its order, None for those that the call does not have, of the dtypes that
-    they have in the op; it is traced with 64-bit types, of which each is asked for by name. most: how many bytes the first operand has of
-    problems that are left, or a function of it that says so. when(**attributes): of which attributes, if not of all. Operands that are absent
-    are None."""
+    they have in the op; it is traced with 64-bit types, of which each is asked for by name. Operands that are absent are None.
+    when(*avals, **attributes): which problems are left, by operands' shapes and dtypes."""
 
-    def __init__(self, function, most, when):
-        self._function, self._most, self._when = function, most, when
+    def __init__(self, function, when):
+        self._function, self._when = function, when
 
     def __repr__(self):
         return self._function.__qualname__
 
-    def takes(self, first, attributes):
-        most = self._most(first) if callable(self._most) else self._most
-        return first.size * first.dtype.itemsize <= most and (self._when is None or self._when(**attributes))
+    def takes(self, avals, attributes):
+        return self._when(*avals, **attributes)
 
     def results(self, operands, attributes):
         """Traced, by JAX's own rules whatever those of the program around it are."""
@@ -41,9 +39,18 @@ class Formula:
             return self._function(*operands, **attributes)
 
 
-def formula(most, when=None):
+def formula(when):
     """A decorator that makes a Formula of a function."""
-    return lambda function: Formula(function, most, when)
+    return lambda function: Formula(function, when)
+
+
+def few_bytes(most, when=None):
+    """Problems whose first operand has at most so many bytes, `most` or what a function of it says; when(**attributes): of which attributes,
+    if not of all."""
+    def takes(first, *_, **attributes):
+        allowed = most(first) if callable(most) else most
+        return first.size * first.dtype.itemsize <= allowed and (when is None or when(**attributes))
+    return takes
 
 
 def lowered(found, kind, context, operands, present, attributes):
@@ -51,7 +58,7 @@ def lowered(found, kind, context, operands, present, attributes):
     if found is None or kind not in KINDS or _with_64_bits is None:
         return None
     how = {name: _spec.plain_value(of, value) for name, of, value in attributes}
-    if not found.takes(context.avals_in[0], how):
+    if not found.takes(_spec.spread(context.avals_in, present), how):
         return None
 
     def results(*arrays):
