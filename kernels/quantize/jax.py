@@ -16,6 +16,7 @@ import numpy as np
 from kbundle import Error
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import like, placed
+from kbundle_kernels import quantize_formulas as formulas
 
 __all__ = ["Quantized", "amax", "dequantize", "fake_quantize", "quantize", "update_fp8_scale"]
 E4M3, E5M2 = np.dtype(jnp.float8_e4m3fn), np.dtype(jnp.float8_e5m2)
@@ -62,7 +63,7 @@ def dequantize(data, scale_inv, dtype=jnp.float32):
         raise _arguments.refuse("dequantize", "the dtype of data", str(data.dtype), "float8_e4m3fn or float8_e5m2")
     flat = data if data.ndim else data.reshape(1)
     operands = placed(None, "quantize.dequantize", flat, one_number("dequantize", "scale_inv", scale_inv), out_dtype=out_dtype)
-    return call(None, "quantize.dequantize", *operands, out_dtype=out_dtype).reshape(data.shape)
+    return call(None, "quantize.dequantize", *operands, formula=formulas.dequantize, out_dtype=out_dtype).reshape(data.shape)
 
 
 def fake_quantize(x, dtype=jnp.float8_e4m3fn, scale=None):
@@ -75,7 +76,7 @@ def fake_quantize(x, dtype=jnp.float8_e4m3fn, scale=None):
 def amax(x):
     """The largest magnitude of x (float32, float16, bfloat16; any shape), f32[]; NaN where x has one."""
     x = jnp.asarray(x)
-    return call(None, "quantize.amax", x if x.ndim else x.reshape(1)).reshape(())
+    return call(None, "quantize.amax", x if x.ndim else x.reshape(1), formula=formulas.amax).reshape(())
 
 
 def update_fp8_scale(history, amax, scale, dtype=jnp.float8_e4m3fn, *, margin=0, algorithm="max"):
@@ -150,9 +151,10 @@ def _quantize(x, scale, dtype, flags):
     flags = dict(flags)
     if flags["transposed"] or flags["dbias"]:
         matrix = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        q, q_t, largest, scale_inv, dbias = call(None, "quantize.per_tensor_transpose", matrix, scale, out_dtype=dtype, **flags)
+        made = call(None, "quantize.per_tensor_transpose", matrix, scale, formula=formulas.per_tensor_transpose, out_dtype=dtype, **flags)
+        q, q_t, largest, scale_inv, dbias = made
         return Quantized(None if q is None else q.reshape(x.shape), q_t, scale_inv.reshape(()), largest.reshape(()), dbias)
-    q, largest, scale_inv = call(None, "quantize.per_tensor", x, scale, out_dtype=dtype)
+    q, largest, scale_inv = call(None, "quantize.per_tensor", x, scale, formula=formulas.per_tensor, out_dtype=dtype)
     return Quantized(q, None, scale_inv.reshape(()), largest.reshape(()), None)
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from conformance import accuracy, capi, compare, cross_entropy, devices, matmul, norm, runner
+from conformance import accuracy, capi, compare, cross_entropy, devices, matmul, norm, quantize, runner
 from kbundle import _spec
 from kbundle.jax._formula import Formula, formula
 
@@ -18,6 +18,7 @@ BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 QUICKLY = {"xla_backend_optimization_level": 0}
 MOST_ELEMENTS, USUAL = 1 << 16, 3  # of a case; cases of a choice of dtypes beside those of strange rows
 STRANGE = ("special", "not finite", "NaN", "gamma", "ignored", "smoothed", "labels", "finite")
+QUANTIZED = ("every", "between", "zeros", "NaN", "inf", "subnormal", "random")
 
 
 def formulas_of(family):
@@ -34,27 +35,36 @@ def results_of(formula, arrays, attributes):
     return [None if result is None else np.asarray(result) for result in made]
 
 
+def left(formula, arrays, attributes):
+    """Whether XLA is given the formula of such a problem."""
+    avals = [array if array is None else jax.ShapeDtypeStruct(np.shape(array), np.asarray(array).dtype) for array in arrays]
+    return formula.takes(avals, attributes)
+
+
 def cases_of(family, op):
     """Of the family's those of strange rows, and a few of the others, from all over."""
-    made = {"norm": norm, "cross_entropy": cross_entropy}[family].Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made = {"norm": norm, "cross_entropy": cross_entropy, "quantize": quantize}[family].Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    words = QUANTIZED if family == "quantize" else STRANGE
     few = [case for case in made.cases if case[1] == op and all(a is None or a.size <= MOST_ELEMENTS for a in case[2].values())
            and case[3].get("epsilon", 1) > 0]  # without epsilon nothing is left
-    strange = [case for case in few if any(word in case[0] for word in STRANGE)]
-    usual = [case for case in few if not any(word in case[0] for word in STRANGE) and next(iter(case[2].values())).size]
+    strange = [case for case in few if any(word in case[0] for word in words)]
+    usual = [case for case in few if not any(word in case[0] for word in words) and next(iter(case[2].values())).size]
     made.cases = strange + usual[::max(1, len(usual) // USUAL)]
     return made
 
 
-@pytest.mark.parametrize("family, op", [(family, op) for family in ("norm", "cross_entropy") for op in formulas_of(family)])
+@pytest.mark.parametrize("family, op", [(family, op) for family in ("norm", "cross_entropy", "quantize") for op in formulas_of(family)])
 def test_a_formula_gives_what_is_defined(family, op):
     cases, formula, tried = cases_of(family, op), formulas_of(family)[op], set()
     outcome = runner.Outcome(op)
     for described, variant in cases.variants():
         types = tuple(sorted(variant["types"].items()))
-        if described["name"] != f"{family}.{op}" or types in tried or family != "norm" and "f16" in variant["types"].values():
+        if described["name"] != f"{family}.{op}" or types in tried or family == "cross_entropy" and "f16" in variant["types"].values():
             continue  # bf16 is as narrow, and as wide as f32
         tried.add(types)
         for name, problem, inferred, arrays, wanted, _ in cases.prepared(described, variant["types"]):
+            if not left(formula, arrays, problem.attributes):
+                continue
             found = results_of(formula, arrays, problem.attributes)
             for result, is_there in zip(inferred["results"], found, strict=True):
                 assert result["present"] == (is_there is not None)
@@ -95,10 +105,9 @@ class ProductsByFormula(matmul.Cases):
 
     def results(self, variant, arrays, attributes):
         problem, product = self.problem(variant, arrays, attributes), formulas_of("matmul")["product"]
-        avals = [array if array is None else jax.ShapeDtypeStruct(np.shape(array), np.asarray(array).dtype) for array in arrays]
-        left = variant["id"] in self.legal(problem) and product.takes(avals, problem.attributes)
-        self.turn += left
-        return results_of(product, arrays, problem.attributes) if left and self.turn % 3 == 0 else None, problem
+        is_left = variant["id"] in self.legal(problem) and left(product, arrays, problem.attributes)
+        self.turn += is_left
+        return results_of(product, arrays, problem.attributes) if is_left and self.turn % 3 == 0 else None, problem
 
 
 @pytest.mark.parametrize("operands, out", [("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("bf16", "f32")])

@@ -83,6 +83,7 @@ SECTIONS = {
     "ahead_of_time": (["frameworks/ahead_of_time.py"], 200, 1),
     "pytorch": (["frameworks/pytorch.py"], 120, 1),
     "tvm_ffi": (["frameworks/dlpack_functions.py"], 120, 1),
+    "formulas": (["frameworks/formulas.py"], 300, 1),
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 400, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),

@@ -75,6 +75,21 @@ def test_the_gradients_of_a_small_layer_are_left_and_products_of_fp8_are_not():
     assert calls(fp8, (16, 64)) == ["matmul"]
 
 
+@pytest.mark.parametrize("function, called", [
+    (lambda x: kbj.quantize(x, scale=2.0).data, ["per_tensor"]),
+    (lambda x: kbj.quantize(x, scale=2.0, transposed=True).transposed, ["per_tensor_transpose"]),
+    (lambda x: kbj.fake_quantize(x, scale=2.0), ["per_tensor", "dequantize"]),
+    (kbj.amax, ["amax"])], ids=["quantize", "transposed", "fake", "amax"])
+def test_quantization_by_one_scale_is_left(function, called):
+    assert calls(function, SMALL) == []
+    assert calls(function, (8192, 4096)) == called
+
+
+def test_current_scaling_is_called():
+    """One kernel finds the scale and uses it, where XLA makes two."""
+    assert calls(lambda x: kbj.quantize(x).data, SMALL) == ["per_tensor"]
+
+
 def test_an_op_called_by_name_is_called():
     assert calls(lambda x: kbj.call(None, "softmax.scaled_forward", x, scale=0.5), SMALL) == ["scaled_forward"]
 
