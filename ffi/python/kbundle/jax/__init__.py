@@ -44,7 +44,7 @@ def disabled_checks():
 
 
 def __getattr__(name):
-    if name.startswith("_"):   # asked first where a wrapper's own file imports a module of this package
+    if name.startswith("_"):  # asked first where a wrapper's own file imports a module of this package
         raise AttributeError(name)
     if name in _LATER:
         found = globals()[name] = getattr(importlib.import_module("%s.%s" % (__name__, _LATER[name])), name)
