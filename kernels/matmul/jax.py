@@ -17,7 +17,7 @@ from kbundle.jax import _arguments, call
 from kbundle.jax._modes import asked
 from kbundle.jax._primitive import explicit, placed, same_axes, whole
 from kbundle_kernels import matmul_formulas, matmul_fp8
-from kbundle_kernels.matmul_activations import GATED, gate, width
+from kbundle_kernels.matmul_activations import GATED, gate, positive, through_activation, width
 
 __all__ = ["dense", "matmul", "mlp"]
 
@@ -343,12 +343,8 @@ def _weight_gradients(x, dz, bias, precision):
 def _activation_gradient(dy, kept, activation):
     """dy through the activation of a layer, as a formula that XLA joins with what made dy."""
     if activation == "relu":
-        bits = (kept[..., None] >> jnp.arange(8, dtype=jnp.uint8)) & 1
-        return jnp.where(bits.reshape(kept.shape[:-1] + (-1,))[..., :dy.shape[-1]] != 0, dy, 0)
-    if activation == "gelu":
-        wide, pull = jax.vjp(jax.nn.gelu, kept.astype(jnp.float32))
-        return pull(dy.astype(wide.dtype))[0].astype(dy.dtype)
-    return dy
+        return jnp.where(positive(kept, dy.shape[-1]), dy, 0)
+    return through_activation(dy, kept, activation)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))

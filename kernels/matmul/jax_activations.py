@@ -43,6 +43,12 @@ def through_activation(dy, z, activation):
     return jax.vjp(PLAIN[activation], wide)[1](dy)[0].astype(z.dtype)
 
 
+def positive(mask, columns):
+    """What a mask of bits of the op matmul says of so many columns, as booleans."""
+    bits = (mask[..., None] >> jnp.arange(8, dtype=jnp.uint8)) & 1
+    return bits.reshape(mask.shape[:-1] + (-1,))[..., :columns] != 0
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gate(z, activation):
     """A gated activation of z that leaves z alone to its backward pass, in z's dtype, and no float32 beside it."""

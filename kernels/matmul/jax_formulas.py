@@ -11,11 +11,11 @@ import numpy as np
 
 from kbundle._dtypes import LONG_NAMES
 from kbundle.jax._formula import formula
+from kbundle_kernels.matmul_activations import activated, positive, through_activation
 
 __all__ = []
 MOST_WORK, SHORT, FEW = 1 << 22, 128, 512  # of M * N * K and of K, by measurement on an H200
 MANY_ROWS = 100  # of op(a): of fewer, all that counts is to read b once, which calls do whatever its alignment
-DTYPES = ("bfloat16", "float16", "float32")
 
 
 def _extents(a, b, trans_a, trans_b):
@@ -26,7 +26,7 @@ def _extents(a, b, trans_a, trans_b):
 
 def _left(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, *, trans_a=False, trans_b=False, epilogue="none",
           bias_gradient="none", **_):
-    if c is not None or str(a.dtype) not in DTYPES:
+    if c is not None or a.dtype.itemsize == 1:  # FP8
         return False
     m, n, k = _extents(a, b, trans_a, trans_b)
     small = math.prod(a.shape[:-2]) * m * n * k < MOST_WORK
@@ -43,14 +43,6 @@ def _bits(positive):
     return jnp.packbits(jnp.pad(positive, room), axis=-1, bitorder="little")
 
 
-def _kept(mask, columns):
-    return jnp.unpackbits(mask, axis=-1, bitorder="little")[..., :columns] != 0
-
-
-def _slope(x):
-    return jax.vjp(lambda x: jax.nn.gelu(x, approximate=True), x)[1](jnp.ones_like(x))[0]
-
-
 def _sum(x, axis, dtype):
     return x.astype(jnp.float32).sum(axis).astype(dtype)
 
@@ -65,8 +57,12 @@ def product(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=
     x = jax.lax.dot_general(a, b, (over, (batch, batch)), precision=exact, preferred_element_type=out_dtype if rounded else jnp.float32)
     x = x if alpha == 1 else x * np.float32(alpha)
     x = x if bias is None else x + bias.astype(jnp.float32)
-    d = {"none": lambda: x, "relu": lambda: jax.nn.relu(x), "gelu": lambda: jax.nn.gelu(x, approximate=True),
-         "drelu": lambda: jnp.where(_kept(mask, x.shape[-1]), x, 0), "dgelu": lambda: x * _slope(aux.astype(jnp.float32))}[epilogue]()
+    if epilogue == "drelu":
+        d = jnp.where(positive(mask, x.shape[-1]), x, 0)
+    elif epilogue == "dgelu":
+        d = through_activation(x, aux.astype(jnp.float32), "gelu")
+    else:
+        d = activated(x, None if epilogue == "none" else epilogue)
     gradients = {"none": lambda: None, "d": lambda: _sum(d, -2, out_dtype), "a": lambda: _sum(a, over[0][0], out_dtype),
                  "b": lambda: _sum(b, over[1][0], out_dtype)}
     return (d.astype(out_dtype), x.astype(out_dtype) if with_aux and epilogue == "gelu" else None,

@@ -1,5 +1,5 @@
-"""Norms of few elements as formulas for XLA (kbundle.jax._formula). Sums are of float64: no square overflows or vanishes there, and a row may
-lie as far from zero as it likes; in the one kernel that XLA makes of it for a GPU, they take what sums of float32 take.
+"""Norms of few elements as formulas for XLA (kbundle.jax._formula). Sums are of float64 (of float16 float32): no square overflows or vanishes
+there, and a row may lie as far from zero as it likes; in the one kernel that XLA makes of it for a GPU, they take what sums of float32 take.
 """
 
 import jax

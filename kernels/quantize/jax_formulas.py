@@ -16,7 +16,7 @@ MOST_SUMS = 1 << 18  # with sums of columns
 
 
 def _with_scale(x, scale=None, *, dbias=False, **_):
-    return scale is not None and x.size * x.dtype.itemsize <= (MOST_SUMS if dbias else MOST_CODES)
+    return scale is not None and few_bytes(MOST_SUMS if dbias else MOST_CODES)(x)
 
 
 def _largest(x):

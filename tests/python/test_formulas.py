@@ -51,17 +51,22 @@ def test_families_that_leave_small_calls(function):
     assert calls(gradient, (4096, 4096))
 
 
-WIDE, DEEP = jnp.ones((32, 4096)), jnp.ones((4096, 4096))  # of short sums, of long ones
+def product(columns):
+    return lambda x: kbj.matmul(x, jnp.ones((x.shape[1], columns)))
+
+
+def layer(columns, activation=None):
+    return lambda x: kbj.dense(x, jnp.ones((x.shape[1], columns)), jnp.ones(columns), activation)
 
 
 @pytest.mark.parametrize("function, shape, left", [
-    (lambda x: kbj.matmul(x, WIDE), (4096, 32), 1),  # short sums
-    (lambda x: kbj.matmul(x, DEEP), (4096, 4096), 0),
-    (lambda x: kbj.dense(x, WIDE, WIDE[0]), (4096, 32), 0),  # with what cuBLASLt joins to it
-    (lambda x: kbj.dense(x, WIDE[:, :64], WIDE[0, :64], "relu"), (8, 32), 1),  # few operations
-    (lambda x: kbj.matmul(x, DEEP[:, :8]), (8, 4096), 0),  # but sums that are shared by blocks
-    (lambda x: kbj.matmul(x, DEEP[:, :4095]), (4096, 4096), 1),  # rows that begin anywhere
-    (lambda x: kbj.matmul(x, DEEP[:, :4095]), (8, 4096), 0)],
+    (product(4096), (4096, 32), True),  # short sums
+    (product(4096), (4096, 4096), False),
+    (layer(4096), (4096, 32), False),  # with what cuBLASLt joins to it
+    (layer(64, "relu"), (8, 32), True),  # few operations
+    (product(8), (8, 4096), False),  # but sums that are shared by blocks
+    (product(4095), (4096, 4096), True),  # rows that begin anywhere
+    (product(4095), (8, 4096), False)],
     ids=["short sums", "long sums", "a bias", "few operations", "few results", "unaligned", "unaligned, few rows"])
 def test_products_that_are_left(function, shape, left):
     assert calls(function, shape) == ([] if left else ["matmul"])

@@ -13,18 +13,11 @@ import numpy as np
 
 import kbundle
 import kbundle.jax as kbj
-from conformance import quantize
+from conformance import capi, quantize
 from report import Report
-from unlisted.programs import ROOT
 
 SECONDS = 240
 FORMATS = (jnp.float8_e4m3fn, jnp.float8_e5m2)
-
-
-def codes_of(x, dtype):
-    """The low bytes of x as codes."""
-    bits = jax.lax.bitcast_convert_type(x, {2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize])
-    return jax.lax.bitcast_convert_type(bits.astype(jnp.uint8), dtype)
 
 
 def functions():
@@ -38,7 +31,7 @@ def functions():
             f"quantize to {name}, transposed alone": lambda x, scale, dtype=dtype: [*kbj.quantize(x, dtype, scale, rowwise=False, transposed=True)],
             f"quantize to {name}, widened": lambda x, scale, dtype=dtype: [kbj.quantize(x, dtype, scale).data.astype(jnp.float32)],
             f"fake_quantize by {name}": lambda x, scale, dtype=dtype: [kbj.fake_quantize(x, dtype, scale)],
-            f"dequantize {name}": lambda x, scale, dtype=dtype: [kbj.dequantize(codes_of(x, dtype), scale, x.dtype)]}
+            f"dequantize {name}": lambda x, scale, dtype=dtype: [kbj.dequantize(x.view(dtype), scale, x.dtype)]}
     return made
 
 
@@ -54,7 +47,7 @@ def results(function, x, allowed):
 
 def main():
     report, began, compared, differ = Report("formulas"), time.monotonic(), 0, []
-    kbundle.use(str(ROOT / "build/kernels.kb"))
+    kbundle.use(str(capi.ROOT / "build/kernels.kb"))
     with np.errstate(all="ignore"):
         cases = [(name, jnp.asarray(x.astype(dtype))) for dtype in (jnp.bfloat16, jnp.float16, jnp.float32) for name, x in quantize.tensors()]
     for number, (name, x) in enumerate(cases):

@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import peers
-from conformance import capi, devices
+from conformance import capi, devices, runner
 from matmul_jax import DTYPES, Ours, arrays_of, formula
 from report import Report
 from unlisted import cublaslt, drawn
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+REFERENCE = runner.load_reference("matmul", [ROOT / "kernels"])
 COUNT, SECONDS, NAMED = 40, 380, 8
 RULES = ("nearest record", "heuristic", "best of 8", "best of all")
 WITHIN = {"bf16": 1e-2, "f16": 2e-3, "f32": 2e-3}  # of float64, root of the mean square, relative
@@ -41,12 +42,9 @@ def recorded():
 
 def wanted_part(problem, arrays, rows, columns):
     wide = lambda x: np.asarray(x.astype(jnp.float32), np.float64)
-    found = wide(arrays[0][rows]) @ wide(arrays[1][:, columns])
-    if problem[4] == "bias":
-        found += wide(arrays[3][columns])
-    if problem[4] == "gelu":
-        found = found / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (found + 0.044715 * found ** 3)))
-    return found
+    bias = wide(arrays[3][columns]) if problem[4] == "bias" else None
+    epilogue = "gelu" if problem[4] == "gelu" else "none"
+    return REFERENCE.matmul(wide(arrays[0][rows]), wide(arrays[1][:, columns]), bias=bias, epilogue=epilogue)[0]
 
 
 class Bench:

@@ -4,7 +4,6 @@ says what leaving small ones to XLA is worth. Right first: some rows and columns
 """
 
 import os
-import pathlib
 import random
 import statistics
 import sys
@@ -16,10 +15,12 @@ import numpy as np
 
 import kbundle
 import kbundle.jax as kbj
+import peers
+from conformance import capi, runner
 from report import Report
 from unlisted import chain, drawn
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+REFERENCE = runner.load_reference("matmul", [capi.ROOT / "kernels"])
 COUNT, SECONDS = 36, 200
 MOST_OPERATIONS = 1 << 34
 WITHIN = {"bfloat16": 1e-2, "float16": 2e-3, "float32": 2e-3}  # of float64, root of the mean square, relative
@@ -66,10 +67,6 @@ def whole(kind, function):
     return run
 
 
-def difference(found, wanted):
-    return float(np.linalg.norm(np.subtract(found, wanted, dtype=np.float64)) / max(np.linalg.norm(wanted), 1e-30))
-
-
 def error(problem, arrays, made):
     """The largest, over the results, of the norm of the difference by the norm of what is wanted."""
     _, rows, _, columns, kind = problem
@@ -77,14 +74,13 @@ def error(problem, arrays, made):
     chance = np.random.default_rng(rows)
     at, of = (np.sort(chance.choice(size, min(size, 64), replace=False)) for size in (rows, columns))
     x, w, b, _ = arrays
-    sums = narrow(x[at]) @ narrow(w[:, of]) + (0 if "product" in kind else narrow(b[of]))
-    gelu = lambda v: v / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v ** 3)))
-    wanted = {None: lambda v: v, "gelu": gelu, "relu": lambda v: np.maximum(v, 0)}[activation(kind)](sums)
-    errors = [difference(narrow(made[0][at][:, of]), wanted)]
+    bias = None if "product" in kind else narrow(b[of])
+    wanted = REFERENCE.matmul(narrow(x[at]), narrow(w[:, of]), bias=bias, epilogue=activation(kind) or "none")[0]
+    errors = [peers.relative_error(narrow(made[0][at][:, of]), wanted)]
     if "gradients" in kind:
         with jax.default_matmul_precision("highest"):
             exact = jax.jit(whole(kind, plain(kind)))(*(array.astype(jnp.float32) for array in arrays))
-        errors += [difference(narrow(a), narrow(b)) for a, b in zip(made[1:], exact[1:]) if np.any(narrow(b))]
+        errors += [peers.relative_error(narrow(a), narrow(b)) for a, b in zip(made[1:], exact[1:]) if np.any(narrow(b))]
     return max(errors)
 
 
@@ -113,7 +109,7 @@ def measured(report, problem, number):
 def main():
     report, began, given = Report("unlisted_programs"), time.monotonic(), drawn.seed()
     report.fact("seed", given)
-    kbundle.use(str(ROOT / "build/kernels.kb"))
+    kbundle.use(str(capi.ROOT / "build/kernels.kb"))
     rows, ahead, by_kernels = [], [], []
     count = int(os.environ.get("KB_COUNT", COUNT))
     for number, problem in enumerate(problems(count, given)):
