@@ -20,11 +20,10 @@ Slot Stride(const std::vector<int64_t>& dims, size_t axis) {
   return stride;
 }
 
-Slot Push(const Instruction& instruction, const Bindings& bindings) {
-  int64_t operand = instruction.operand;
+Slot Load(Opcode opcode, int64_t operand, const Bindings& bindings) {
   size_t index = operand & 0xff;
   size_t axis = operand >> 8;
-  switch (instruction.opcode) {
+  switch (opcode) {
     case Opcode::kConst:
       return {operand};
     case Opcode::kDim:
@@ -62,7 +61,7 @@ Slot Push(const Instruction& instruction, const Bindings& bindings) {
       const std::vector<int64_t>& dims = bindings.tensors[index].dims;
       if (!bindings.tensors[index].present) return {0};
       if (axis >= dims.size()) return {0, SlotError::kNoSuchAxis};
-      return instruction.opcode == Opcode::kStride ? Stride(dims, axis) : Slot{dims[axis]};
+      return opcode == Opcode::kStride ? Stride(dims, axis) : Slot{dims[axis]};
     }
     default:
       return {0, SlotError::kOverflow};
@@ -80,12 +79,29 @@ Slot Run(const std::vector<Instruction>& code, const Bindings& bindings) {
     size_t arity = Arity(instruction.opcode);
     KB_CHECK(depth >= arity && depth - arity < kMaxStackDepth);
     depth -= arity;
-    stack[depth] =
-        arity == 0 ? Push(instruction, bindings) : Apply(instruction.opcode, &stack[depth]);
+    stack[depth] = arity == 0 ? Load(instruction.opcode, instruction.operand, bindings)
+                              : Apply(instruction.opcode, &stack[depth]);
     ++depth;
   }
   KB_CHECK(depth == 1);
   return stack[0];
+}
+
+Slot Run(const Term& term, const Bindings& bindings) {
+  if (term.operands.empty()) return Load(term.opcode, term.operand, bindings);
+  Slot values[3] = {Run(term.operands[0], bindings), {}, {}};
+  const bool holds = values[0].ok() && values[0].value != 0;
+  switch (term.opcode) {
+    case Opcode::kSelect:
+      return values[0].ok() ? Run(term.operands[holds ? 1 : 2], bindings) : values[0];
+    case Opcode::kAnd:
+      return holds ? Run(term.operands[1], bindings) : values[0];
+    case Opcode::kOr:
+      return values[0].ok() && !holds ? Run(term.operands[1], bindings) : values[0];
+    default:
+      if (term.operands.size() == 2) values[1] = Run(term.operands[1], bindings);
+      return Apply(term.opcode, values);
+  }
 }
 
 Result<int64_t> Evaluate(const Program& program, const Bindings& bindings) {

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "builder/expression/term.h"
 #include "builder/model/family.h"
 #include "kbundle/arithmetic.h"
 #include "kbundle/status.h"
@@ -35,6 +36,9 @@ struct Bindings {
 
 // The program must come from CompileExpression.
 Slot Run(const std::vector<Instruction>& code, const Bindings& bindings);
+// The same of what TermOf made, for who asks it of many problems: operands that do not decide are
+// not looked at.
+Slot Run(const Term& term, const Bindings& bindings);
 // kOutOfRange: "'K / H' divides by zero".
 Result<int64_t> Evaluate(const Program& program, const Bindings& bindings);
 

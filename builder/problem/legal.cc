@@ -1,5 +1,5 @@
-// Conditions are a conjunction, so their order is free: those that need no lets are asked before
-// lets are computed, and what refuses a problem, as a rule also the next, moves to the front.
+// Conditions are a conjunction, so their order is free: what refuses a problem, as a rule also the
+// next, moves to the front, and lets, which conditions have written out, are computed last.
 #include "builder/problem/legal.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kLeastAlignment = 1, kMostAlignment = 16;
 
-bool Holds(const Program& program, const Bindings& bindings) {
-  const Slot slot = Run(program.code, bindings);
+bool Holds(const LegalProblems::Rule& rule, const Bindings& bindings) {
+  const Slot slot = rule.term ? Run(*rule.term, bindings) : Run(rule.program->code, bindings);
   return slot.ok() && slot.value != 0;
 }
 
@@ -26,10 +26,11 @@ bool HasLets(const Program& program) {
 
 LegalProblems::LegalProblems(const Op& op, const Template& variant, const Template::Point& point)
     : op_(op), variant_(variant), point_(point) {
-  for (const Program& rule : op.require) rules_.push_back({&rule, true});
-  for (const Program& rule : variant.when) rules_.push_back({&rule, false});
+  for (const Program& rule : op.require) rules_.push_back({&rule, true, {}});
+  for (const Program& rule : variant.when) rules_.push_back({&rule, false, {}});
   for (Rule& rule : rules_) {
-    (HasLets(*rule.program) ? with_lets_ : without_lets_).push_back(&rule);
+    rule.term = TermOf(rule.program->code, variant, point);
+    (rule.term || !HasLets(*rule.program) ? at_once_ : after_lets_).push_back(&rule);
   }
   operands_.resize(op.operands.size());
 }
@@ -82,7 +83,7 @@ bool LegalProblems::FitsMemory() const {
 int LegalProblems::Refusing(std::vector<Rule*>* rules, int most) {
   int refusing = 0;
   for (auto rule = rules->begin(); rule != rules->end() && refusing <= most; ++rule) {
-    if (Holds(*(*rule)->program, bindings_)) continue;
+    if (Holds(**rule, bindings_)) continue;
     ++(*rule)->refused;
     ++refusing;
     std::rotate(rules->begin(), rule, rule + 1);
@@ -98,9 +99,9 @@ int LegalProblems::Held(const Genes& genes, int least) {
   Bind(genes);
   if (!FitsMemory()) return -1;
   int most = static_cast<int>(rules_.size()) - least;
-  most -= Refusing(&without_lets_, most);
+  most -= Refusing(&at_once_, most);
   if (most < 0 || !AddLets(variant_, &bindings_).ok()) return -1;
-  most -= Refusing(&with_lets_, most);
+  most -= Refusing(&after_lets_, most);
   return most < 0 ? -1 : least + most;
 }
 
@@ -109,7 +110,7 @@ Bindings LegalProblems::BindLeast(const Genes& genes) {
   KB_CHECK(AddLets(variant_, &bindings_).ok());
   for (int64_t align = kLeastAlignment; align < kMostAlignment; align *= 2) {
     bindings_.alignment = align;
-    if (Refusing(&without_lets_, 0) + Refusing(&with_lets_, 0) == 0) return bindings_;
+    if (Refusing(&at_once_, 0) + Refusing(&after_lets_, 0) == 0) return bindings_;
   }
   bindings_.alignment = kMostAlignment;
   return bindings_;

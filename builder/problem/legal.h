@@ -5,6 +5,7 @@
 #define KBUNDLE_BUILDER_PROBLEM_LEGAL_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "builder/expression/evaluate.h"
@@ -30,6 +31,7 @@ class LegalProblems {
   struct Rule {
     const Program* program = nullptr;
     bool required = false;
+    std::optional<Term> term;  // at the point; none where that is too long
     int refused = 0;
   };
 
@@ -57,7 +59,7 @@ class LegalProblems {
   const Template& variant_;
   const Template::Point& point_;
   std::vector<Rule> rules_;
-  std::vector<Rule*> without_lets_, with_lets_;  // what refused last first
+  std::vector<Rule*> at_once_, after_lets_;  // what refused last first
   std::vector<ProblemTensor> operands_;
   Bindings bindings_;
 };

@@ -54,7 +54,7 @@ def cross_entropy_with_gradient(logits, labels, dloss=None, *, label_smoothing=0
                          ", or have the labels' shape %s" % (labels.shape,)))
     each = jnp.broadcast_to(dloss * share(labels, how["ignore_index"], reduction), labels.shape)
     op = "cross_entropy.loss_and_gradient_in_place" if in_place else "cross_entropy.loss_and_gradient"
-    loss, _, dlogits = call(None, op, logits, labels, each, **how)
+    loss, _, dlogits = call(None, op, logits, labels, each, formula=formulas.loss_and_gradient, **how)
     return reduced(loss, labels, how["ignore_index"], reduction), dlogits
 
 

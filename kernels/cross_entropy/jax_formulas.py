@@ -1,4 +1,4 @@
-"""Losses of few logits, and their gradients, as formulas for XLA (kbundle.jax._formula). The gradient is a function of each logit alone once
+"""Losses of few logits, and their gradients, as formulas for XLA (kbundle.jax._formula). A gradient alone is a function of each logit alone once
 log-sum-exp is there, which XLA makes a kernel of as good as any, together with what is around it.
 """
 
@@ -19,35 +19,57 @@ def _label(labels, V, ignore_index):
     return ignored, wrong, jnp.clip(labels, 0, V - 1).astype(jnp.int32)
 
 
-@formula(few_bytes(MOST_FORWARD))
-def loss_forward(logits, labels, *, label_smoothing=0.0, z_loss=0.0, ignore_index=-100):
-    smoothing, z = np.float32(label_smoothing), np.float32(z_loss)
-    ignored, wrong, column = _label(labels, logits.shape[-1], ignore_index)
+def _sums(logits):
+    """Of each row the largest logit, 0 where that is no number, and log-sum-exp without it."""
     wide = logits.astype(jnp.float32)
     top = wide.max(-1)
     top = jnp.where(jnp.isfinite(top), top, np.float32(0))
-    rest = jnp.log(jnp.exp(wide - top[..., None]).sum(-1))  # log-sum-exp without the largest logit
-    lse = rest + top
+    return top, jnp.log(jnp.exp(wide - top[..., None]).sum(-1))
+
+
+def _losses(logits, labels, top, rest, smoothing, z, ignore_index):
+    """The loss of each row, and log-sum-exp."""
+    ignored, wrong, column = _label(labels, logits.shape[-1], ignore_index)
+    wide, none = logits.astype(jnp.float32), np.float32(0)
     own = jnp.take_along_axis(wide, column[..., None], -1)[..., 0]
     loss = (1 - smoothing) * (rest + (top - own))
     if smoothing:
         loss = loss + smoothing * (rest + (top[..., None] - wide).mean(-1))
+    lse = rest + top
     if z:
         loss = loss + z * lse * lse
-    none = np.float32(0)
     return jnp.where(ignored, none, jnp.where(wrong, np.float32(np.nan), loss)), jnp.where(ignored, none, lse)
 
 
-@formula(few_bytes(MOST_BACKWARD))
-def loss_backward(logits, labels, lse, dloss, *, label_smoothing=0.0, z_loss=0.0, ignore_index=-100):
-    V, smoothing, z = logits.shape[-1], np.float32(label_smoothing), np.float32(z_loss)
+def _gradient(logits, labels, share, lse, dloss, smoothing, z, ignore_index):
+    """share: of each logit in its row's sum of exponentials."""
+    V = logits.shape[-1]
     ignored, wrong, column = (array[..., None] for array in _label(labels, V, ignore_index))
-    lse = lse[..., None]
-    d = jnp.exp(logits.astype(jnp.float32) - lse)
+    d = share
     if z:
-        d = d * (1 + 2 * z * lse)
+        d = d * (1 + 2 * z * lse[..., None])
     if smoothing:
         d = d - smoothing / np.float32(V)
     at = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) == column
     d = (d - jnp.where(at, 1 - smoothing, np.float32(0))) * dloss[..., None]
-    return [jnp.where(ignored, np.float32(0), jnp.where(wrong, np.float32(np.nan), d)).astype(logits.dtype)]
+    return jnp.where(ignored, np.float32(0), jnp.where(wrong, np.float32(np.nan), d)).astype(logits.dtype)
+
+
+@formula(few_bytes(MOST_FORWARD))
+def loss_forward(logits, labels, *, label_smoothing=0.0, z_loss=0.0, ignore_index=-100):
+    return _losses(logits, labels, *_sums(logits), np.float32(label_smoothing), np.float32(z_loss), ignore_index)
+
+
+@formula(few_bytes(MOST_BACKWARD))
+def loss_backward(logits, labels, lse, dloss, *, label_smoothing=0.0, z_loss=0.0, ignore_index=-100):
+    share = jnp.exp(logits.astype(jnp.float32) - lse[..., None])
+    return [_gradient(logits, labels, share, lse, dloss, np.float32(label_smoothing), np.float32(z_loss), ignore_index)]
+
+
+@formula(few_bytes(MOST_FORWARD))
+def loss_and_gradient(logits, labels, dloss, *, label_smoothing=0.0, z_loss=0.0, ignore_index=-100):
+    smoothing, z = np.float32(label_smoothing), np.float32(z_loss)
+    top, rest = _sums(logits)
+    loss, lse = _losses(logits, labels, top, rest, smoothing, z, ignore_index)
+    share = jnp.exp(logits.astype(jnp.float32) - top[..., None] - rest[..., None])  # of large logits more digits than lse has
+    return loss, lse, _gradient(logits, labels, share, lse, dloss, smoothing, z, ignore_index)

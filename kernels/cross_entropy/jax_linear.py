@@ -11,15 +11,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kbundle.jax import _arguments, _specs, call
 from kbundle.jax._primitive import explicit, moved, same_axes
+from kbundle_kernels import cross_entropy_formulas as formulas
 from kbundle_kernels.cross_entropy import _REDUCTIONS, checked_labels, reduced, share
-from kbundle_kernels.matmul import matmul
+from kbundle_kernels.matmul import layer
 
 __all__ = ["linear_cross_entropy"]
 
 _CHUNK_BYTES = 512 << 20
+_ALIGNED_ROWS, _ALIGNMENT = 256, 64  # rows of a chunk from which columns are added, until they are a multiple; measured on an H200
 
 
 def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_index=-100, z_loss=0.0, reduction="mean",
@@ -58,7 +61,7 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     given = same_axes(list(given))
     if reduction == "none":
         return _each(*given, setting).reshape(labels.shape)
-    return _total(*given, setting) * share(given[2], ignore_index, reduction)
+    return _total(*same_axes([*given, share(given[2], ignore_index, reduction)]), setting)
 
 
 def _divided(hidden, weight, labels, reduction, **how):
@@ -114,8 +117,34 @@ def _put(array, part, first):
     return jax.lax.dynamic_update_slice_in_dim(array, part, first, 0)
 
 
-def _logits(hidden, weight, how):
-    return matmul(hidden, weight, trans_b=not how.last)
+class _Vocabulary:
+    """What logits are made with: the weight in hidden's dtype, and columns behind it where rows of logits would not be aligned, which
+    takes products twice the time. The logits there are -inf by a bias, and so of no weight. Smoothing would ask for their mean."""
+
+    def __init__(self, hidden, weight, how):
+        self.axis, self.how = int(how.last), how
+        self.size = weight.shape[self.axis]
+        few = how.rows < _ALIGNED_ROWS or self.size * hidden.dtype.itemsize % 16 == 0
+        behind = 0 if few or dict(how.attributes)["label_smoothing"] else -self.size % _ALIGNMENT
+        self.weight = _widened(weight.astype(hidden.dtype), self.axis, behind)
+        self.bias = None if not behind else jnp.where(jnp.arange(self.size + behind) < self.size, 0, -jnp.inf).astype(hidden.dtype)
+
+    def logits(self, hidden):
+        return layer(hidden, self.weight, self.bias, trans_w=not self.how.last)
+
+    def labels(self, labels):
+        """Those of the columns behind are wrong, as any beyond the vocabulary."""
+        if self.bias is None:
+            return labels
+        ignored = dict(self.how.attributes)["ignore_index"]
+        return jnp.where((labels >= self.size) & (labels != ignored), np.asarray(-1 if ignored != -1 else -2, labels.dtype), labels)
+
+    def without(self, gradient):
+        return gradient if self.bias is None else jax.lax.slice_in_dim(gradient, 0, self.size, axis=self.axis)
+
+
+def _widened(array, axis, behind):
+    return array if not behind else jnp.pad(array, [(0, behind if at == axis else 0) for at in range(array.ndim)])
 
 
 def _zeros(shape, dtype, beside):
@@ -125,47 +154,60 @@ def _zeros(shape, dtype, beside):
 
 def _losses(hidden, weight, labels, how):
     """Every row's loss."""
-    weight = weight.astype(hidden.dtype)
+    vocabulary = _Vocabulary(hidden, weight, how)
+    labels = vocabulary.labels(labels)
 
     def step(loss, first, rows):
-        some = _part(labels, first, rows)
-        here, _ = call(None, "cross_entropy.loss_forward", _logits(_part(hidden, first, rows), weight, how), some, **dict(how.attributes))
+        here, _ = call(None, "cross_entropy.loss_forward", vocabulary.logits(_part(hidden, first, rows)), _part(labels, first, rows),
+                       formula=formulas.loss_forward, **dict(how.attributes))
         return _put(loss, here, first)
     return _chunks(len(labels), how.rows, step, _zeros(labels.shape, jnp.float32, hidden))
 
 
 def _gradients(hidden, weight, labels, dloss, how):
     """Every row's loss, and the gradients of hidden and weight where dloss are those of the losses."""
-    used = weight.astype(hidden.dtype)
+    vocabulary = _Vocabulary(hidden, weight, how)
+    labels = vocabulary.labels(labels)
+    summed = how.accumulate if len(labels) > how.rows else weight.dtype  # of one chunk nothing is
 
     def step(carry, first, rows):
         loss, dhidden, dweight = carry
         some = _part(hidden, first, rows)
-        here, _, dlogits = call(None, "cross_entropy.loss_and_gradient_in_place", _logits(some, used, how), _part(labels, first, rows),
-                                _part(dloss, first, rows), **dict(how.attributes))
-        dhidden = _put(dhidden, matmul(dlogits, used, trans_b=how.last), first)
+        here, _, dlogits = call(None, "cross_entropy.loss_and_gradient_in_place", vocabulary.logits(some), _part(labels, first, rows),
+                                _part(dloss, first, rows), formula=formulas.loss_and_gradient, **dict(how.attributes))
+        dhidden = _put(dhidden, layer(dlogits, vocabulary.weight, trans_w=how.last), first)
         # XLA makes one product of this that adds to dweight in place.
         left, right = (some, dlogits) if how.last else (dlogits, some)
-        dweight = dweight + jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), preferred_element_type=how.accumulate)
+        dweight = dweight + jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), preferred_element_type=summed)
         return _put(loss, here, first), dhidden, dweight
     start = (_zeros(labels.shape, jnp.float32, hidden), _zeros(hidden.shape, hidden.dtype, hidden),
-             _zeros(weight.shape, how.accumulate, hidden))
+             _zeros(vocabulary.weight.shape, summed, hidden))
     loss, dhidden, dweight = _chunks(len(labels), how.rows, step, start)
-    return loss, dhidden, dweight.astype(weight.dtype)
+    return loss, dhidden, vocabulary.without(dweight).astype(weight.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _total(hidden, weight, labels, how):
-    return jnp.sum(_losses(hidden, weight, labels, how))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _total(hidden, weight, labels, scale, how):
+    """scale times the sum of the losses."""
+    return scale * jnp.sum(_losses(hidden, weight, labels, how))
 
 
-def _total_forward(hidden, weight, labels, how):
-    loss, dhidden, dweight = _gradients(hidden, weight, labels, _zeros(labels.shape, jnp.float32, hidden) + 1, how)
-    return jnp.sum(loss), (dhidden, dweight)
+def _scaled(gradient, factor):
+    return (factor * gradient.astype(jnp.float32)).astype(gradient.dtype)
+
+
+def _total_forward(hidden, weight, labels, scale, how):
+    """Gradients have the scale in them: where this ends a computation XLA has nothing to multiply them by. float16 would lose small ones."""
+    within = jnp.ones_like(scale) if hidden.dtype == jnp.float16 else scale
+    loss, *gradients = _gradients(hidden, weight, labels, _zeros(labels.shape, jnp.float32, hidden) + within, how)
+    total = jnp.sum(loss)
+    return scale * total, (gradients, total, scale)
 
 
 def _total_backward(how, saved, dtotal):
-    return *((dtotal * gradient.astype(jnp.float32)).astype(gradient.dtype) for gradient in saved), None
+    gradients, total, scale = saved
+    factor = dtotal * scale if gradients[0].dtype == jnp.float16 else dtotal
+    return *(_scaled(gradient, factor) for gradient in gradients), None, dtotal * total
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

@@ -314,14 +314,18 @@ def _product_backward(how, saved, dd):
 # ---- layers ----
 
 def _formula(x, w, bias, activation):
-    y = jnp.matmul(x, w)
-    y = y if bias is None else y + bias
+    y = jnp.matmul(x, w) if bias is None else jnp.matmul(x, w) + bias
     return {None: lambda v: v, "relu": jax.nn.relu, "gelu": jax.nn.gelu}[activation](y)
 
 
-def _layer(x, w, bias, activation, precision, **attributes):
-    how = _How(False, False, x.dtype, precision=precision)
+def _layer(x, w, bias, activation, precision, trans_w=False, **attributes):
+    how = _How(False, trans_w, x.dtype, precision=precision)
     return _call(x, w, how, bias=bias, epilogue=activation or "none", **attributes)
+
+
+def layer(x, w, bias=None, *, trans_w=False):
+    """x[M, K] @ op(w) + bias[N], which has no derivative: for who makes one himself."""
+    return _layer(x, w, bias, None, _precision("dense", x, None), trans_w)[0]
 
 
 def _saved_layer(x, w, bias, activation, precision):

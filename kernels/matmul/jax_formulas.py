@@ -1,6 +1,6 @@
 """Products that XLA computes in less time than a call of them takes, as formulas for it (kbundle.jax._formula): those of few operations; those of
 short sums, which are over when operands and result have been moved, and XLA joins with what is around them; those of rows that are not aligned,
-which it copies or reads as they are. Sums, alpha and epilogues are float32; rounded once.
+of an operand or of a result whose columns are b's rows, which it copies or reads as they are. Sums, alpha and epilogues are float32; rounded once.
 """
 
 import math
@@ -24,12 +24,14 @@ def _extents(a, b, trans_a, trans_b):
     return m, b.shape[-2 if trans_b else -1], k
 
 
-def _left(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, *, trans_a=False, trans_b=False, epilogue="none",
-          bias_gradient="none", **_):
+def _left(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, *, out_dtype="bf16", trans_a=False, trans_b=False,
+          epilogue="none", bias_gradient="none", **_):
     if c is not None or a.dtype.itemsize == 1:  # FP8
         return False
     m, n, k = _extents(a, b, trans_a, trans_b)
     small = math.prod(a.shape[:-2]) * m * n * k < MOST_WORK
+    if trans_b and n * jnp.dtype(LONG_NAMES[out_dtype]).itemsize % 16:  # rows of d
+        return True
     if any(array.shape[-1] * array.dtype.itemsize % 16 for array in (a, b)):
         return small or m >= MANY_ROWS
     alone = bias is None and epilogue == "none" and bias_gradient == "none"

@@ -8,6 +8,7 @@ import math
 
 import jax.numpy as jnp
 
+from kbundle_kernels import quantize_formulas as formulas
 from kbundle_kernels.quantize import Quantized, fp8_dtype, no_gradient, one_number
 from kbundle.jax import _arguments, call
 from kbundle.jax._primitive import placed
@@ -53,7 +54,7 @@ def quantize_activation(x, activation, scale, dtype=jnp.float8_e4m3fn, *, rowwis
     """
     where = "quantize_activation"
     x, lead, how = _arguments_of(where, x, activation, dtype, rowwise=rowwise, transposed=transposed, limit=limit, alpha=alpha, offset=offset)
-    q, q_t, amax, scale_inv = no_gradient(where, _call, "quantize.per_tensor_activation", how, x, one_number(where, "scale", scale))
+    q, q_t, amax, scale_inv = no_gradient(where, _call, "per_tensor_activation", how, x, one_number(where, "scale", scale))
     return Quantized(None if q is None else q.reshape(*lead, x.shape[-1]), q_t, scale_inv.reshape(()), amax.reshape(()), None)
 
 
@@ -71,7 +72,7 @@ def quantize_activation_gradient(dy, x, activation, scale, dtype=jnp.float8_e5m2
     x, lead, how = _arguments_of(where, x, activation, dtype, rowwise=rowwise, transposed=transposed, limit=limit, alpha=alpha, offset=offset,
                                  dbias=dbias)
     flat = gradient_operand(where, dy, x, lead, shape)
-    made = no_gradient(where, _call, "quantize.per_tensor_activation_gradient", how, flat, x, one_number(where, "scale", scale))
+    made = no_gradient(where, _call, "per_tensor_activation_gradient", how, flat, x, one_number(where, "scale", scale))
     q, q_t, amax, scale_inv, sums = made
     return Quantized(None if q is None else q.reshape(shape), q_t, scale_inv.reshape(()), amax.reshape(()),
                      None if sums is None else sums.reshape(shape[len(lead):]))
@@ -110,5 +111,5 @@ def _arguments_of(where, x, activation, dtype, **given):
 
 
 def _call(op, how, *operands):
-    how = dict(how)
-    return call(None, op, *placed(None, op, *operands, **how), **how)
+    how, formula, op = dict(how), getattr(formulas, op), f"quantize.{op}"
+    return call(None, op, *placed(None, op, *operands, **how), formula=formula, **how)

@@ -18,7 +18,7 @@ BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 QUICKLY = {"xla_backend_optimization_level": 0}
 MOST_ELEMENTS, USUAL = 1 << 16, 3  # of a case; cases of a choice of dtypes beside those of strange rows
 STRANGE = ("special", "not finite", "NaN", "gamma", "ignored", "smoothed", "labels", "finite")
-QUANTIZED = ("every", "between", "zeros", "NaN", "inf", "subnormal", "random")
+QUANTIZED = ("strange", "every", "between", "zeros", "NaN", "inf", "subnormal", "random")
 
 
 def formulas_of(family):

@@ -31,8 +31,8 @@ def by_cute(requests):
     for number, request in enumerate(requests):
         folder = pathlib.Path(request["folder"]) / str(number)
         folder.mkdir()
-        child = names["Child"](str(ROOT / "kernels/attention"), request["source"], str(folder / "kernel"), request)
-        kernel, arguments, options = child.ask(child.load())
+        child = names["Child"](names["Source"](str(ROOT / "kernels/attention"), request["source"]), str(folder / "kernel"), request)
+        kernel, arguments, options = child.ask()
         cubin, object_file = child.compile(kernel, arguments, options)
         maker = recorder.Recorder(str(folder), "c++", object_file, cubin, names["FUNCTION"])
         recorded = child.record(maker, names["at_launch"](kernel, arguments))

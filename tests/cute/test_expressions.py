@@ -170,7 +170,7 @@ def test_a_problem_more_to_look_at_refutes_what_fits_by_chance():
 
     def grid(looked_at):
         request = {"problems": problems, "atoms": ["N", "MOST"], "floats": [], "tensors": [], "infer": looked_at}
-        return names["Child"]("", "", "/tmp/kernel", request).infer(Maker, recordings)[0]["grid"][0]
+        return names["Child"](None, "/tmp/kernel", request).infer(Maker, recordings)[0]["grid"][0]
 
     assert grid(list(range(80))) == "N"
     assert grid([*range(79), 80]) in ("min(N, MOST)", "min(MOST, N)")

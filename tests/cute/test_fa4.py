@@ -27,9 +27,9 @@ sys.path.insert(0, str(here / "builder/provider/cute"))
 import recorder
 recorder.RECORD_C = (here / "builder/provider/cute/record.c").read_text()
 exec((here / "builder/provider/cute/child.py").read_text().split("if sys.argv[1] ==")[0])
-child = Child(str(here / "kernels/attention"), "fa4.py", out, json.load(sys.stdin))
+child = Child(Source(str(here / "kernels/attention"), "fa4.py"), out, json.load(sys.stdin))
 import elf
-kernel, arguments, options = child.ask(child.load())
+kernel, arguments, options = child.ask()
 cubin, object_file = child.compile(kernel, arguments, options)
 maker = recorder.Recorder(child.folder, "c++", object_file, cubin, FUNCTION)
 found = [Child.recorded(one, 0) | {"unwritten": sorted(one.unwritten[0])} for one in child.record(maker, at_launch(kernel, arguments))]

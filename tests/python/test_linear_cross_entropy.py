@@ -56,6 +56,27 @@ def test_narrow_dtypes(dtype, weights, accumulate):
         np.testing.assert_allclose(wide(gradient), wanted, atol=0.02 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("dtype, last, chunk_rows, reduction", [
+    (jnp.float32, False, None, "mean"), (jnp.float32, True, 256, "sum"), (jnp.bfloat16, True, None, "mean"),
+    (jnp.bfloat16, False, 258, "none")], ids=str)
+def test_a_vocabulary_whose_rows_are_not_aligned(dtype, last, chunk_rows, reduction):
+    """Columns that are added behind it weigh nothing, and are nobody's label."""
+    hidden, weight, labels = some(300, 24, 301, dtype, last=last)
+    how = dict(reduction=reduction, vocabulary_last=last, z_loss=1e-3, ignore_index=305)
+    labels = jnp.where(labels == -100, 5, labels).at[::9].set(305)
+    factor = jnp.asarray(np.random.default_rng(1).random(300 if reduction == "none" else ()), jnp.float32)
+    ours = lambda h, w, l: (kbj.linear_cross_entropy(h, w, l, chunk_rows=chunk_rows, **how) * factor).sum()
+    found = jax.jit(jax.value_and_grad(ours, (0, 1)))(hidden, weight, labels)
+    right = jax.value_and_grad(lambda h, w: (plain(h, w, labels, **how) * factor).sum(), (0, 1))(
+        *(a.astype(jnp.float32) for a in (hidden, weight)))
+    np.testing.assert_allclose(found[0], right[0], rtol=2e-5 if dtype == jnp.float32 else 4e-3)
+    for a, b in zip(found[1], right[1]):
+        np.testing.assert_allclose(wide(a), b, atol=(2e-5 if dtype == jnp.float32 else 0.02) * max(1, np.abs(b).max()))
+    for label in (301, 319, -1):
+        loss, (dhidden, dweight) = jax.jit(jax.value_and_grad(ours, (0, 1)))(hidden, weight, labels.at[3].set(label))
+        assert np.isnan(loss) and np.isnan(dhidden[3]).all() and np.isfinite(wide(dhidden[4])).all() and np.isnan(dweight).all()
+
+
 def test_gradients_are_those_of_differences():
     hidden, weight, labels = some(9, 5, 7)
     check_grads(lambda h, w: kbj.linear_cross_entropy(h, w, labels, chunk_rows=4), (hidden, weight), 1, modes=["rev"], atol=1e-2, rtol=1e-2)

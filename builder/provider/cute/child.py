@@ -5,6 +5,7 @@ descriptor 3 with one on its descriptor 4, and leaves the cubin at OUT. Whatever
 """
 import contextlib
 import functools
+import gc
 import importlib.metadata
 import importlib.util
 import inspect
@@ -146,27 +147,44 @@ def at_launch(kernel, arguments):
     return [one for one, parameter in zip(arguments, parameters) if "Constexpr" not in str(parameter.annotation)]
 
 
-class Child:
-    def __init__(self, folder, source, out, request):
-        self.source, self.name, self.out, self.request = folder, source, out, request
-        self.folder = os.path.dirname(out)
-        self.at = None  # the problem that is being recorded
+class Source:
+    """An author's module, imported once for all that is compiled of it."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        self.module, self.failure, self.log = None, None, io.StringIO()
+        self.before = set()
+        with contextlib.redirect_stdout(self.log), contextlib.redirect_stderr(self.log):
+            try:
+                self.load()
+            except Exception as error:  # told by whoever asks for a function
+                self.failure = error
 
     def load(self):
         import tvm_ffi  # noqa: F401  before a source can stand anything in for what it looks for
         import cutlass.cute  # noqa: F401
         self.before = set(sys.modules)
-        name = self.name
-        sys.path.insert(0, self.source)
-        spec = importlib.util.spec_from_file_location("kbundle_source", os.path.join(self.source, name))
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["kbundle_source"] = module
-        spec.loader.exec_module(module)
-        function = getattr(module, self.request["function"], None)
+        sys.path.insert(0, self.folder)
+        spec = importlib.util.spec_from_file_location("kbundle_source", os.path.join(self.folder, self.name))
+        self.module = importlib.util.module_from_spec(spec)
+        sys.modules["kbundle_source"] = self.module
+        spec.loader.exec_module(self.module)
+
+    def function(self, name):
+        if self.failure is not None:
+            raise self.failure
+        function = getattr(self.module, name, None)
         if inspect.isfunction(function):
             return function
-        known = sorted(k for k, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == "kbundle_source")
-        raise Refused("%s has no function '%s'" % (name, self.request["function"]), "it has " + (", ".join(known) or "none"))
+        known = sorted(k for k, v in vars(self.module).items() if inspect.isfunction(v) and v.__module__ == "kbundle_source")
+        raise Refused("%s has no function '%s'" % (self.name, name), "it has " + (", ".join(known) or "none"))
+
+
+class Child:
+    def __init__(self, source, out, request):
+        self.source, self.out, self.request = source, out, request
+        self.folder = os.path.dirname(out)
+        self.at = None  # the problem that is being recorded
 
     def inputs(self):
         for index, one in enumerate(self.request["arguments"]):
@@ -177,8 +195,9 @@ class Child:
             else:
                 yield Tensor(index, one["name"], one["dtype"], one["shape"], one["strides"])
 
-    def ask(self, function):
+    def ask(self):
         """(what is to be compiled, its arguments, options)"""
+        function = self.source.function(self.request["function"])
         given = list(self.inputs())
         named = {**self.request["tunables"], "target": self.request["target"]["name"]}
         try:
@@ -240,7 +259,7 @@ class Child:
     def learn(self):
         import elf
         import recorder
-        kernel, arguments, options = self.ask(self.load())
+        kernel, arguments, options = self.ask()
         cubin, object_file = self.compile(kernel, arguments, options)
         maker = recorder.Recorder(self.folder, self.request["compiler"], object_file, cubin, FUNCTION)
         recordings = self.record(maker, at_launch(kernel, arguments))
@@ -253,7 +272,7 @@ class Child:
         used = elf.resources(cubin)
         kernels = [{"symbol": maker.symbols[one.kernel], **used[maker.symbols[one.kernel]]} for one in recordings[0].launches]
         inferred = set(self.request["infer"])
-        return {"launches": self.infer(maker, recordings), "kernels": kernels, "packages": packages_used(self.before),
+        return {"launches": self.infer(maker, recordings), "kernels": kernels, "packages": packages_used(self.source.before),
                 "recorded": [[self.recorded(recording, i) for i in range(len(recording.launches))]
                              for number, recording in enumerate(recordings) if number not in inferred]}
 
@@ -269,16 +288,16 @@ class Child:
         """The part of a traceback that is about the author's files, and what was said."""
         last = ""
         for frame in traceback.extract_tb(error.__traceback__):
-            if frame.filename.startswith(self.source):
-                last = "%s:%d: in %s: " % (os.path.relpath(frame.filename, self.source), frame.lineno, frame.name)
+            if frame.filename.startswith(self.source.folder):
+                last = "%s:%d: in %s: " % (os.path.relpath(frame.filename, self.source.folder), frame.lineno, frame.name)
         if isinstance(error, SyntaxError) and error.filename:
             last = "%s:%s:%s: " % (os.path.basename(error.filename), error.lineno, error.offset)
-        return ("%s%s: %s" % (last, type(error).__name__, error)).replace(self.source + os.sep, "")
+        return ("%s%s: %s" % (last, type(error).__name__, error)).replace(self.source.folder + os.sep, "")
 
     def answer(self):
         import recorder
         import template
-        log, note = io.StringIO(), ""
+        log, note = self.source.log, ""
         try:
             with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
                 return {"ok": True, "log": "", **self.learn()}
@@ -294,11 +313,11 @@ class Child:
         return {"ok": False, "error": text, "note": note, "at": {} if self.at is None else {"problem": self.at}, "log": log.getvalue()[-4000:]}
 
 
-def answer_one(folder, source, out, line, answers):
+def answer_one(source, out, line, answers):
     """In a process of its own, since names of kernels count what a process compiled before; how it dies is how this one does."""
     made = os.fork()
     if made == 0:
-        answers.write(json.dumps(Child(folder, source, out, json.loads(line)).answer(), sort_keys=True) + "\n")
+        answers.write(json.dumps(Child(source, out, json.loads(line)).answer(), sort_keys=True) + "\n")
         for file in (answers, sys.stdout, sys.stderr):
             file.flush()
         os._exit(0)
@@ -310,14 +329,16 @@ def answer_one(folder, source, out, line, answers):
         os._exit(os.WEXITSTATUS(status))
 
 
-def serve(folder, source, out):
+def serve(folder, name, out):
     with os.fdopen(3, encoding="utf-8") as requests, os.fdopen(4, "w", encoding="utf-8") as answers:
+        source = None
         for line in requests:
-            with contextlib.suppress(ImportError):  # which whoever answers meets again, and says
-                import tvm_ffi  # noqa: F401  a second each time, were it not done here
-                import cutlass.cute  # noqa: F401
-            distributions_of_modules()
-            answer_one(folder, source, out, line, answers)
+            if source is None:
+                source = Source(folder, name)
+                distributions_of_modules()
+                gc.collect()
+                gc.freeze()  # else every child's first collection walks all of this, and so copies it
+            answer_one(source, out, line, answers)
 
 
 if sys.argv[1] == "probe":

@@ -46,11 +46,30 @@ def balanced(text):
 
 
 @functools.cache
-def cut_by_tiles(column):
-    """[(tile, column of how many it makes)], which explainers of the same atoms share."""
-    if min(column) < 0:
-        return []
-    return [(tile, tuple(-(-x // tile) for x in column)) for tile in TILES if max(column) > tile]
+def cut(column, tile):
+    """How many tiles each makes, which explainers of the same atoms share."""
+    return tuple(-(-x // tile) for x in column)
+
+
+class Factor:
+    """An atom, or how many tiles it makes: of most the first problem is all that is looked at."""
+
+    def __init__(self, text, column, tile=1):
+        self.text = text if tile == 1 else "ceil_div(%s, %d)" % (text, tile)
+        self.atom, self.tile = column, tile
+        self.first = -(-column[0] // tile)
+
+    def column(self):
+        return self.atom if self.tile == 1 else cut(self.atom, self.tile)
+
+    def quotients(self, column):
+        """Of a column that it divides; else None."""
+        if self.first <= 0 or column[0] % self.first != 0:
+            return None
+        values = self.column()
+        if not all(f > 0 and x % f == 0 for f, x in zip(values, column)):
+            return None
+        return tuple(x // f for f, x in zip(values, column))
 
 
 class Explainer:
@@ -70,9 +89,10 @@ class Explainer:
         self.hopeless = {}  # (column, factors to go): of how many that was tried in vain
         self.left = 0       # how many expressions may still be tried for a column
         self.ended = False  # whether a search was given up for that
-        self.factors = list(self.atoms.items())
+        self.factors = [Factor(text, column) for text, column in self.atoms.items()]
         for text, column in self.atoms.items():
-            self.factors += [("ceil_div(%s, %d)" % (text, tile), cut) for tile, cut in cut_by_tiles(column)]
+            largest = max(column) if min(column) >= 0 else 0
+            self.factors += [Factor(text, column, tile) for tile in TILES if largest > tile]
 
     def explain(self, column):
         """An expression, or None. Constants are expressions too."""
@@ -143,14 +163,12 @@ class Explainer:
         left = len(factors)
         if not self.spend(left):
             return None
-        # Most fail at the first problem, so that the rest is asked of few.
-        first = column[0]
-        factors = [one for one in factors if one[1][0] > 0 and first % one[1][0] == 0
-                   and all(f > 0 and x % f == 0 for f, x in zip(one[1], column))]
-        for number, (text, values) in enumerate(factors):
-            rest = self.factored(tuple(x // f for f, x in zip(values, column)), factors[number:], most - 1)
+        dividing = [(one, rest) for one in factors if (rest := one.quotients(column)) is not None]
+        factors = [one for one, _ in dividing]
+        for number, (one, quotients) in enumerate(dividing):
+            rest = self.factored(quotients, factors[number:], most - 1)
             if rest is not None:
-                return grouped(text) if rest == "1" else "%s * %s" % (grouped(text), rest)
+                return grouped(one.text) if rest == "1" else "%s * %s" % (grouped(one.text), rest)
         if self.left > 0:
             self.hopeless[column, most] = left
         return None

@@ -5,12 +5,14 @@ poisoned with something else, those of an address when the tensors lie elsewhere
 """
 import ctypes
 import os
+import re
 import struct
 import subprocess
 
 import elf
 
 PATTERNS = (0xA5, 0x5A)
+NOT_ZERO = re.compile(rb"[^\0]")
 # What record.c stands for, and what is the C library's and harmless.
 HARMLESS = {"memcpy", "memset", "memmove", "_GLOBAL_OFFSET_TABLE_"}
 FAKES = {
@@ -116,20 +118,33 @@ class Launch:
         return (self.kernel, self.grid, self.block, self.cluster, self.programmatic, self.shared)
 
 
+def run(compiler, what, options):
+    made = subprocess.run([compiler, *options], capture_output=True, text=True)
+    if made.returncode != 0:
+        raise CannotRecord("%s cannot %s: %s" % (compiler, what, made.stderr))
+
+
+def recording_object(folder, compiler):
+    """record.c compiled, once for all that are recorded in this folder."""
+    path = os.path.join(folder, "record.o")
+    if not os.path.exists(path):
+        source, unfinished = os.path.join(folder, "record.c"), path + ".unfinished"
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(RECORD_C)
+        run(compiler, "compile what records it", ["-x", "c", "-c", "-fPIC", "-O1", "-o", unfinished, source])
+        os.replace(unfinished, path)
+    return path
+
+
 class Recorder:
     def __init__(self, folder, compiler, object_file, cubin, function):
         with open(object_file, "rb") as file:
             foreign = elf.undefined(file.read()) - FAKES - HARMLESS
         if foreign:
             raise CannotRecord("its host code calls %s, which a recording does not hold" % ", ".join(sorted(foreign)))
-        library, source = os.path.join(folder, "record.so"), os.path.join(folder, "record.c")
-        with open(source, "w", encoding="utf-8") as file:
-            file.write(RECORD_C)
+        library = os.path.join(folder, "record.so")
         # CuTe DSL's own libraries are in this process, with what record.c stands in for: it must be found first.
-        command = [compiler, "-shared", "-fPIC", "-O1", "-Wl,-Bsymbolic", "-o", library, "-x", "c", source, "-x", "none", object_file]
-        made = subprocess.run(command, capture_output=True, text=True)
-        if made.returncode != 0:
-            raise CannotRecord("%s cannot link it: %s" % (compiler, made.stderr))
+        run(compiler, "link it", ["-shared", "-Wl,-Bsymbolic", "-o", library, recording_object(folder, compiler), object_file])
         self.library = ctypes.CDLL(library)
         self.function = getattr(self.library, "__tvm_ffi_" + function)
         self.library.record_error.restype = ctypes.c_char_p
@@ -142,9 +157,8 @@ class Recorder:
             self.symbols.append(symbol)
             self.param_bytes.append(sizes)
 
-    def run(self, values, pattern):
+    def run(self, arguments, pattern):
         """The launches of one call; every byte of it."""
-        arguments = Arguments(values)
         status = self.library.record_call(ctypes.cast(self.function, ctypes.c_void_p), arguments.array, arguments.count, pattern)
         if status != 0:
             raise CannotRecord(self.library.record_error().decode(errors="replace") or "its host function returned %d" % status)
@@ -159,14 +173,18 @@ class Recorder:
 
 
 def differing(left, right):
-    """At which bytes the two differ."""
-    return set() if left == right else {i for i, (x, y) in enumerate(zip(left, right)) if x != y}
+    """At which bytes the two, of one length, differ."""
+    if left == right:
+        return set()
+    bits = int.from_bytes(left, "little") ^ int.from_bytes(right, "little")
+    return {found.start() for found in NOT_ZERO.finditer(bits.to_bytes(len(left), "little"))}
 
 
 class Recording:
     """A problem's launches, and by launch which bytes are never written and which are of an address."""
 
     def __init__(self, recorder, here, there):
+        here, there = Arguments(here), Arguments(there)
         self.launches = recorder.run(here, PATTERNS[0])
         poisoned = recorder.run(here, PATTERNS[1])
         moved = recorder.run(there, PATTERNS[1])

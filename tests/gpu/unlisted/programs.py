@@ -24,7 +24,8 @@ REFERENCE = runner.load_reference("matmul", [capi.ROOT / "kernels"])
 COUNT, SECONDS = 36, 200
 MOST_OPERATIONS = 1 << 34
 WITHIN = {"bfloat16": 1e-2, "float16": 2e-3, "float32": 2e-3}  # of float64, root of the mean square, relative
-KINDS = ("product", "bias", "gelu", "relu", "gradients of a product", "gradients of gelu")
+BY_ROWS = "product with w.T"  # w is [N, K], as an embedding is that logits are made with
+KINDS = ("product", BY_ROWS, "bias", "gelu", "relu", "gradients of a product", f"gradients of a {BY_ROWS}", "gradients of gelu")
 SIDES = ("jax.jit", "kbj", "kernels")
 
 
@@ -45,6 +46,8 @@ def activation(kind):
 
 
 def plain(kind):
+    if BY_ROWS in kind:
+        return lambda x, w, b: x @ w.T
     if "product" in kind:
         return lambda x, w, b: x @ w
     act = {None: lambda v: v, "gelu": jax.nn.gelu, "relu": jax.nn.relu}[activation(kind)]
@@ -52,6 +55,8 @@ def plain(kind):
 
 
 def ours(kind):
+    if BY_ROWS in kind:
+        return lambda x, w, b: kbj.matmul(x, w, trans_b=True)
     if "product" in kind:
         return lambda x, w, b: kbj.matmul(x, w)
     return lambda x, w, b: kbj.dense(x, w, b, activation(kind))
@@ -74,6 +79,7 @@ def error(problem, arrays, made):
     chance = np.random.default_rng(rows)
     at, of = (np.sort(chance.choice(size, min(size, 64), replace=False)) for size in (rows, columns))
     x, w, b, _ = arrays
+    w = w.T if BY_ROWS in kind else w
     bias = None if "product" in kind else narrow(b[of])
     wanted = REFERENCE.matmul(narrow(x[at]), narrow(w[:, of]), bias=bias, epilogue=activation(kind) or "none")[0]
     errors = [peers.relative_error(narrow(made[0][at][:, of]), wanted)]
@@ -85,8 +91,8 @@ def error(problem, arrays, made):
 
 
 def arrays_of(problem, number):
-    dtype, rows, inner, columns, _ = problem
-    shapes = ((rows, inner), (inner, columns), (columns,), (rows, columns))
+    dtype, rows, inner, columns, kind = problem
+    shapes = ((rows, inner), (columns, inner) if BY_ROWS in kind else (inner, columns), (columns,), (rows, columns))
     return [jax.random.normal(jax.random.PRNGKey(4 * number + i), shape, dtype) for i, shape in enumerate(shapes)]
 
 
