@@ -15,7 +15,6 @@ from kbundle.jax._formula import Formula, formula
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
-QUICKLY = {"xla_backend_optimization_level": 0}
 MOST_ELEMENTS, USUAL = 1 << 16, 3  # of a case; cases of a choice of dtypes beside those of strange rows
 STRANGE = ("special", "not finite", "NaN", "gamma", "ignored", "smoothed", "labels", "finite")
 QUANTIZED = ("strange", "every", "between", "zeros", "NaN", "inf", "subnormal", "random")
@@ -31,7 +30,7 @@ def results_of(formula, arrays, attributes):
     present = [array is not None for array in arrays]
     program = lambda *some: formula.results(_spec.spread(some, present), attributes)
     with jax.enable_x64(True):
-        made = jax.jit(program, compiler_options=QUICKLY)(*(array for array in arrays if array is not None))
+        made = jax.jit(program)(*(array for array in arrays if array is not None))
     return [None if result is None else np.asarray(result) for result in made]
 
 

@@ -19,13 +19,12 @@ def wide(array):
 
 def value_and_gradients(formula, weights, *arrays):
     """The value at the arrays, and the gradients of sum(value * weights) in each of them; on the default device."""
-    return jax.tree.map(np.asarray, _compiled(formula, jax.config.jax_default_device.platform)(weights, *arrays))
+    return jax.tree.map(np.asarray, _compiled(formula)(weights, *arrays))
 
 
 @functools.cache
-def _compiled(formula, platform):
+def _compiled(formula):
     def program(weights, *arrays):
         value, gradients = jax.vjp(formula, *arrays)
         return value, gradients(weights)
-    plain = {"xla_backend_optimization_level": 0} if platform == "cpu" else None  # half the time of compiling
-    return jax.jit(program, compiler_options=plain)
+    return jax.jit(program)
