@@ -23,6 +23,7 @@ COMPARED = (
         ("products, listed and tuned", "matmul_jax", "Microseconds", "kbundle in jax.jit", "jax.jit"),
         ("products, drawn, nothing lists them *", "unlisted_products", "Microseconds", "nearest record", "jax.jit"),
         ("products and layers, drawn over all sizes", "unlisted_programs", "Microseconds", "kbj", "jax.jit"),
+        ("losses of a linear layer, drawn", "unlisted_losses", "Microseconds", "kbj", "jax.jit"),
         ("a GPT's training step, drawn", "unlisted_gpt", "Milliseconds", "kbundle", "jax"))),
     ("jax.nn, which asks cuDNN", (
         ("attention, listed, forward *", "attention_peers", "Microseconds", "forward", "jax"),

@@ -5,6 +5,8 @@ with the weight, its logits become their gradient, and two more products add wha
 are three products, as without chunks, and no logit is computed twice.
 """
 
+import math
+
 import torch
 
 from kbundle.torch import call
@@ -14,6 +16,7 @@ from kbundle_kernels.pytorch.matmul import precision_of
 __all__ = ["linear_cross_entropy"]
 
 _CHUNK_BYTES = 256 << 20
+_ALIGNED_ROWS, _ALIGNMENT = 256, 64  # rows of a chunk from which columns are added, until they are a multiple
 
 
 def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_index=-100, z_loss=0.0, reduction="mean",
@@ -57,41 +60,68 @@ class _How:
     def __init__(self, chunk_rows, last, accumulate, precision, attributes):
         self.chunk_rows, self.last, self.accumulate, self.precision, self.attributes = chunk_rows, last, accumulate, precision, attributes
 
-    def logits(self, hidden, weight):
-        return self.product(hidden, weight, trans_b=not self.last)
-
-    def product(self, a, b, c=None, out_dtype=None, **trans):
+    def product(self, a, b, c=None, bias=None, out_dtype=None, **trans):
         more = {} if c is None else {"beta": 1.0}
-        return call(None, "matmul.matmul", a, b, c, out_dtype=out_dtype or a.dtype, precision=self.precision, **trans, **more)[0]
+        return call(None, "matmul.matmul", a, b, c, bias, out_dtype=out_dtype or a.dtype, precision=self.precision, **trans, **more)[0]
 
     def chunks(self, hidden):
         """Slices of all rows."""
         return [slice(first, first + self.chunk_rows) for first in range(0, hidden.shape[0], self.chunk_rows)]
 
 
+class _Vocabulary:
+    """What logits are made with: the weight in hidden's dtype, and columns behind it where rows of logits would not be aligned, which
+    takes products twice the time. The logits there are -inf by a bias, and so of no weight. Smoothing would ask for their mean."""
+
+    def __init__(self, hidden, weight, how):
+        self.axis, self.how = int(how.last), how
+        self.size, self.weight, self.bias = weight.shape[self.axis], weight.to(hidden.dtype), None
+        few = min(how.chunk_rows, hidden.shape[0]) < _ALIGNED_ROWS
+        if few or self.size * hidden.element_size() % 16 == 0 or how.attributes["label_smoothing"]:
+            return
+        behind = -self.size % _ALIGNMENT
+        self.weight = torch.nn.functional.pad(self.weight, (0, behind) if how.last else (0, 0, 0, behind))
+        self.bias = torch.nn.functional.pad(self.weight.new_zeros(self.size), (0, behind), value=-math.inf)
+
+    def logits(self, hidden):
+        return self.how.product(hidden, self.weight, bias=self.bias, trans_b=not self.how.last)
+
+    def labels(self, labels):
+        """Those of the columns behind are wrong, as any beyond the vocabulary."""
+        if self.bias is None:
+            return labels
+        ignored = self.how.attributes["ignore_index"]
+        return labels.masked_fill((labels >= self.size) & (labels != ignored), -1 if ignored != -1 else -2)
+
+    def without(self, gradient):
+        return gradient if self.bias is None else gradient.narrow(self.axis, 0, self.size).contiguous()
+
+
 def _losses(hidden, weight, labels, how):
     """Every row's loss."""
-    weight = weight.to(hidden.dtype)
-    made = [call(None, "cross_entropy.loss_forward", how.logits(hidden[rows], weight), labels[rows], **how.attributes)[0]
+    vocabulary = _Vocabulary(hidden, weight, how)
+    labels = vocabulary.labels(labels)
+    made = [call(None, "cross_entropy.loss_forward", vocabulary.logits(hidden[rows]), labels[rows], **how.attributes)[0]
             for rows in how.chunks(hidden)]
     return torch.cat(made) if made else hidden.new_zeros(0, dtype=torch.float32)
 
 
 def _gradients(hidden, weight, labels, dloss, how):
     """Every row's loss, and the gradients of hidden and weight where dloss are those of the losses, None of their sum."""
-    used, losses, dhidden = weight.to(hidden.dtype), [], []
-    dweight = torch.zeros(weight.shape, dtype=how.accumulate, device=weight.device)
+    vocabulary, losses, dhidden = _Vocabulary(hidden, weight, how), [], []
+    used, labels = vocabulary.weight, vocabulary.labels(labels)
+    dweight = torch.zeros(used.shape, dtype=how.accumulate, device=weight.device)
     for rows in how.chunks(hidden):
         some = hidden[rows]
-        loss, _, dlogits = call(None, "cross_entropy.loss_and_gradient", how.logits(some, used), labels[rows],
+        loss, _, dlogits = call(None, "cross_entropy.loss_and_gradient", vocabulary.logits(some), labels[rows],
                                 None if dloss is None else dloss[rows], **how.attributes)
         losses.append(loss)
         dhidden.append(how.product(dlogits, used, trans_b=how.last))
         left, right = (some, dlogits) if how.last else (dlogits, some)
-        dweight = how.product(left, right, dweight, how.accumulate, trans_a=True)
+        dweight = how.product(left, right, dweight, out_dtype=how.accumulate, trans_a=True)
     if not losses:
         return hidden.new_zeros(0, dtype=torch.float32), torch.zeros_like(hidden), torch.zeros_like(weight)
-    return torch.cat(losses), torch.cat(dhidden), dweight.to(weight.dtype)
+    return torch.cat(losses), torch.cat(dhidden), vocabulary.without(dweight).to(weight.dtype)
 
 
 class _Total(torch.autograd.Function):

@@ -63,6 +63,7 @@ SECTIONS = {
     "unlisted_gpt": (["unlisted/gpt.py"], 400, 1),
     "unlisted_products": (["unlisted/products.py"], 480, 1),
     "unlisted_programs": (["unlisted/programs.py"], 300, 1),
+    "unlisted_losses": (["unlisted/linear_losses.py"], 240, 1),
     "choices": (["unlisted/choices.py"], 200, 1),
     "attention_costs": (["attention_costs.py"], 300, 1),
     "matmul": (["matmul.py"], 150, 1),

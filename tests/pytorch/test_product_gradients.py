@@ -210,6 +210,23 @@ def test_cross_entropy_of_a_linear_layer(device, dtype, reduction, last, rows):
           [hidden, weight], times=4)
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["[V, D]", "[D, V]"])
+@pytest.mark.parametrize("rows", [None, 256])
+def test_a_vocabulary_whose_rows_are_not_aligned(device, last, rows):
+    """Columns that are added behind it weigh nothing, and are nobody's label."""
+    hidden, weight = drawn(device, torch.float32, (300, 16), (16, 301) if last else (301, 16))
+    labels = torch.randint(0, 301, (300,), generator=torch.Generator().manual_seed(2)).to(device)
+    labels[::9] = 305
+    how = dict(vocabulary_last=last, chunk_rows=rows, ignore_index=305)
+    formula = lambda h, w: F.cross_entropy(h @ (w if last else w.t()), labels, ignore_index=305)
+    check(functools.partial(kbt.linear_cross_entropy, labels=labels, **how), formula, [hidden, weight], times=4)
+    for label in (301, 319, -1):
+        wrong = labels.clone()
+        wrong[3] = label
+        losses = kbt.linear_cross_entropy(hidden, weight, wrong, reduction="none", **how)
+        assert losses.isnan().nonzero().tolist() == [[3]]
+
+
 def test_a_linear_layers_cross_entropy_without_rows(device):
     hidden, weight = [x.requires_grad_() for x in drawn(device, torch.float32, (0, 8), (5, 8))]
     loss = kbt.linear_cross_entropy(hidden, weight, torch.zeros(0, dtype=torch.int64, device=device))

@@ -1,8 +1,13 @@
 // A condition is said to be implied only where it holds for every problem for which the given ones
-// do; and the implications that grids of variants are full of are found.
+// do; and the implications that grids of variants are full of are found. A term's value is that of
+// the code that it was made of, and it fails where that does.
 #include "builder/expression/term.h"
 
 #include <gtest/gtest.h>
+
+#include <random>
+
+#include "builder/expression/evaluate.h"
 
 namespace kbundle::builder {
 namespace {
@@ -92,6 +97,52 @@ TEST_F(TermTest, LooksAtTheLeftOfAnOrAlone) {
   const Code division = Apply(Opcode::kEq, Apply(Opcode::kDiv, kRows, kK), Number(1));
   EXPECT_TRUE(Follows({small}, Apply(Opcode::kOr, small, division)));
   EXPECT_FALSE(Follows({small}, Apply(Opcode::kOr, division, small))) << "K may be 0";
+}
+
+// Of symbols, tunables, the let and numbers, among them those that overflow and divide by zero.
+Code RandomCode(std::mt19937_64* random, int depth) {
+  const auto below = [random](uint64_t end) { return (*random)() % end; };
+  constexpr int64_t kNumbers[] = {0, 1, 2, 128, -1, int64_t{1} << 62};
+  constexpr Opcode kOperators[] = {
+      Opcode::kAdd, Opcode::kSub, Opcode::kMul, Opcode::kDiv, Opcode::kMod,    Opcode::kCeilDiv,
+      Opcode::kMin, Opcode::kEq,  Opcode::kLt,  Opcode::kGe,  Opcode::kAnd,    Opcode::kOr,
+      Opcode::kNot, Opcode::kNeg, Opcode::kAnd, Opcode::kOr,  Opcode::kSelect, Opcode::kSelect};
+  if (depth == 0 || below(6) == 0) {
+    const Code leaves[] = {
+        kK, kRows, Tunable(0), {{Opcode::kLet, 0}}, Number(kNumbers[below(std::size(kNumbers))])};
+    return leaves[below(std::size(leaves))];
+  }
+  const Opcode opcode = kOperators[below(std::size(kOperators))];
+  Code code;
+  for (int i = 0; i < Arity(opcode); ++i) {
+    const Code operand = RandomCode(random, depth - 1);
+    code.insert(code.end(), operand.begin(), operand.end());
+  }
+  code.push_back({opcode});
+  return code;
+}
+
+TEST_F(TermTest, HasTheValueOfItsCodeAndFailsWhereThatDoes) {
+  std::mt19937_64 random(7);
+  Bindings bindings;
+  bindings.types = point_.types;
+  bindings.tunables = point_.tunables;
+  bindings.lets = {1024};
+  int failed = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const Code code = RandomCode(&random, 4);
+    const Term term = Make(code);
+    for (const int64_t k : {0, 1, 128, -5}) {
+      bindings.symbols = {k, static_cast<int64_t>(random() % 300)};
+      const Slot wanted = builder::Run(code, bindings), found = builder::Run(term, bindings);
+      ASSERT_EQ(found.ok(), wanted.ok()) << term.Text();
+      failed += wanted.ok() ? 0 : 1;
+      if (wanted.ok()) {
+        ASSERT_EQ(found.value, wanted.value) << term.Text();
+      }
+    }
+  }
+  EXPECT_GT(failed, 100);
 }
 
 TEST_F(TermTest, RefusesWhatGrowsWithoutBound) {
