@@ -1,5 +1,5 @@
-"""Losses of few logits, and their gradients, as formulas for XLA (kbundle.jax._formula). A gradient alone is a function of each logit alone once
-log-sum-exp is there, which XLA makes a kernel of as good as any, together with what is around it.
+"""Losses of few logits, and their gradients, as formulas for XLA (kbundle.jax._formula). A gradient by itself is a function of each logit
+alone once log-sum-exp is there, which XLA makes a kernel of as good as any, together with what is around it.
 """
 
 import jax

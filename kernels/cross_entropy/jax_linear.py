@@ -30,10 +30,11 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     """cross_entropy(hidden[.., D] @ weight[V, D].T, labels[..], ...), of which see `cross_entropy`, with no more than chunk_rows rows of
     logits in memory at a time; weight is [D, V] if vocabulary_last. chunk_rows is by default as many as take 512 MiB.
 
-    Logits have the dtype of hidden (float32, float16 or bfloat16), and so has weight in the products. Gradients have the dtypes of
-    hidden and weight. That of weight is summed over the chunks in `accumulate`: float32, or for less memory and with a rounding for
-    each chunk weight's own dtype. With "mean" and "sum" gradients are computed with the loss, where both are asked for; with
-    "none" backwards, from logits that are computed again.
+    Logits have the dtype of hidden (float32, float16 or bfloat16), and so has weight in the products. Gradients have the dtypes of hidden
+    and weight. That of weight is summed over the chunks in `accumulate`: float32, or for less memory and with a rounding for each chunk
+    weight's own dtype. Where rows of logits would be no multiple of 16 bytes, as of 50257 columns, chunks of 256 rows and more are made
+    with a copy of weight that has columns behind it, which takes products half the time; not with label smoothing. With "mean" and
+    "sum" gradients are computed with the loss, where both are asked for; with "none" backwards, from logits that are computed again.
 
     Rows that lie on several devices: with explicit axes each computes its own, with all of the weight, and chunk_rows is of each; under
     a plain jit the loop is XLA's to divide, so call it inside jax.shard_map there, with reduction="sum".

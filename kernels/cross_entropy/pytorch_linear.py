@@ -25,10 +25,11 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     logits and of their gradient in memory at a time; weight is [D, V] if vocabulary_last. chunk_rows is by default as many as take
     256 MiB each.
 
-    Logits have the dtype of hidden (float32, float16 or bfloat16), and so has weight in the products. Gradients have the dtypes of hidden
-    and weight. That of weight is summed over the chunks in `accumulate`: float32, or for less memory and with a rounding for each chunk
-    hidden's own dtype. With "mean" and "sum" gradients are computed with the loss, where they are wanted; with "none" backwards, from
-    logits that are computed again."""
+    Logits have the dtype of hidden (float32, float16 or bfloat16), and so has weight in the products. Gradients have the dtypes of hidden and
+    weight. That of weight is summed over the chunks in `accumulate`: float32, or for less memory and with a rounding for each chunk hidden's
+    own dtype. Where rows of logits would be no multiple of 16 bytes, as of 50257 columns, chunks of 256 rows and more are made with a copy of
+    weight that has columns behind it, which takes products half the time; not with label smoothing. With "mean" and "sum" gradients are
+    computed with the loss, where they are wanted; with "none" backwards, from logits that are computed again."""
     where = "linear_cross_entropy"
     check_labels(where, labels, reduction, label_smoothing, z_loss)
     vocabulary, depth = reversed(weight.shape) if vocabulary_last and weight.dim() == 2 else (*weight.shape, None, None)[:2]
