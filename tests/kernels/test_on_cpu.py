@@ -83,7 +83,7 @@ def files_read(depfile):
 def test_kernels_on_the_cpu(test, folder, request):
     program = folder / test.stem
     machine = HERE / "simt/machine.cc"
-    words = ["c++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{HERE.parent}", "-isystem", folder, "-isystem", HERE / "simt",
+    words = ["c++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{HERE.parent}", "-isystem", folder, "-isystem", HERE / "simt",
              "-isystem", KERNELS / "include", "-o", program]
     compiler = subprocess.run(["c++", "--version"], check=True, capture_output=True, text=True).stdout
     passed = kept.Passed(test.name, compiler, *[str(word).replace(str(folder), "").replace(str(ROOT), "") for word in words],
