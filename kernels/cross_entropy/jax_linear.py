@@ -59,10 +59,10 @@ def linear_cross_entropy(hidden, weight, labels, *, label_smoothing=0.0, ignore_
     vocabulary = weight.shape[1 if last else 0]
     rows = _chunk_rows(given[0], vocabulary, None if chunk_rows is None else _arguments.integer(where, "chunk_rows", chunk_rows, least=1))
     setting = _How(rows, last, jnp.dtype(accumulate), tuple(how.items()))
-    given = same_axes(list(given))
+    *given, scale = same_axes([*given, share(given[2], ignore_index, reduction)])
     if reduction == "none":
         return _each(*given, setting).reshape(labels.shape)
-    return _total(*same_axes([*given, share(given[2], ignore_index, reduction)]), setting)
+    return _total(*given, scale, setting)
 
 
 def _divided(hidden, weight, labels, reduction, **how):

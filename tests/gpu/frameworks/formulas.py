@@ -6,7 +6,6 @@ Products, norms, softmax and losses are held to float64 by unlisted_programs, no
 """
 
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ import kbundle.jax as kbj
 from conformance import capi, quantize
 from kbundle_kernels.quantize_activation import ACTIVATIONS
 from report import Report
+from unlisted import drawn
 
 SECONDS = 250
 BEHIND_ACTIVATIONS = ("every bf16", "random bits")  # of the tensors
@@ -74,14 +74,11 @@ def neighbours(a, b):
 
 
 def main():
-    report, began, compared, differ = Report("formulas"), time.monotonic(), 0, []
+    report, compared, differ = Report("formulas"), 0, []
     kbundle.use(str(capi.ROOT / "build/kernels.kb"))
     with np.errstate(all="ignore"):
         cases = [(name, jnp.asarray(x.astype(dtype))) for dtype in (jnp.bfloat16, jnp.float16, jnp.float32) for name, x in quantize.tensors()]
-    for number, (name, x) in enumerate(cases):
-        if time.monotonic() - began > SECONDS:
-            report.fact("not run for want of time", len(cases) - number)
-            break
+    for _, (name, x) in drawn.in_time(report, cases, SECONDS):
         for called, function in functions().items():
             left, kernels = (results(function, x, allowed) for allowed in (True, False))
             for scale, ours, theirs in zip(quantize.SCALES, left, kernels, strict=True):

@@ -7,7 +7,6 @@ import os
 import pathlib
 import statistics
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -110,14 +109,10 @@ def measured(report, problem, number):
 def main():
     report = Report("unlisted_attention")
     kbundle.use(str(ROOT / "build/kernels.kb"))
-    started, seed = time.monotonic(), drawn.seed()
+    seed = drawn.seed()
     report.fact("seed", seed)
-    count = int(os.environ.get("KB_COUNT", COUNT))
     rows, forward, backward = [], [], []
-    for number, problem in enumerate(drawn.attention(count, seed)):
-        if time.monotonic() - started > SECONDS:
-            report.fact("not run for want of time", count - number)
-            break
+    for number, problem in drawn.in_time(report, drawn.attention(int(os.environ.get("KB_COUNT", COUNT)), seed), SECONDS):
         row, ahead, ahead_back = measured(report, problem, number)
         rows.append(row)
         print(*row, flush=True)

@@ -12,6 +12,16 @@ def seed():
     return int(os.environ.get("KB_SEED", time.time_ns() % 1_000_000))
 
 
+def in_time(report, problems, seconds):
+    """(number, problem) of each until so many seconds have passed; of how many that is not, the report is told."""
+    began = time.monotonic()
+    for number, problem in enumerate(problems):
+        if time.monotonic() - began > seconds:
+            report.fact("not run for want of time", len(problems) - number)
+            return
+        yield number, problem
+
+
 def _around(chance, least, most, steps=(1, 16, 64, 128)):
     """An integer between the two, its logarithm uniform; mostly a multiple of 16, of 64 or of 128."""
     size = least * (most / least) ** chance.random()

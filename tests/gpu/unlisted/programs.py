@@ -7,7 +7,6 @@ import os
 import random
 import statistics
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -113,15 +112,11 @@ def measured(report, problem, number):
 
 
 def main():
-    report, began, given = Report("unlisted_programs"), time.monotonic(), drawn.seed()
+    report, given = Report("unlisted_programs"), drawn.seed()
     report.fact("seed", given)
     kbundle.use(str(capi.ROOT / "build/kernels.kb"))
     rows, ahead, by_kernels = [], [], []
-    count = int(os.environ.get("KB_COUNT", COUNT))
-    for number, problem in enumerate(problems(count, given)):
-        if time.monotonic() - began > SECONDS:
-            report.fact("not run for want of time", count - number)
-            break
+    for number, problem in drawn.in_time(report, problems(int(os.environ.get("KB_COUNT", COUNT)), given), SECONDS):
         us = measured(report, problem, number)
         ahead.append(us["jax.jit"] / us["kbj"])
         by_kernels.append(us["jax.jit"] / us["kernels"])
