@@ -13,22 +13,28 @@ namespace grouped {
 template <int kThreads>
 __device__ __forceinline__ void FindPlaces(int* offsets, int* tiles, const int* sizes, int G, int M,
                                            int rows) {
-  __shared__ int64 of_thread[kThreads];
+  constexpr int kWarps = kThreads / 32;
+  __shared__ int64 of_warp[kWarps];
   __shared__ int64 before[2];  // rows, tiles of the groups of earlier rounds
-  const int thread = static_cast<int>(threadIdx.x);
-  // Sums up to this thread's number; the last is the sum of all. Every thread must call it.
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  int64 all;  // the sum of what all threads gave
+  // Sums up to this thread's number. Every thread must call it.
   const auto sum_up = [&](int64 x) {
-    __syncthreads();
-    of_thread[thread] = x;
-    __syncthreads();
-#pragma unroll 1
-    for (int by = 1; by < kThreads; by *= 2) {
-      const int64 other = thread >= by ? of_thread[thread - by] : 0;
-      __syncthreads();
-      of_thread[thread] += other;
-      __syncthreads();
+#pragma unroll
+    for (int by = 1; by < 32; by *= 2) {
+      const int64 other = __shfl_up_sync(kbundle::device::kAllLanes, x, by);
+      if (lane >= by) x += other;
     }
-    return of_thread[thread];
+    __syncthreads();
+    if (lane == 31) of_warp[warp] = x;
+    __syncthreads();
+    all = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) {
+      if (i == warp) x += all;
+      all += of_warp[i];
+    }
+    return x;
   };
   if (thread < 2) before[thread] = 0;
   for (int start = 0; start <= G; start += kThreads) {
@@ -37,7 +43,7 @@ __device__ __forceinline__ void FindPlaces(int* offsets, int* tiles, const int* 
     const int64 rows_up_to = sum_up(size);
     const int64 last = min(before[0] + rows_up_to, static_cast<int64>(M));
     const int64 first = min(before[0] + rows_up_to - size, static_cast<int64>(M));
-    const int64 next_rows = before[0] + of_thread[kThreads - 1];
+    const int64 next_rows = before[0] + all;
     const int64 mine = (last - first + rows - 1) / rows;
     const int64 tiles_up_to = sum_up(mine);
     if (g <= G) {
@@ -45,7 +51,7 @@ __device__ __forceinline__ void FindPlaces(int* offsets, int* tiles, const int* 
       tiles[g] = static_cast<int>(before[1] + tiles_up_to - mine);
       if (g == G) tiles[G + 1] = static_cast<int>(before[1] + tiles_up_to);
     }
-    const int64 next_tiles = before[1] + of_thread[kThreads - 1];
+    const int64 next_tiles = before[1] + all;
     __syncthreads();
     if (thread == 0) before[0] = min(next_rows, static_cast<int64>(M)), before[1] = next_tiles;
     __syncthreads();

@@ -214,6 +214,19 @@ struct Tile<float> {
   }
 };
 
+// Two neighbouring elements at once, aligned; bias: its two, if there is one.
+template <typename O>
+__device__ __forceinline__ void StorePair(typename Element<O>::Bits* to,
+                                          const typename Element<O>::Bits* bias, float low,
+                                          float high) {
+  using E = Element<O>;
+  struct alignas(2 * E::kBytes) Both {
+    typename E::Bits low, high;
+  };
+  if (bias != nullptr) low += E::FromBits(bias[0]), high += E::FromBits(bias[1]);
+  *reinterpret_cast<Both*>(to) = {E::ToBits(low), E::ToBits(high)};
+}
+
 // out[rows][columns] at C's `row` and `column`, = C + bias[columns], if there is one. kPair: two
 // elements are stored at once, aligned.
 template <typename O, bool kPair, typename C>
@@ -236,10 +249,7 @@ __device__ __forceinline__ void Store(const C& c, typename Element<O>::Bits* out
     }
     Bits* at = out + int64{m} * columns + n;
     if constexpr (kPair) {
-      struct alignas(2 * sizeof(Bits)) Both {
-        Bits low, high;
-      };
-      *reinterpret_cast<Both*>(at) = {E::ToBits(low), E::ToBits(high)};
+      StorePair<O>(at, nullptr, low, high);
     } else {
       at[0] = E::ToBits(low);
       if (n + 1 < columns) at[1] = E::ToBits(high);

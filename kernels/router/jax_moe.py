@@ -51,7 +51,10 @@ def moe(x, router_logits, w_in, w_out, k, *, activation="silu", bias_in=None, bi
     tokens, logits = x.reshape(-1, x.shape[-1]), logits.reshape(-1, logits.shape[-1])
     routing = route(logits, k, score_function=score_function, use_pre_softmax=use_pre_softmax, expert_bias=expert_bias,
                     num_groups=num_groups, group_topk=group_topk, scaling_factor=scaling_factor)
-    rows = permute(tokens, None, tokens.shape[0] * k, row_id_map=routing.row_id_map)[0]
+    if tokens.shape[0] == 1:  # every row is the token
+        rows = jnp.broadcast_to(tokens, (k, tokens.shape[1]))
+    else:
+        rows = permute(tokens, None, tokens.shape[0] * k, row_id_map=routing.row_id_map)[0]
     sizes, first = routing.tokens_per_expert, None
     if axis_name is not None:  # this device's rows to the front; the others are of no group, and come out as 0
         begin = jax.lax.axis_index(axis_name) * w_in.shape[0]

@@ -1,13 +1,10 @@
 // The CUDA kernels of the grouped products, run on the CPU by simt/machine.h against float64.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <climits>
-#include <random>
-#include <string>
 #include <vector>
 
-#include "kernels/simt/machine.h"
+#include "kernels/grouped_problem.h"
 //
 #include "grouped/product.cuh"
 
@@ -15,62 +12,6 @@ namespace grouped {
 namespace {
 
 using simt::Copies;
-
-template <typename T>
-using BitsOf = typename Element<T>::Bits;
-template <typename T>
-double Wide(BitsOf<T> bits) {
-  return static_cast<double>(Element<T>::Widen(bits));
-}
-template <typename T>
-BitsOf<T> Narrow(double x) {
-  return static_cast<BitsOf<T>>(Element<T>::Narrow(static_cast<float>(x)));
-}
-
-// Elements at an address that is aligned to 16 bytes, or just misses that; NaN all around.
-template <typename T>
-class Tensor {
- public:
-  Tensor(size_t count, bool aligned) : count_(count), bits_(count + 64, Nan()) {
-    while (reinterpret_cast<size_t>(&bits_[first_]) % 16 != 0) ++first_;
-    first_ += aligned ? 0 : 1;
-  }
-  // NOLINTNEXTLINE: kernels see tags.
-  T* data() { return reinterpret_cast<T*>(&bits_[first_]); }
-  double operator[](size_t i) const { return Wide<T>(bits_[first_ + i]); }
-  void Fill(std::mt19937& random) {
-    for (size_t i = 0; i < count_; ++i)
-      bits_[first_ + i] = Narrow<T>(static_cast<int>(random() % 7) - 3);
-  }
-  bool OutsideUntouched() const {
-    for (size_t i = 0; i < bits_.size(); ++i)
-      if ((i < first_ || i >= first_ + count_) && bits_[i] != Nan()) return false;
-    return true;
-  }
-  void Allow(simt::Block& block) const { block.Allow(&bits_[first_], count_ * sizeof(BitsOf<T>)); }
-
- private:
-  static BitsOf<T> Nan() { return static_cast<BitsOf<T>>(~BitsOf<T>{0}); }
-  size_t count_, first_ = 0;
-  std::vector<BitsOf<T>> bits_;
-};
-
-struct Shape {
-  int M, K, N;
-  std::vector<int> sizes;
-  bool bias = true;
-  int groups() const { return static_cast<int>(sizes.size()); }
-};
-
-std::vector<int> Offsets(const Shape& shape) {
-  std::vector<int> offsets = {0};
-  int64 sum = 0;
-  for (const int size : shape.sizes) {
-    sum += std::max(size, 0);
-    offsets.push_back(static_cast<int>(std::min<int64>(sum, shape.M)));
-  }
-  return offsets;
-}
 
 // What the step before finds of the shape's sizes, for tiles of so many rows.
 struct Places {
@@ -85,14 +26,6 @@ struct Places {
   }
 };
 
-const std::vector<Shape> kShapes = {
-    {1, 8, 8, {1}},
-    {150, 40, 136, {10, 0, 129, 3}},
-    {140, 72, 24, {0, 130, 0}},            // rows of no group
-    {50, 24, 16, {-5, 20, 60, 7}, false},  // negative, more than there are
-    {40, 16, 8, {INT_MAX, INT_MAX, 3}},
-    {33, 8, 16, {INT_MIN, 0, INT_MIN}, false},  // none
-};
 const std::vector<Shape> kOddShapes = {
     {3, 1, 1, {2, 1}}, {131, 37, 131, {130, 1}}, {20, 33, 7, {4, 0, 9}, false}};
 
@@ -123,48 +56,24 @@ typename C::Memory& Memory(simt::Block& block) {
   return *reinterpret_cast<typename C::Memory*>(block.shared());
 }
 
-template <typename O>
-double Rounded(double x) {
-  return Wide<O>(Narrow<O>(x));
-}
-
 template <typename T, typename O, bool kTrans, bool kVector>
 void CheckProduct(const Shape& shape, bool aligned, Copies copies) {
   const int G = shape.groups();
-  std::mt19937 random(7);
-  Tensor<T> x(static_cast<size_t>(shape.M) * shape.K, aligned);
-  Tensor<T> w(static_cast<size_t>(G) * shape.K * shape.N, aligned);
-  Tensor<O> y(static_cast<size_t>(shape.M) * shape.N, aligned);
-  Tensor<O> bias(static_cast<size_t>(G) * shape.N, aligned);
-  x.Fill(random), w.Fill(random), bias.Fill(random);
+  Product<T, O> product(shape, kTrans, aligned);
   using C = Tile<T>;
   const Places places(shape, C::kRows);
   const unsigned across = (shape.N - 1) / C::kColumns + 1;
   const unsigned blocks = (shape.M / C::kRows + G + 1) * across;
   for (unsigned i = 0; i < blocks; ++i) {
     simt::Block block(kThreads, sizeof(typename C::Memory), i, copies);
-    x.Allow(block), w.Allow(block);
+    product.x.Allow(block), product.w.Allow(block);
     ASSERT_TRUE(block.Run({i, 0, 0}, [&] {
       MultiplyGroups<T, O, kTrans, kVector>(
-          Memory<C>(block), y.data(), x.data(), w.data(), shape.bias ? bias.data() : nullptr,
+          Memory<C>(block), product.y.data(), product.x.data(), product.w.data(), product.added(),
           places.offsets.data(), places.tiles.data(), G, shape.M, shape.N, shape.K);
     }));
   }
-  const std::vector<int> offsets = Offsets(shape);
-  for (int m = 0; m < shape.M; ++m) {
-    const int g = static_cast<int>(std::upper_bound(offsets.begin() + 1, offsets.end(), m) -
-                                   offsets.begin()) -
-                  1;
-    for (int n = 0; n < shape.N; ++n) {
-      double wanted = g < G && shape.bias ? bias[static_cast<size_t>(g) * shape.N + n] : 0.0;
-      for (int k = 0; g < G && k < shape.K; ++k)
-        wanted += x[static_cast<size_t>(m) * shape.K + k] *
-                  w[static_cast<size_t>(g) * shape.K * shape.N +
-                    (kTrans ? n * shape.K + k : k * shape.N + n)];
-      ASSERT_EQ(y[static_cast<size_t>(m) * shape.N + n], Rounded<O>(wanted)) << m << ", " << n;
-    }
-  }
-  EXPECT_TRUE(y.OutsideUntouched());
+  product.Check();
 }
 
 TEST(MultiplyGroups, IsTheProductOfEveryGroup) {

@@ -6,6 +6,8 @@ Kernels include headers of their own folder. They are copied without the one tha
 that of simt/ takes its place, or of simt/FAMILY/; score_mods.h beside them is the builder's own.
 """
 
+import functools
+import itertools
 import pathlib
 import shutil
 import subprocess
@@ -17,7 +19,7 @@ from cli.command import Command
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KERNELS = ROOT / "kernels"
-HEADERS = {"grouped": "groups.cuh product.cuh scaled_tile.cuh scales.cuh tile.cuh",
+HEADERS = {"grouped": "few.cuh groups.cuh product.cuh scaled_tile.cuh scales.cuh tile.cuh",
            "attention": "decode.cuh decode_block.cuh decode_cluster.cuh decode_combine.cuh decode_fp8.cuh decode_load.cuh decode_split.h mask.cuh "
                         "params.cuh score.cuh tile.cuh",
            "cross_entropy": "backward.cuh forward.cuh loss.cuh reduce.cuh row.cuh team.cuh",
@@ -79,28 +81,36 @@ def files_read(depfile):
     return depfile.read_text().replace("\\\n", " ").partition(": ")[2].split()
 
 
+def compile_words(folder):
+    return ["c++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{HERE.parent}", "-isystem", folder, "-isystem", HERE / "simt",
+            "-isystem", KERNELS / "include"]
+
+
+@pytest.fixture(scope="module")
+def compiled(folder):
+    """An object of a source, made once, and the files that were read for it."""
+    @functools.cache
+    def make(source):
+        depends = folder / f"{source.stem}.d"
+        subprocess.run([*compile_words(folder), "-MD", "-MF", depends, "-c", source, "-o", depends.with_suffix(".o")], check=True)
+        return depends.with_suffix(".o"), files_read(depends)
+    return make
+
+
 @pytest.mark.parametrize("test", TESTS, ids=lambda path: path.stem)
-def test_kernels_on_the_cpu(test, folder, request):
-    program = folder / test.stem
-    machine = HERE / "simt/machine.cc"
-    words = ["c++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{HERE.parent}", "-isystem", folder, "-isystem", HERE / "simt",
-             "-isystem", KERNELS / "include", "-o", program]
+def test_kernels_on_the_cpu(test, folder, compiled, request):
     compiler = subprocess.run(["c++", "--version"], check=True, capture_output=True, text=True).stdout
-    passed = kept.Passed(test.name, compiler, *[str(word).replace(str(folder), "").replace(str(ROOT), "") for word in words],
-                         roots=(folder, ROOT))
+    words = [str(word).replace(str(folder), "").replace(str(ROOT), "") for word in compile_words(folder)]
+    passed = kept.Passed(test.name, compiler, *words, roots=(folder, ROOT))
     if passed.before():
         request.node.user_properties.append(kept.PROPERTY)
         return
-    read = set()
-    for source in (test, machine):
-        depends = folder / f"{test.stem}.{source.stem}.d"
-        subprocess.run([*words[:-2], "-MD", "-MF", depends, "-c", source, "-o", depends.with_suffix(".o")], check=True)
-        read.update(files_read(depends))
-    objects = [folder / f"{test.stem}.{source.stem}.o" for source in (test, machine)]
+    objects, read = zip(*(compiled(source) for source in (test, HERE / "simt/machine.cc")))
+    program = folder / test.stem
     subprocess.run(["c++", *objects, *[f"-l{name}" for name in LINKED], "-o", program], check=True)
     ran = subprocess.run([program, "--gtest_brief=1"], capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stdout[-5000:]
-    passed.now(read | {program_library(name) for name in LINKED})
+    passed.now({*itertools.chain(*read), *(program_library(name) for name in LINKED)})
 
 
 def program_library(name):

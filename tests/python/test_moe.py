@@ -38,8 +38,9 @@ def plain(x, logits, w_in, w_out, bias_in=None, bias_out=None, *, k=2, act=jax.n
 @pytest.mark.parametrize("gated", [True, False], ids=["gated", "plain"])
 @pytest.mark.parametrize("biases", [True, False], ids=["biases", "none"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["f32", "bf16"])
-def test_values_and_gradients(dtype, gated, biases):
-    arrays, within = layer(dtype, gated, biases), 1e-4 if dtype == jnp.float32 else 0.04
+@pytest.mark.parametrize("tokens", [(3, 7), (1,)], ids=["tokens", "one token"])
+def test_values_and_gradients(tokens, dtype, gated, biases):
+    arrays, within = layer(dtype, gated, biases, tokens), 1e-4 if dtype == jnp.float32 else 0.04
     ours = lambda x, logits, a, b, *bias: kbj.moe(x, logits, a, b, 2, **dict(zip(("bias_in", "bias_out"), bias)))
     found, wanted = jax.jit(ours)(*arrays), plain(*arrays)
     assert found.dtype == dtype and found.shape == arrays[0].shape

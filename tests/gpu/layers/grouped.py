@@ -1,5 +1,6 @@
 """The grouped ops on this GPU: every variant on sizes of all kinds, drawn anew; then 64 experts' 16384 rows, K = N = 4096 in bf16, where
-every variant is right before it is timed: forward, gradients by x and by w; beside jax.lax.ragged_dot and torch._grouped_mm. FP8 beside it.
+every variant is right before it is timed: forward, gradients by x and by w; beside jax.lax.ragged_dot and torch._grouped_mm. FP8 and few
+rows beside it.
 
 Sizes: random shares, some experts without rows; what uniform routing makes; all alike. KB_PEERS=0 leaves the peers out.
 """
@@ -15,7 +16,7 @@ import numpy as np
 
 from bandwidth import random_bf16
 from conformance import capi, devices, grouped
-from layers import grouped_scaled
+from layers import grouped_few, grouped_scaled
 from layers.cases import check_cases
 from report import Report
 
@@ -150,6 +151,7 @@ def main():
     report, cuda = Report("grouped"), devices.Cuda()
     seed = int(os.environ.get("KB_SEED", time.time()))
     check_cases(report, grouped.Cases(BUNDLE, cuda, [ROOT / "kernels"]), seed, CASES_PER_VARIANT, CASES_SECONDS)
+    grouped_few.check(report, cuda, BUNDLE, seed)
     large(report, cuda)
     grouped_scaled.check(report, cuda, BUNDLE)
     if os.environ.get("KB_PEERS", "1") != "0":

@@ -18,4 +18,6 @@ using attention::WaitCopiesBut;
 using kbundle::device::Element;
 using kbundle::device::int64;
 
+inline uint4 LoadOnce16(const void* from) { return *static_cast<const uint4*>(from); }
+
 }  // namespace grouped
