@@ -1,5 +1,7 @@
 """Is a result within its tolerance of a float64 reference? NaN and infinities must be the same ones."""
 
+import functools
+
 import ml_dtypes
 import numpy as np
 
@@ -14,22 +16,45 @@ def spacing(wanted, dtype):
     return np.maximum(powers, np.ldexp(1.0, info.minexp)) * np.ldexp(1.0, -info.nmant)
 
 
+@functools.cache
+def _numbers(dtype):
+    """Of a dtype of one byte, every code's number."""
+    return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+
+
+def wide(array):
+    """As float64; where a dtype has few codes, by a table, which is many times as fast."""
+    return _numbers(array.dtype)[array.view(np.uint8)] if array.dtype.itemsize == 1 else array.astype(np.float64)
+
+
+def largest(dtype):
+    """What is beyond it is beyond the largest number of dtype, and not rounded to it: infinite."""
+    return min(float(ml_dtypes.finfo(dtype).max) * (1 + 2.0 ** -12), np.finfo(np.float64).max)
+
+
 def finite_parts(value, wanted, dtype):
-    """Both with 0 where no number is wanted; and a sentence where one is neither NaN nor infinite as it should be. What is beyond the
-    largest number of dtype, and not rounded to it, is infinite."""
-    limit = float(ml_dtypes.finfo(dtype).max) * (1 + 2.0 ** -12)
-    if np.isfinite(value).all() and (np.abs(wanted) <= min(limit, np.finfo(np.float64).max)).all():
+    """Both with 0 where no number is wanted, what is as wanted beyond dtype's largest number being infinite; and where one is neither NaN
+    nor infinite as it should be, or None."""
+    limit = largest(dtype)
+    if np.isfinite(value).all() and (np.abs(wanted) <= limit).all():
         return value, wanted, None
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = np.where(np.abs(wanted) > limit, np.copysign(np.inf, wanted), wanted)
     finite = np.isfinite(wanted)
     strange = (np.isnan(value) != np.isnan(wanted)) | (
         ~np.isnan(wanted) & ~finite & (value != wanted)) | (finite & ~np.isfinite(value))
-    if not strange.any():
-        return np.where(finite, value, 0), np.where(finite, wanted, 0), None
-    at = np.unravel_index(int(np.argmax(strange)), strange.shape)
-    return value, wanted, (f"{int(strange.sum())} of {value.size} elements are not NaN or infinite as they "
-                           f"should be; first at {list(map(int, at))}: {value[at]} for {wanted[at]}")
+    if strange.any():
+        return value, wanted, strange
+    return np.where(finite, value, 0), np.where(finite, wanted, 0), None
+
+
+def rows_largest(wanted, dtype):
+    """The largest finite magnitude of each row (last axis), and never less than the smallest normal number of float32."""
+    size = np.abs(wanted)
+    inside = size <= largest(dtype)
+    if not inside.all():
+        size = np.where(inside, size, 0)
+    return np.maximum(np.max(size, axis=-1 if size.ndim else None, keepdims=True), np.finfo(np.float32).tiny)
 
 
 def worst(found, wanted, ulps=0.0, relative=0.0):
@@ -43,19 +68,27 @@ def worst(found, wanted, ulps=0.0, relative=0.0):
         return (float("inf") if different else 0.0), f"{different} of {found.size} integers differ"
     if found.size == 0:
         return 0.0, "nothing to compare"
-    value, wanted = found.astype(np.float64), np.broadcast_to(np.asarray(wanted, np.float64), found.shape)
-    if np.array_equal(value, wanted):
+    value, wanted = wide(found), np.broadcast_to(np.asarray(wanted, np.float64), found.shape)
+    differs = value != wanted  # NaN among them; what is equal needs no more
+    count = np.count_nonzero(differs)
+    if count == 0:
         return 0.0, "all are equal"
-    value, exact, wrong = finite_parts(value, wanted, found.dtype)
-    if wrong:
-        return float("inf"), wrong
+    few = 4 * count < found.size
+    part = (lambda array: array[differs]) if few else (lambda array: array)
+    at = lambda number: list(map(int, np.unravel_index(np.flatnonzero(differs)[number] if few else number, found.shape)))
+    value, exact, strange = finite_parts(part(value), part(wanted), found.dtype)
+    if strange is not None:
+        first = int(np.argmax(strange))
+        return float("inf"), (f"{int(strange.sum())} of {found.size} elements are not NaN or infinite as they should be; first at "
+                              f"{at(first)}: {value.flat[first]} for {exact.flat[first]}")
     step = spacing(exact, found.dtype)
     allowed = ulps * step
     if relative:
-        row_max = np.maximum(np.max(np.abs(exact), axis=-1 if exact.ndim else None, keepdims=True), np.finfo(np.float32).tiny)
-        allowed = np.maximum(np.maximum(allowed, step), relative * row_max)
+        of_row = rows_largest(wanted, found.dtype)
+        of_row = part(np.broadcast_to(of_row, found.shape)) if few else of_row
+        allowed = np.maximum(np.maximum(allowed, step), relative * of_row)
     error = np.abs(value - exact)
     with np.errstate(divide="ignore"):
         ratio = np.divide(error, allowed, out=np.zeros(error.shape), where=error != 0)
-    at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-    return float(ratio[at]), f"worst at {list(map(int, at))}: {value[at]!r} for {exact[at]!r}"
+    first = int(np.argmax(ratio))
+    return float(ratio.flat[first]), f"worst at {at(first)}: {value.flat[first]!r} for {exact.flat[first]!r}"

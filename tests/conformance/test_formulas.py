@@ -1,6 +1,7 @@
 """What is left to XLA gives what the op promises: each formula that a family's wrapper gives along with a call, compiled for this CPU, on
 cases that the op's own variants are held to, strange rows among them."""
 
+import functools
 import importlib
 import os
 import pathlib
@@ -25,12 +26,17 @@ def formulas_of(family):
     return {name: found for name, found in made if isinstance(found, Formula)}
 
 
+@functools.cache
+def program(formula, present, attributes):
+    """One for all cases of these attributes: those of the same shapes are compiled once."""
+    return jax.jit(lambda *some: formula.results(_spec.spread(some, present), dict(attributes)))
+
+
 def results_of(formula, arrays, attributes):
     """As the wrapper has it computed, the operands in their own dtypes."""
-    present = [array is not None for array in arrays]
-    program = lambda *some: formula.results(_spec.spread(some, present), attributes)
+    run = program(formula, tuple(array is not None for array in arrays), tuple(sorted(attributes.items())))
     with jax.enable_x64(True):
-        made = jax.jit(program)(*(array for array in arrays if array is not None))
+        made = run(*(array for array in arrays if array is not None))
     return [None if result is None else np.asarray(result) for result in made]
 
 
@@ -40,14 +46,21 @@ def left(formula, arrays, attributes):
     return formula.takes(avals, attributes)
 
 
+@functools.cache
+def all_cases(family):
+    made = {"norm": norm, "cross_entropy": cross_entropy, "quantize": quantize}[family].Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    return made, made.cases
+
+
 def cases_of(family, op):
     """Of the family's those of strange rows, and a few of the others, from all over."""
-    made = {"norm": norm, "cross_entropy": cross_entropy, "quantize": quantize}[family].Cases(BUNDLE, devices.Host(), [ROOT / "kernels"])
+    made, cases = all_cases(family)
     words = QUANTIZED if family == "quantize" else STRANGE
-    few = [case for case in made.cases if case[1] == op and all(a is None or a.size <= MOST_ELEMENTS for a in case[2].values())
+    few = [case for case in cases if case[1] == op and all(a is None or a.size <= MOST_ELEMENTS for a in case[2].values())
            and case[3].get("epsilon", 1) > 0]  # without epsilon nothing is left
     strange = [case for case in few if any(word in case[0] for word in words)]
     usual = [case for case in few if not any(word in case[0] for word in words) and next(iter(case[2].values())).size]
+    made.forget()
     made.cases = strange + usual[::max(1, len(usual) // USUAL)]
     return made
 

@@ -41,7 +41,9 @@ Block::Block(int threads, size_t shared_bytes, unsigned seed, Copies copies)
       shared_bytes_(shared_bytes),
       random_(seed),
       copies_(copies) {
-  for (Thread& thread : threads_) thread.stack.resize(kStack);
+  for (Thread& thread : threads_) {
+    thread.stack = std::make_unique_for_overwrite<unsigned char[]>(kStack);
+  }
   shared_ = memory_.data() + (1024 - reinterpret_cast<uintptr_t>(memory_.data()) % 1024);
 }
 
@@ -66,9 +68,10 @@ bool Block::Run(Index block, const std::function<void()>& kernel) {
   std::fill(memory_.begin(), memory_.end(), 0xff);  // NaN in every type
   for (Thread& thread : threads_) {
     thread.done = false;
+    thread.waits = nullptr;
     thread.groups.assign(1, {});
     // As if it had called the switch from nowhere: six registers, then where to go on.
-    uintptr_t top = reinterpret_cast<uintptr_t>(thread.stack.data() + kStack) & ~uintptr_t{15};
+    uintptr_t top = reinterpret_cast<uintptr_t>(thread.stack.get() + kStack) & ~uintptr_t{15};
     void** frame = reinterpret_cast<void**>(top) - 8;
     frame[6] = reinterpret_cast<void*>(&Block::Enter);
     thread.top = frame;
@@ -82,12 +85,20 @@ bool Block::Run(Index block, const std::function<void()>& kernel) {
       std::shuffle(order.begin(), order.end(), random_);
       asleep = warps_.size() > 1 ? static_cast<int>(random_() % warps_.size()) : -1;
     }
-    for (int thread : order) {
-      if (threads_[thread].done || thread / 32 == asleep) continue;
-      current_ = thread;
-      thread_index = {static_cast<unsigned>(thread), 0, 0};
-      kb_simt_switch(&scheduler_, threads_[thread].top);
+    bool any = false;
+    for (int number : order) {
+      const Thread& thread = threads_[number];
+      if (thread.done || thread.Waits() || number / 32 == asleep) continue;
+      any = true;
+      current_ = number;
+      thread_index = {static_cast<unsigned>(number), 0, 0};
+      kb_simt_switch(&scheduler_, thread.top);
     }
+    if (!any && asleep < 0) {  // each waits for one that is not to come
+      inside_ = false;
+      break;
+    }
+    if (!any) asleep = -1;  // all others wait for it
   }
   now_ = nullptr;
   return inside_;
@@ -112,7 +123,11 @@ void Block::Meet(bool all) {
     ++meeting.number;
     return;
   }
-  while (meeting.number == number) Yield();
+  Thread& thread = threads_[current_];
+  thread.waits = &meeting;
+  thread.number = number;
+  Yield();
+  thread.waits = nullptr;
 }
 
 void Block::Do(const Copy& copy) {

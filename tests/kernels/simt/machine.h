@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -59,7 +60,7 @@ class Block {
   Copies copies() const { return copies_; }
   // Lets other threads go on.
   void Pause() { Yield(); }
-  // Runs one block to its end; false where a copy read outside.
+  // Runs one block to its end; false where a copy read outside, or threads wait for ever.
   bool Run(Index block, const std::function<void()>& kernel);
 
   unsigned char* shared() { return shared_; }
@@ -77,16 +78,19 @@ class Block {
     const void* from;
     bool wanted;
   };
+  struct Meeting {
+    int arrived = 0;
+    unsigned number = 0;
+  };
   struct Thread {
-    std::vector<unsigned char> stack;
+    std::unique_ptr<unsigned char[]> stack;
     void* top = nullptr;
     bool done = false;
     unsigned exchanges = 0;
     std::vector<std::vector<Copy>> groups;
-  };
-  struct Meeting {
-    int arrived = 0;
+    const Meeting* waits = nullptr;  // until its number is another
     unsigned number = 0;
+    bool Waits() const { return waits != nullptr && waits->number == number; }
   };
   static constexpr size_t kSlot = 64;  // bytes of a value that lanes exchange
 
