@@ -2,8 +2,8 @@
 // matrix of w is read once, as fast as memory gives it, and that is all the time there is. By the
 // instructions of sm_80.
 //
-// A block has 64 columns of y and up to 16 rows of a group; its eight warps divide K among them, 32
-// at a time in turns, and add up in one order. Nothing of w goes through shared memory. The tensor
+// A block has 64 columns of y and up to 16 rows of a group; its warps divide K among them, 32 at a
+// time in turns, and add up in one order. Nothing of w goes through shared memory. The tensor
 // cores multiply w transposed (16 columns of y are rows of A) by x transposed (8 rows of y are
 // columns of B), and it is free which number of the depth, and which column, goes where in A and B:
 // so each thread loads 16 bytes at a time, and what it has loaded is its part of fragments.
@@ -14,13 +14,13 @@
 
 namespace grouped {
 
-inline constexpr int kFewRows = 16, kFewColumns = 64, kFewWarps = 8, kFewDepth = 32;
-inline constexpr int kFewThreads = 32 * kFewWarps;
+inline constexpr int kFewRows = 16, kFewColumns = 64, kFewDepth = 32;
 inline constexpr int kMostFewGroups = 1024;
 
+template <int kWarps>
 struct FewMemory {
   int offsets[kMostFewGroups + 1], tiles[kMostFewGroups + 2];
-  float sums[kFewWarps][8][kFewColumns];  // of 8 rows
+  float sums[kWarps][8][kFewColumns];  // of 8 rows
 };
 
 // The numbers of lane's thread: places of the depth are 8 * (lane % 4) and the seven after it.
@@ -70,13 +70,13 @@ struct FewPart {
 
 // c: up to kRows rows of x, K long, times 64 columns of w from `column` on, over this warp's share
 // of K. c[e][pair][i] is of row 8e + 2 (lane % 4) + i % 2, and of Column(pair, i / 2).
-template <typename T, bool kTrans, int kRows>
+template <typename T, bool kTrans, int kWarps, int kRows>
 __device__ __forceinline__ void FewProducts(float (&c)[kRows / 8][4][4], const unsigned short* x,
                                             const unsigned short* w, int rows, int column, int N,
                                             int K) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll 1
-  for (int k = warp * kFewDepth; k < K; k += kFewWarps * kFewDepth) {
+  for (int k = warp * kFewDepth; k < K; k += kWarps * kFewDepth) {
     FewPart<kTrans> part;
     part.Load(w, column, k, N, K);
     uint4 of_x[kRows / 8];
@@ -104,8 +104,8 @@ __device__ __forceinline__ void FewProducts(float (&c)[kRows / 8][4][4], const u
 }
 
 // y = the warps' sums, and the bias if there is one, of rows and columns that exist.
-template <typename O, bool kTrans, int kEights>
-__device__ __forceinline__ void FewSums(FewMemory& memory, const float (&c)[kEights][4][4],
+template <typename O, bool kTrans, int kWarps, int kEights>
+__device__ __forceinline__ void FewSums(FewMemory<kWarps>& memory, const float (&c)[kEights][4][4],
                                         typename Element<O>::Bits* y,
                                         const typename Element<O>::Bits* bias, int rows, int column,
                                         int N) {
@@ -121,36 +121,36 @@ __device__ __forceinline__ void FewSums(FewMemory& memory, const float (&c)[kEig
           c[e][pair][i % 4];
     }
     __syncthreads();
+    const int row = 8 * e + warp;  // of the first eight warps
+    if (warp >= 8 || row >= rows || n >= N) continue;
     float low = 0.0f, high = 0.0f;
 #pragma unroll
-    for (int of = 0; of < kFewWarps; ++of) {
+    for (int of = 0; of < kWarps; ++of) {
       low += memory.sums[of][warp][lane * 2];
       high += memory.sums[of][warp][lane * 2 + 1];
     }
-    const int row = 8 * e + warp;
-    if (row < rows && n < N)
-      StorePair<O>(y + int64{row} * N + n, bias ? bias + n : nullptr, low, high);
+    StorePair<O>(y + int64{row} * N + n, bias ? bias + n : nullptr, low, high);
   }
 }
 
-template <typename T, typename O, bool kTrans, int kRows>
-__device__ __forceinline__ void FewTile(FewMemory& memory, typename Element<O>::Bits* y,
+template <typename T, typename O, bool kTrans, int kWarps, int kRows>
+__device__ __forceinline__ void FewTile(FewMemory<kWarps>& memory, typename Element<O>::Bits* y,
                                         const unsigned short* x, const unsigned short* w,
                                         const typename Element<O>::Bits* bias, int rows, int column,
                                         int N, int K) {
   float c[kRows / 8][4][4] = {};
-  FewProducts<T, kTrans, kRows>(c, x, w, rows, column, N, K);
-  FewSums<O, kTrans>(memory, c, y, bias, rows, column, N);
+  FewProducts<T, kTrans, kWarps, kRows>(c, x, w, rows, column, N, K);
+  FewSums<O, kTrans, kWarps>(memory, c, y, bias, rows, column, N);
 }
 
 // y[M, N]: what MultiplyGroups computes, of N and K multiples of 8 and addresses of 16. Every block
 // finds the groups' places itself.
-template <typename T, typename O, bool kTrans>
-__device__ __forceinline__ void MultiplyFew(FewMemory& memory, O* y, const T* x, const T* w,
+template <typename T, typename O, bool kTrans, int kWarps>
+__device__ __forceinline__ void MultiplyFew(FewMemory<kWarps>& memory, O* y, const T* x, const T* w,
                                             const O* bias, const int* sizes, int G, int M, int N,
                                             int K) {
   using OutBits = typename Element<O>::Bits;
-  FindPlaces<kFewThreads>(memory.offsets, memory.tiles, sizes, G, M, kFewRows);
+  FindPlaces<32 * kWarps>(memory.offsets, memory.tiles, sizes, G, M, kFewRows);
   const int of_columns = (N - 1) / kFewColumns + 1;
   const int tile = static_cast<int>(blockIdx.x) / of_columns;
   const int column = static_cast<int>(blockIdx.x) % of_columns * kFewColumns;
@@ -167,9 +167,9 @@ __device__ __forceinline__ void MultiplyFew(FewMemory& memory, O* y, const T* x,
   const unsigned short* matrix =
       reinterpret_cast<const unsigned short*>(w) + (some ? int64{group} * N * K : 0);
   if (rows <= 8) {
-    FewTile<T, O, kTrans, 8>(memory, to, from, matrix, added, rows, column, N, depth);
+    FewTile<T, O, kTrans, kWarps, 8>(memory, to, from, matrix, added, rows, column, N, depth);
   } else {
-    FewTile<T, O, kTrans, 16>(memory, to, from, matrix, added, rows, column, N, depth);
+    FewTile<T, O, kTrans, kWarps, 16>(memory, to, from, matrix, added, rows, column, N, depth);
   }
 }
 

@@ -21,6 +21,14 @@ STRANGE = ("special", "not finite", "NaN", "gamma", "ignored", "smoothed", "labe
 QUANTIZED = ("strange", "every", "between", "zeros", "NaN", "inf", "subnormal", "random")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left():
+    """Of what the tests of this file share."""
+    yield
+    program.cache_clear()
+    all_cases.cache_clear()
+
+
 def formulas_of(family):
     made = vars(importlib.import_module(f"kbundle_kernels.{family}_formulas")).items()
     return {name: found for name, found in made if isinstance(found, Formula)}
