@@ -89,7 +89,7 @@ class Cases(judged.Judge):
         attributes = attributes | {t["attribute"]: types[t["name"]] for t in op["types"] if t["attribute"]}
         arrays, described = operands_of(op, types, self._held.operands(given) if callable(given) else given)
         problem = capi.Problem(op["name"], described, attributes)
-        legal = {c["id"] for c in self.bundle.explain(problem, self.device.kind)["candidates"] if c["legal"]}
+        legal = set(self.bundle.legal(problem, self.device.kind))
         if not legal:
             return None
         wanted = judged.Wanted(lambda: self.wanted(op, problem, arrays), op, problem, arrays)

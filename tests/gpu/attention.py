@@ -178,7 +178,7 @@ class Runs:
 
     def variants(self, problem):
         self.bundle.clear_policy()
-        return [c["id"] for c in self.bundle.explain(problem, capi.CUDA)["candidates"] if c["legal"]]
+        return self.bundle.legal(problem, capi.CUDA)
 
     def time(self, launch):
         return self.cuda.device_us(launch, LAUNCHES, REPEATS)

@@ -46,7 +46,7 @@ class Op:
         self.op = next(row for row in bundle.describe()["ops"] if row["name"] == op)
         self.problem = capi.Problem(op, operands, attributes)
         bundle.clear_policy()
-        self.variants = [c["id"] for c in bundle.explain(self.problem, cuda.kind)["candidates"] if c["legal"]]
+        self.variants = bundle.legal(self.problem, cuda.kind)
         self.inferred = bundle.infer(self.problem, cuda.kind)
 
     def run(self, arrays, variant=None):

@@ -76,7 +76,7 @@ class Side:
         described = [None if x is None else (name_of[x.dtype.type], x.shape) for x in sets[0]]
         problem = capi.Problem(op, described, {"scale": scale})
         bundle.clear_policy()
-        legal = [c["id"] for c in bundle.explain(problem, capi.CUDA)["candidates"] if c["legal"]]
+        legal = bundle.legal(problem, capi.CUDA)
         self.chosen = next((v for v in legal if variant is None or f"/{variant}" in v), None)
         if self.chosen is None:
             raise LookupError(f"{op} has no {variant or 'variant'} for {described[:2]}")

@@ -93,7 +93,7 @@ def measure(cuda, bundle, op, operands, attributes, large):
     problem = capi.Problem("permutation." + op, [b and (names[b.dtype], b.dims) for b in operands], attributes)
     bundle.clear_policy()
     first = capi.Plan(bundle, problem, cuda.kind).variant
-    legal = [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]
+    legal = bundle.legal(problem, cuda.kind)
     inferred = bundle.infer(problem, cuda.kind)["results"]
     results = [large if large and i == 0 else r["present"] and devices.Buffer(cuda, r["dtype"], r["dims"])
                for i, r in enumerate(inferred)]

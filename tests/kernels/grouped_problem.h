@@ -15,8 +15,6 @@
 
 namespace grouped {
 
-using simt::Copies;
-
 template <typename T>
 using BitsOf = typename Element<T>::Bits;
 template <typename T>

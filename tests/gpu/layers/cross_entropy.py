@@ -52,7 +52,7 @@ def device_times(report, cuda):
                                              ("reduced_and_gradient", [logits, labels, dtotal], [total, lse, share, dlogits], 2)):
             problem = capi.Problem("cross_entropy." + op, [(names[b.dtype], b.dims) for b in operands], {})
             found = {}
-            for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"] and "/single" not in c["id"]]:
+            for variant in [one for one in bundle.legal(problem, cuda.kind) if "/single" not in one]:
                 bundle.clear_policy()
                 bundle.force(variant)
                 plan = capi.Plan(bundle, problem, cuda.kind)

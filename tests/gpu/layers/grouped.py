@@ -89,7 +89,7 @@ def large(report, cuda):
             problem = capi.Problem("grouped." + op, [b and (names[b.dtype], b.dims) for b in operands], attributes | {"out_dtype": "bf16"})
             bundle.clear_policy()
             chosen, best = capi.Plan(bundle, problem, cuda.kind).variant, {}
-            for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
+            for variant in bundle.legal(problem, cuda.kind):
                 bundle.clear_policy()
                 bundle.force(variant)
                 plan = capi.Plan(bundle, problem, cuda.kind)

@@ -92,7 +92,7 @@ def check(report, cuda, path, seed):
         problem = routed.problem()
         bundle.clear_policy()
         chosen, us = capi.Plan(bundle, problem, cuda.kind).variant, {}
-        for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
+        for variant in bundle.legal(problem, cuda.kind):
             bundle.clear_policy()
             bundle.force(variant)
             error, us[variant] = routed.measured(capi.Plan(bundle, problem, cuda.kind))

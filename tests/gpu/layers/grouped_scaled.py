@@ -84,7 +84,7 @@ def measure(report, cuda, bundle, layer, kind, rows):
     bundle.clear_policy()
     chosen, best = capi.Plan(bundle, problem, cuda.kind).variant, {}
     flops = 2 * layer.shape[0] * layer.shape[2] * layer.shape[3]
-    for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
+    for variant in bundle.legal(problem, cuda.kind):
         bundle.clear_policy()
         bundle.force(variant)
         plan = capi.Plan(bundle, problem, cuda.kind)

@@ -61,7 +61,7 @@ def few_rows_times(report, cuda):
                                       ("layernorm_backward", [dy, x, mu, rsigma, gamma, None], [y, dgamma, dbeta])]:
             problem = capi.Problem("norm." + op, [b and (dtype if b.dtype == x.dtype else "f32", b.dims) for b in operands], {})
             chosen = capi.Plan(bundle, problem, cuda.kind).variant
-            legal = [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]
+            legal = bundle.legal(problem, cuda.kind)
             us = {variant: forced_us(cuda, bundle, problem, variant, operands, results, 64) for variant in legal}
             other = min((v for v in us if v != chosen), key=us.get)
             names = [v.split("/")[1].split("@")[0] for v in (chosen, other)]
@@ -98,7 +98,7 @@ def device_times(report, cuda):
     for more_of_it, op, operands, results, moved, how in problems:
         problem = capi.Problem("norm." + op, [b and (names[b.dtype], b.dims) for b in operands], how)
         tbps = {}
-        for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
+        for variant in bundle.legal(problem, cuda.kind):
             us = forced_us(cuda, bundle, problem, variant, operands, results)
             tbps[variant] = moved * math.prod(SHAPE) * 2 / us / 1e6
             rows.append([op + more_of_it, variant.split("/")[1].split("@")[0], f"{us:.1f}", f"{tbps[variant]:.2f}", ""])

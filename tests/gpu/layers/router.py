@@ -67,7 +67,7 @@ def device_times(report, cuda):
         problem = capi.Problem("router." + op, [b and (names[b.dtype], b.dims) for b in operands], attributes)
         results = [devices.Buffer(cuda, r["dtype"], r["dims"]) if r["present"] else None for r in bundle.infer(problem, cuda.kind)["results"]]
         moved, times = sum(b.size for b in [*operands, *results] if b), {}
-        for variant in [c["id"] for c in bundle.explain(problem, cuda.kind)["candidates"] if c["legal"]]:
+        for variant in bundle.legal(problem, cuda.kind):
             bundle.clear_policy()
             bundle.force(variant)
             plan = capi.Plan(bundle, problem, cuda.kind)

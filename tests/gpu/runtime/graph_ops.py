@@ -47,7 +47,7 @@ class Ready:
     def plan_now(self):
         bundle = self.conformance.bundle
         bundle.clear_policy()
-        legal = [c["id"] for c in bundle.explain(self.problem, self.device.kind)["candidates"] if c["legal"] and self.variant in c["id"]]
+        legal = [one for one in bundle.legal(self.problem, self.device.kind) if self.variant in one]
         assert legal, f"no variant {self.variant} is legal for {self.problem}"
         refused = []
         for variant in legal:  # of the algorithms that are legal, cuBLASLt may refuse some for this problem

@@ -146,7 +146,7 @@ class Bench:
         pointers = [capi.Plan.pointers(list(self.addresses(operands))),
                     capi.Plan.pointers([next(own).address if present else None for present in results])]
         chosen = capi.Plan(self.bundle, problem, self.cuda.kind).variant
-        legal = [c["id"] for c in self.bundle.explain(problem, self.cuda.kind)["candidates"] if c["legal"]]
+        legal = self.bundle.legal(problem, self.cuda.kind)
         ready, found = {v: self.ready(problem, v, pointers) for v in legal}, collections.defaultdict(list)
         for _ in range(TURNS):
             for variant, (graph, count, *_) in ready.items():

@@ -18,6 +18,9 @@ using attention::WaitCopiesBut;
 using kbundle::device::Element;
 using kbundle::device::int64;
 
-inline uint4 LoadOnce16(const void* from) { return *static_cast<const uint4*>(from); }
+inline uint4 LoadOnce16(const void* from) {
+  EXPECT_TRUE(simt::Block::Now().MayRead(from, 16)) << "16 bytes from outside the tensors";
+  return *static_cast<const uint4*>(from);
+}
 
 }  // namespace grouped
