@@ -18,7 +18,8 @@ struct Context {
   Diagnostics& diagnostics;
   const Op& op;
   const Names& names;
-  const Template* variant = nullptr;  // null in the interface
+  const Template* variant = nullptr;       // null in the interface
+  const std::string* directory = nullptr;  // of the manifest; null where nothing names a file
 };
 
 // manifest/expression.cc

@@ -25,7 +25,7 @@ class VariantReader {
         diagnostics_(diagnostics),
         node_(node),
         fields_(node, "a variant", diagnostics),
-        context_{diagnostics, op, names_, &variant_},
+        context_{diagnostics, op, names_, &variant_, &directory_},
         table_{fields_, op, names_, directory, probe_workspace, variant_, diagnostics} {
     variant_.where = node.where;
   }

@@ -13,19 +13,22 @@ namespace {
 
 using Kind = Node::Kind;
 
-void CheckSource(const VariantTable& table, const Node& source) {
+std::string Checked(const Node& source, const std::string& directory, Diagnostics& diagnostics) {
   const std::filesystem::path path(source.text);
   if (path.is_absolute()) {
-    return table.diagnostics.Error(source.where, "a source is named relative to its manifest",
-                                   "so that the same tree builds the same bundle anywhere");
+    diagnostics.Error(source.where, "a source is named relative to its manifest",
+                      "so that the same tree builds the same bundle anywhere");
+    return source.text;
   }
-  const std::filesystem::path full = std::filesystem::path(table.directory) / path;
+  const std::filesystem::path full = std::filesystem::path(directory) / path;
   std::error_code error;
-  if (std::filesystem::is_regular_file(full, error)) return;
-  table.diagnostics.Error(source.At(0, static_cast<int>(source.text.size())),
-                          fmt::format("source '{}' is not there", source.text),
-                          fmt::format("looked for {}; paths are relative to the manifest",
-                                      full.lexically_normal().string()));
+  if (!std::filesystem::is_regular_file(full, error)) {
+    diagnostics.Error(source.At(0, static_cast<int>(source.text.size())),
+                      fmt::format("source '{}' is not there", source.text),
+                      fmt::format("looked for {}; paths are relative to the manifest",
+                                  full.lexically_normal().string()));
+  }
+  return source.text;
 }
 
 }  // namespace
@@ -34,8 +37,13 @@ void ReadSource(VariantTable& table, bool required) {
   const Node* source = required ? table.fields.Require("source", Kind::kString)
                                 : table.fields.Take("source", Kind::kString);
   if (source == nullptr) return;
-  table.variant.source = source->text;
-  CheckSource(table, *source);
+  table.variant.source = Checked(*source, table.directory, table.diagnostics);
+}
+
+std::string ReadStepSource(StepTable& table) {
+  const Node* source = table.fields.Take("source", Kind::kString);
+  if (source == nullptr) return "";
+  return Checked(*source, *table.context.directory, table.context.diagnostics);
 }
 
 void ReadFlags(VariantTable& table) {

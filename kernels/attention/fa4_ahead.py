@@ -3,7 +3,6 @@ know a window, with its right end as a number that a launch gives. Theirs is com
 """
 import fa4
 import fa4_backward
-from fa4_backward import finish, prepare, sum_heads  # noqa: F401  the other steps of the backward pass
 
 
 def between(arguments, left, right):

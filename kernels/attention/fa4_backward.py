@@ -35,16 +35,23 @@ class Blocks:
         return 64 if self.keys_turned else 32  # what sums' columns are rounded up to
 
 
-def blocks(head, mask):
+def queries_of(head, mask):
+    """A block's."""
     if head == 64:
-        return Blocks(128, query_groups=2)
+        return 128
+    return 80 if head == 128 and mask == fa4.NO_MASK else 64
+
+
+def blocks(head, queries):
+    if head == 64:
+        return Blocks(queries, query_groups=2)
     if head == 96:
-        return Blocks(64, one_group=True)
+        return Blocks(queries, one_group=True)
     if head == 128:
-        return Blocks(80, queries_turned=True) if mask == fa4.NO_MASK else Blocks(64)
+        return Blocks(queries, queries_turned=queries == 80)
     if head == 192:
-        return Blocks(64, 96, (2, 2, 1), scores_turned=False, keys_turned=True)
-    return Blocks(64, 48, (2, 1, 1), scores_turned=False, keys_turned=True, key_groups=1)
+        return Blocks(queries, 96, (2, 2, 1), scores_turned=False, keys_turned=True)
+    return Blocks(queries, 48, (2, 1, 1), scores_turned=False, keys_turned=True, key_groups=1)
 
 
 AT_ONCE = 132  # tiles: multiprocessors
@@ -165,16 +172,15 @@ def sums(*tensors):
     return [one.like(align=16, divisible=4) for one in tensors]
 
 
-def prepare(o, dout, products, stats, stats2, dq_sum, *, target, HEAD, HEADV, MASK):
-    of = blocks(HEAD, MASK)
-    kernel = FlashAttentionBackwardPreprocess(o.dtype, HEAD, HEADV, of.queries, hdim_multiple_of=of.columns)
+def prepare(o, dout, products, stats, stats2, dq_sum, *, target, HEAD, HEADV, TILE):
+    kernel = FlashAttentionBackwardPreprocess(o.dtype, HEAD, HEADV, TILE, hdim_multiple_of=blocks(HEAD, TILE).columns)
     o, dout = whole(o, dout)
     products, stats2, dq_sum = sums(products, stats2, dq_sum)
     return kernel, (o, dout, products, stats, stats2, dq_sum, None, None, None, None, None, cutlass.Float32(1.0), None, None)
 
 
 def gradients(q, k, v, dout, stats2, products, dq_sum, dk, dv, scale, window, *, target, HEAD, HEADV, MASK):
-    of = blocks(HEAD, MASK)
+    of = blocks(HEAD, queries_of(HEAD, MASK))
     kernel = Gradients(
         q.dtype, HEAD, HEADV, 1, MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, deterministic=False,
         tile_m=of.queries, tile_n=of.keys, Q_stage=of.stages[0], dO_stage=of.stages[1], PdS_stage=of.stages[2],
@@ -187,12 +193,12 @@ def gradients(q, k, v, dout, stats2, products, dq_sum, dk, dv, scale, window, *,
                     AuxData(None, None), None, None)
 
 
-def finish(dq_sum, dq, scale, *, target, HEAD, HEADV, MASK):
-    of = blocks(HEAD, MASK)
-    kernel = FlashAttentionBackwardPostprocess(dq.dtype, HEAD, 90, of.queries, THREADS // 2 if of.one_group else THREADS, of.query_groups,
+def finish(dq_sum, dq, scale, *, target, HEAD, HEADV, TILE):
+    of = blocks(HEAD, TILE)
+    kernel = FlashAttentionBackwardPostprocess(dq.dtype, HEAD, 90, TILE, THREADS // 2 if of.one_group else THREADS, of.query_groups,
                                                of.queries_turned, hdim_multiple_of=of.columns)
     return kernel, (*sums(dq_sum), *whole(dq), scale, None, None, None, None)
 
 
-def sum_heads(dk_parts, dk, dv_parts, dv, *, target, HEAD, HEADV, MASK):
+def sum_heads(dk_parts, dk, dv_parts, dv, *, target, HEAD, HEADV):
     return SumHeads(HEAD, HEADV), whole(dk_parts, dk, dv_parts, dv)

@@ -5,7 +5,7 @@ import cutlass
 import fa4_backward
 from cutlass import Boolean, Int32, const_expr, cute, extract_mlir_values, new_from_mlir_values
 from cutlass.pipeline import PipelineUserType, make_pipeline_state
-from fa4_backward import MostQueriesFirst, finish, prepare  # noqa: F401  the other steps of the backward pass
+from fa4_backward import MostQueriesFirst
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.tile_scheduler import SingleTileScheduler, WorkTileInfo
 from quack import copy_utils

@@ -97,7 +97,7 @@ class Gradients:
 
 def gradients(q, k, v, o, dout, stats, q_offsets, kv_offsets, dq, dk, dv, q_rows, kv_rows, lengths, kv_lengths, products, stats2, dq_sum,
               dk_sum, dv_sum, scale, window, q_bound, kv_bound, from_first, *, target, HEAD, MASK, GROUPED):
-    of = fa4_backward.blocks(HEAD, MASK)
+    of = fa4_backward.blocks(HEAD, fa4_backward.queries_of(HEAD, MASK))
     prepare = FlashAttentionBackwardPreprocess(q.dtype, HEAD, HEAD, of.queries, hdim_multiple_of=of.columns)
     kernel = (RaggedGradients if GROUPED else OwnKeys)(
         q.dtype, HEAD, HEAD, 2, MASK == fa4.CAUSAL, is_local=MASK == fa4.LOCAL, deterministic=False, tile_m=of.queries,

@@ -31,10 +31,11 @@ def by_cute(requests):
     for number, request in enumerate(requests):
         folder = pathlib.Path(request["folder"]) / str(number)
         folder.mkdir()
-        child = names["Child"](names["Source"](str(ROOT / "kernels/attention"), request["source"]), str(folder / "kernel"), request)
+        child = names["Child"](names["Source"](str(ROOT / "kernels/attention"), request["source"]), str(folder / "kernel"),
+                               request | {"kept": str(folder / "kept")})
         kernel, arguments, options = child.ask()
-        cubin, object_file = child.compile(kernel, arguments, options)
-        maker = recorder.Recorder(str(folder), "c++", object_file, cubin, names["FUNCTION"])
+        made = pathlib.Path(child.compile(kernel, arguments, options))
+        maker = recorder.Recorder(str(folder), "c++", str(made / names["HOST"]), (made / names["CUBIN"]).read_bytes(), names["FUNCTION"])
         recorded = child.record(maker, names["at_launch"](kernel, arguments))
         kernels = {symbol: sizes for symbol, sizes in zip(maker.symbols, maker.param_bytes)}
         yield {"kernels": kernels, "launches": [[launch_of(maker, one, i) for i in range(len(one.launches))] for one in recorded]}

@@ -199,6 +199,29 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_th
 
 
 @WITH_CUTE
+def test_what_is_compiled_serves_every_step_that_passes_the_like(kbundle, library, tmp_path):
+    """Tensors of other names and a second variant change nothing for the compiler: it is asked once for each point."""
+    asked = tmp_path / "asked"
+    edit(library / "total.py", ("import cutlass\n", f"import cutlass\n\ndef note():\n    open({str(asked)!r}, 'a').write('x')\n"),
+         ("stream):\n", "stream):\n    note()\n"))
+    again = """
+[[op.total.variant]]
+name      = "again"
+extends   = "two_kernels"
+workspace = { elsewhere = "f32[BLOCKS]" }
+steps     = [{ cute = "total", args = ["x", { tensor = "elsewhere", shape = ["BLOCKS"] }, "y"] }]
+"""
+    (library / "cut.toml").write_text((library / "cut.toml").read_text() + again)
+    done = build(kbundle, library, tmp_path / "cut.kb", "-j", "1")
+    assert done.code == 0, done.err
+    objects = {variant["id"].split("/")[1]: variant["kernels"][0]["blob"] for op in kbundle("inspect", tmp_path / "cut.kb", "--json").json["ops"]
+               for variant in op["variants"] if op["name"] == "cut.total"}
+    points = {name.partition("[")[2] for name in objects}
+    assert len(points) == 4 and asked.read_text() == "x" * len(points)
+    assert all(objects[f"two_kernels[{point}"] == objects[f"again[{point}"] for point in points)
+
+
+@WITH_CUTE
 def test_host_code_may_size_a_grid_by_the_multiprocessors_and_nothing_else(kbundle, library, tmp_path):
     edit(library / "cut.toml", ('"y"] }]', '"y", "sm_count"] }]'))
     edit(library / "total.py", ("y: cute.Tensor, threads: cutlass.Constexpr, stream",

@@ -30,8 +30,9 @@ exec((here / "builder/provider/cute/child.py").read_text().split("if sys.argv[1]
 child = Child(Source(str(here / "kernels/attention"), "fa4.py"), out, json.load(sys.stdin))
 import elf
 kernel, arguments, options = child.ask()
-cubin, object_file = child.compile(kernel, arguments, options)
-maker = recorder.Recorder(child.folder, "c++", object_file, cubin, FUNCTION)
+child.compile_into(child.folder, kernel, arguments, options)
+cubin = open(os.path.join(child.folder, CUBIN), "rb").read()
+maker = recorder.Recorder(child.folder, "c++", os.path.join(child.folder, HOST), cubin, FUNCTION)
 found = [Child.recorded(one, 0) | {"unwritten": sorted(one.unwritten[0])} for one in child.record(maker, at_launch(kernel, arguments))]
 json.dump({"recorded": found, "sizes": maker.param_bytes}, sys.stdout)
 """
@@ -78,4 +79,4 @@ def test_the_recorded_bytes_are_those_that_ran_and_two_cubins_are_one(tmp_path):
         assert launch["params"] == ran.hex(), known["problem"]
     assert [len(one) // 2 for one in LAUNCHES[0]["params"]] == found["sizes"][0]
     assert record(tmp_path / "b") == found
-    assert (tmp_path / "a/kernel").read_bytes() == (tmp_path / "b/kernel").read_bytes()
+    assert (tmp_path / "a/kernels.cubin").read_bytes() == (tmp_path / "b/kernels.cubin").read_bytes()

@@ -60,6 +60,11 @@ class Point:
             return "fa4_gqa"
         return ("fa4_ahead" if self.mask == AHEAD else "fa4") + "_grouped" * self.grouped
 
+    @property
+    def tile(self):
+        """Queries of a block, backward."""
+        return 128 if self.head == 64 else 80 if self.head == 128 and self.mask == 0 else 64
+
     def columns(self, name):
         return self.head_v if name in ("v", "o", "dout", "dv") else self.head
 
@@ -222,8 +227,7 @@ def backward_of(drawn):
     asked = {"op": BACKWARD, "attributes": drawn.attributes, "workspace": workspace, "addresses": [q, k, v, o, dout, stats, *[None] * 6],
              "operands": [*[[drawn.point.dtype, shape] for shape in shapes],
                           ["f32", [drawn.batch, drawn.heads, drawn.queries]], *[None] * 6], "results": [dq, dk, dv, None]}
-    head, head_v = drawn.point.head, drawn.point.head_v
-    tile = 128 if head == 64 else 80 if head == 128 and drawn.mask == 0 else 64
+    head, head_v, tile = drawn.point.head, drawn.point.head_v, drawn.point.tile
     padded = -(-drawn.queries // tile) * tile
     rows, sums = [drawn.batch, drawn.heads, padded], [drawn.batch, drawn.heads, padded * head]
     of_dk, of_dv = ([drawn.batch, drawn.keys, drawn.heads, columns] for columns in (head, head_v))
@@ -264,10 +268,11 @@ def arguments(step, point):
     return [declared(name, point) for name in given]
 
 
-def launched(folder, pairs, source, tunables, arguments_of):
-    """(by the loader, by FlashAttention-4's host code): of each problem its launches. arguments_of: those of a step, as declared."""
-    requests = [{"folder": str(folder), "source": source, "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
-                 "tunables": tunables, "arguments": arguments_of(step),
+def launched(folder, pairs, source, tunables, arguments_of, others=None):
+    """(by the loader, by FlashAttention-4's host code): of each problem its launches. arguments_of: those of a step, as declared; others: of
+    steps that say what they depend on, {step: (source, tunables)}."""
+    requests = [{"folder": str(folder), "function": step, "target": {"name": "sm_90a", "major": 9, "minor": 0, "shared": 232448},
+                 **dict(zip(("source", "tunables"), (others or {}).get(step, (source, tunables)))), "arguments": arguments_of(step),
                  "problems": [{"sm_count": MULTIPROCESSORS, "arguments": given[step]} for _, given in pairs]} for step in pairs[0][1]]
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT / "tests")}
     dsl = {"CUTE_DSL_ARCH": "sm_90a", "CUTE_DSL_NO_CACHE": "1", "CUTE_DSL_DUMP_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
@@ -313,4 +318,7 @@ def test_the_loader_launches_backward_as_its_own_host_code(recording):
     folder.mkdir()
     pairs = [backward_of(Drawn(chance, point, 1)) for _ in range(COUNT)]
     source = {"fa4_ahead": "fa4_ahead.py", "fa4_gqa": "fa4_gqa.py"}.get(point.backward.removesuffix("_grouped"), "fa4_backward.py")
-    compare(*launched(folder, pairs, source, point.tunables(), lambda step: arguments(step, point)))
+    columns = {"HEAD": point.head, "HEADV": point.head_v}
+    others = {"prepare": columns | {"TILE": point.tile}, "finish": columns | {"TILE": point.tile}, "sum_heads": columns}
+    compare(*launched(folder, pairs, source, point.tunables(), lambda step: arguments(step, point),
+                      {step: ("fa4_backward.py", given) for step, given in others.items()}))

@@ -12,11 +12,13 @@ import inspect
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
 
 FUNCTION = "kbundle"
+HOST, CUBIN, PACKAGES = "host.o", "kernels.cubin", "packages.json"  # of what is compiled
 PACKAGE = "nvidia-cutlass-dsl"
 PARTS = (PACKAGE, "nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core", "nvidia-cutlass-dsl-libs-cu13", "apache-tvm-ffi")
 
@@ -74,13 +76,14 @@ class Refused(Exception):
 
 
 class Tensor:
-    """What a function gets for a tensor of the manifest; among what it returns, the tensor itself.
+    """What a function gets for a tensor of the manifest; among what it returns, the tensor itself. Under which name the manifest has it is not
+    for it to know: what is compiled serves every step that passes the like.
 
-    name, dtype (a type of cutlass), shape and strides in elements: a number where every problem has the same, else None.
+    dtype (a type of cutlass), shape and strides in elements: a number where every problem has the same, else None.
     """
 
-    def __init__(self, index, name, dtype, shape, strides):
-        self.index, self.name, self.dtype_name, self.shape, self.strides = index, name, dtype, tuple(shape), tuple(strides)
+    def __init__(self, index, dtype, shape, strides):
+        self.index, self.dtype_name, self.shape, self.strides = index, dtype, tuple(shape), tuple(strides)
         self.align, self.divisible, self.dynamic = None, 1, ()
 
     @property
@@ -101,7 +104,7 @@ class Tensor:
         align: of its address, in bytes; divisible: what all strides but the innermost are multiples of, in elements;
         dynamic: axes whose size the kernel is not to know although it is fixed.
         """
-        made = Tensor(self.index, self.name, self.dtype_name, self.shape, self.strides)
+        made = Tensor(self.index, self.dtype_name, self.shape, self.strides)
         made.align, made.divisible, made.dynamic = align, divisible, tuple(dynamic)
         return made
 
@@ -193,7 +196,7 @@ class Child:
             elif "type" in one:
                 yield Scalar(index, one["type"])
             else:
-                yield Tensor(index, one["name"], one["dtype"], one["shape"], one["strides"])
+                yield Tensor(index, one["dtype"], one["shape"], one["strides"])
 
     def ask(self):
         """(what is to be compiled, its arguments, options)"""
@@ -212,16 +215,31 @@ class Child:
         return made if len(made) == 3 else (*made, "")
 
     def compile(self, kernel, arguments, options):
+        """A folder with what the compiler made: once for all units of a build that ask it for the same, and for every search of one unit."""
+        kept = self.request["kept"]
+        if os.path.isdir(kept):
+            return kept
+        made = os.path.join(self.folder, "made")
+        shutil.rmtree(made, ignore_errors=True)
+        os.mkdir(made)
+        self.compile_into(made, kernel, arguments, options)
+        try:
+            os.rename(made, kept)
+            return kept
+        except OSError:  # another unit was quicker, with the same, or nothing can be kept
+            return made
+
+    def compile_into(self, folder, kernel, arguments, options):
         from cutlass import cute
         from cutlass.cute.runtime import make_fake_stream
         fakes = [replaced(one, lambda leaf: leaf.fake()) for one in arguments]
         compiled = cute.compile(kernel, *fakes, make_fake_stream(use_tvm_ffi_env_stream=True), no_jit_engine=True,  # it is exported
                                 options=" ".join(["--enable-tvm-ffi --keep-cubin --gpu-arch", self.request["target"]["name"], options]))
-        cubin, object_file = compiled.artifacts.CUBIN, os.path.join(self.folder, "host.o")
-        compiled.export_to_c(object_file, function_name=FUNCTION)
-        with open(self.out, "wb") as file:
-            file.write(cubin)
-        return cubin, object_file
+        compiled.export_to_c(os.path.join(folder, HOST), function_name=FUNCTION)
+        with open(os.path.join(folder, CUBIN), "wb") as file:
+            file.write(compiled.artifacts.CUBIN)
+        with open(os.path.join(folder, PACKAGES), "w", encoding="utf-8") as file:
+            json.dump(packages_used(self.source.before), file)
 
     def placed(self, leaf, problem, where):
         import recorder
@@ -260,8 +278,13 @@ class Child:
         import elf
         import recorder
         kernel, arguments, options = self.ask()
-        cubin, object_file = self.compile(kernel, arguments, options)
-        maker = recorder.Recorder(self.folder, self.request["compiler"], object_file, cubin, FUNCTION)
+        made = self.compile(kernel, arguments, options)
+        shutil.copyfile(os.path.join(made, CUBIN), self.out)
+        with open(self.out, "rb") as file:
+            cubin = file.read()
+        with open(os.path.join(made, PACKAGES), encoding="utf-8") as file:
+            packages = json.load(file)
+        maker = recorder.Recorder(self.folder, self.request["compiler"], os.path.join(made, HOST), cubin, FUNCTION)
         recordings = self.record(maker, at_launch(kernel, arguments))
         if not recordings[0].launches:
             raise Refused("'%s' launches nothing" % self.request["function"])
@@ -272,7 +295,7 @@ class Child:
         used = elf.resources(cubin)
         kernels = [{"symbol": maker.symbols[one.kernel], **used[maker.symbols[one.kernel]]} for one in recordings[0].launches]
         inferred = set(self.request["infer"])
-        return {"launches": self.infer(maker, recordings), "kernels": kernels, "packages": packages_used(self.source.before),
+        return {"launches": self.infer(maker, recordings), "kernels": kernels, "packages": packages,
                 "recorded": [[self.recorded(recording, i) for i in range(len(recording.launches))]
                              for number, recording in enumerate(recordings) if number not in inferred]}
 
@@ -315,18 +338,27 @@ class Child:
 
 def answer_one(source, out, line, answers):
     """In a process of its own, since names of kernels count what a process compiled before; how it dies is how this one does."""
+    import rewrites
+    reading, writing = os.pipe()
     made = os.fork()
     if made == 0:
+        names = rewrites.noted() if source.failure is None else []
         answers.write(json.dumps(Child(source, out, json.loads(line)).answer(), sort_keys=True) + "\n")
+        with os.fdopen(writing, "w", encoding="utf-8") as told:
+            json.dump(names, told)
         for file in (answers, sys.stdout, sys.stderr):
             file.flush()
         os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as told:
+        names = told.read()
     _, status = os.waitpid(made, 0)
     if os.WIFSIGNALED(status):
         signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     if status != 0:
         os._exit(os.WEXITSTATUS(status))
+    rewrites.repeat(json.loads(names))
 
 
 def serve(folder, name, out):

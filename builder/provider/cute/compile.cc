@@ -34,12 +34,19 @@ Result<Object> ObjectOf(const Unit& unit, const Json& answer, std::string code) 
   return object;
 }
 
+// Of the source and all that it imports from its folder.
+std::string IdentityOf(const SourceTree& tree) {
+  std::string identity;
+  for (const SourceFile& file : tree.files) identity += file.name + " " + ToHex(file.digest) + "\n";
+  return identity;
+}
+
 }  // namespace
 
 Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                                const CompileContext& context, PythonWorkers* workers,
-                               CuteDraws* draws) {
-  CuteLearner learner(unit, context, draws);
+                               CuteDraws* draws, const std::string& kept) {
+  CuteLearner learner(unit, context, draws, {kept, IdentityOf(*tree)});
   KB_RETURN_IF_ERROR(learner.Draw());
   KB_ASSIGN_OR_RETURN(std::unique_ptr<PythonWorker> worker, workers->Take(tree));
   try {

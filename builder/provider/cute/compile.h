@@ -14,11 +14,12 @@
 
 namespace kbundle::builder {
 
-// The host compiler is for what stands in for CUDA's runtime. Safe from any thread.
+// The host compiler is for what stands in for CUDA's runtime. kept: a folder that is there as long
+// as units are compiled (learn.h). Safe from any thread.
 // kInvalidArgument: the source or the manifest is wrong, or the launches cannot be learned.
 Result<Object> CompileWithCute(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                                const CompileContext& context, PythonWorkers* workers,
-                               CuteDraws* draws);
+                               CuteDraws* draws, const std::string& kept);
 
 }  // namespace kbundle::builder
 

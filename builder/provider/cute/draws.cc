@@ -18,11 +18,11 @@ constexpr size_t kKept = 16;
 // All that decides which problems are legal, besides the op's interface.
 std::string ConditionsOf(const CuteSubject& subject, const Step& step) {
   std::string text = step.when ? step.when->text : "";
-  for (const auto* rules : {&subject.op->require, &subject.variant->when}) {
+  for (const auto* rules : {&subject.op->require, &subject.variant.when}) {
     for (const Program& rule : *rules) text += '\n' + rule.text;
   }
-  for (const NamedProgram& let : subject.variant->lets) {
-    text += fmt::format("\n{} = {}", let.name, let.program.text);
+  for (const NamedProgram& let : subject.variant.lets) {
+    if (!let.name.empty()) text += fmt::format("\n{} = {}", let.name, let.program.text);
   }
   for (const DType type : subject.point.types) text += fmt::format("\n{}", Name(type));
   for (const int64_t tunable : subject.point.tunables) text += fmt::format("\n{}", tunable);
@@ -43,7 +43,7 @@ class CuteDraws::Shared {
   Shared(const CuteSubject& subject, const Step& step, std::string conditions)
       : op_(subject.op),
         point_(subject.point),
-        taken_(TakenOf(*subject.variant, step)),
+        taken_(TakenOf(subject.variant, step)),
         conditions_(std::move(conditions)) {
     const uint64_t seed = Xxh3(conditions_.data(), conditions_.size());
     for (uint64_t i = 0; i < kDrawers; ++i) parts_.emplace_back(*op_, taken_, point_, seed + i);

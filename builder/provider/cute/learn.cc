@@ -1,7 +1,6 @@
 // Problems are drawn in a few walks, neighbours resemble each other, and a corner that these reach
 // late may be in none of the first 384. So a wrong expression is no mistake of the search: it is
-// told where it is wrong, and goes on. Each search compiles and records anew, which costs seconds,
-// and few units need a second one.
+// told where it is wrong, and goes on. Each search records anew, and few units need a second one.
 #include "builder/provider/cute/learn.h"
 
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 #include "builder/provider/cute/launch.h"
 #include "builder/support/diagnostic.h"
 #include "kbundle/key.h"
+#include "kbundle/sha256.h"
 
 namespace kbundle::builder {
 namespace {
@@ -29,10 +29,12 @@ std::vector<int> FirstNumbers(size_t count) {
 
 }  // namespace
 
-CuteLearner::CuteLearner(const Unit& unit, const CompileContext& context, CuteDraws* draws)
+CuteLearner::CuteLearner(const Unit& unit, const CompileContext& context, CuteDraws* draws,
+                         CuteKept kept)
     : unit_(unit),
       context_(context),
       draws_(draws),
+      kept_(std::move(kept)),
       subject_(SubjectOf(unit)),
       inferred_(FirstNumbers(kInferred)) {}
 
@@ -46,8 +48,21 @@ Status CuteLearner::Draw() {
   if (!request.ok()) return AtStep(request.status().message(), "");
   (*request)["compiler"] = context_.tools.host_compiler;
   (*request)["infer"] = inferred_;
+  (*request)["kept"] = KeptAt(*request);
   request_ = request->dump();
   return Status();
+}
+
+// All that reaches the compiler: what tensors are called does not.
+std::string CuteLearner::KeptAt(const Json& request) const {
+  KeyWriter key;
+  key.Text(kept_.source);
+  for (const char* part : {"function", "target", "tunables"}) key.Text(request.at(part).dump());
+  for (Json argument : request.at("arguments")) {
+    if (argument.is_object()) argument.erase("name");
+    key.Text(argument.dump());
+  }
+  return kept_.folder + "/" + ToHex(Sha256Of(key.bytes().data(), key.bytes().size()));
 }
 
 Result<Json> CuteLearner::Search(PythonWorker* worker) {
@@ -71,7 +86,7 @@ Result<Json> CuteLearner::Search(PythonWorker* worker) {
 
 Result<Refuted> CuteLearner::Prove(const Json& answer) const {
   KB_ASSIGN_OR_RETURN(const std::vector<Step> steps, CuteSteps(answer.at("launches"), *subject_.op,
-                                                               *subject_.variant, *unit_.step));
+                                                               subject_.variant, *unit_.step));
   const std::vector<int> all = FirstNumbers(problems_.size());
   std::vector<int> others;
   std::set_difference(all.begin(), all.end(), inferred_.begin(), inferred_.end(),

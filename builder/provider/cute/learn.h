@@ -20,12 +20,19 @@
 
 namespace kbundle::builder {
 
+// Where a child leaves what it compiled and finds what others did: units that ask for the same, of
+// one source, differ only in what they pass to it.
+struct CuteKept {
+  std::string folder;
+  std::string source;  // what identifies it and all that it imports
+};
+
 // Borrows its arguments. The same unit is asked for the same problems, anywhere.
 class CuteLearner {
  public:
   static constexpr int kMostSearches = 8;
 
-  CuteLearner(const Unit& unit, const CompileContext& context, CuteDraws* draws);
+  CuteLearner(const Unit& unit, const CompileContext& context, CuteDraws* draws, CuteKept kept);
 
   // The problems of the next search. Before Search, which needs them, since what is wrong with a
   // manifest needs no child to be seen. kInvalidArgument: there are none.
@@ -36,6 +43,7 @@ class CuteLearner {
   Result<nlohmann::json> Search(PythonWorker* worker);
 
  private:
+  std::string KeptAt(const nlohmann::json& request) const;
   Result<Refuted> Prove(const nlohmann::json& answer) const;
   std::string Searched() const;
   Status FailureOf(const nlohmann::json& answer) const;
@@ -44,6 +52,7 @@ class CuteLearner {
   const Unit& unit_;
   const CompileContext& context_;
   CuteDraws* const draws_;
+  const CuteKept kept_;
   const CuteSubject subject_;
   std::vector<int> inferred_;  // numbers of problems, ascending
   std::vector<CuteProblem> problems_;

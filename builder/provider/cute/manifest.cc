@@ -6,6 +6,7 @@
 
 #include "builder/expression/shape.h"
 #include "builder/provider/cute/kernel.h"
+#include "builder/provider/cute/share.h"
 #include "fmt/format.h"
 
 namespace kbundle::builder {
@@ -40,7 +41,9 @@ class CuteReader {
     if (const Node* args = table_.fields.Require("args", Kind::kArray)) {
       for (const Node& item : args->items) ReadOne(item);
     }
+    kernel_->source = ReadStepSource(table_);
     kernel_->names = context_.names;
+    ReadShare(table_, kernel_.get());
     step.grid = {One()};
     step.block = {One()};
     step.own = std::move(kernel_);

@@ -63,9 +63,9 @@ std::vector<CuteTensor> CuteTensors(const CuteSubject& subject, const Step& step
       return one.kind == arg.kind && one.index == arg.index;
     });
     if (known) continue;
-    const DType dtype = DTypeOf(arg, *subject.op, *subject.variant, subject.point.types);
+    const DType dtype = DTypeOf(arg, *subject.op, subject.variant, subject.point.types);
     tensors.push_back(
-        {arg.kind, arg.index, SizeOf(dtype), CuteName(arg, *subject.op, *subject.variant)});
+        {arg.kind, arg.index, SizeOf(dtype), CuteName(arg, *subject.op, subject.variant)});
   }
   return tensors;
 }
@@ -187,9 +187,8 @@ Result<Json> WithProblems(const std::string& text, const CuteSubject& subject, c
   const CuteKernel& kernel = CuteKernelOf(step);
   std::vector<Program> atoms;
   for (const Json& atom : request["atoms"]) {
-    KB_ASSIGN_OR_RETURN(Program program,
-                        CompileText(atom.get<std::string>(), *subject.op, *subject.variant,
-                                    kernel.names, StepPlace("")));
+    KB_ASSIGN_OR_RETURN(Program program, CompileText(atom.get<std::string>(), *subject.op,
+                                                     subject.variant, kernel.names, StepPlace("")));
     atoms.push_back(std::move(program));
   }
   Json rows = Json::array(), tensors = Json::array();
@@ -209,7 +208,7 @@ Result<Json> WithProblems(const std::string& text, const CuteSubject& subject, c
       return InvalidArgument(fmt::format(
           "whether '{}' is there decides what is compiled, and `when` leaves it open; add "
           "present({}) == (SOME_TUNABLE == 1), or let it be null: {{ tensor = .., null = true }}",
-          arg.text, CuteName(arg, *subject.op, *subject.variant)));
+          arg.text, CuteName(arg, *subject.op, subject.variant)));
     }
     if (!present) request["arguments"][i] = nullptr;
   }

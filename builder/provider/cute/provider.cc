@@ -39,6 +39,8 @@ class CuteCompiler : public Compiler {
       workers_.try_emplace(target,
                            std::make_unique<PythonWorkers>(CuteProgram(found_.python, target)));
     }
+    KB_ASSIGN_OR_RETURN(TemporaryFolder kept, TemporaryFolder::Make());
+    kept_ = std::make_unique<TemporaryFolder>(std::move(kept));
     return tools->NeedHostCompiler();  // of what stands in for CUDA's runtime
   }
 
@@ -58,7 +60,7 @@ class CuteCompiler : public Compiler {
   Result<Object> Compile(const Unit& unit, const std::shared_ptr<const SourceTree>& tree,
                          const std::string& /*key*/, const CompileContext& context) const override {
     return CompileWithCute(unit, tree, context, workers_.at(unit.target.ToString()).get(),
-                           draws_.get());
+                           draws_.get(), kept_->path());
   }
 
   std::vector<std::string> Variables() const override {
@@ -74,6 +76,7 @@ class CuteCompiler : public Compiler {
   FoundPackage found_;
   std::map<std::string, std::unique_ptr<PythonWorkers>> workers_;  // by target, as its environment
   const std::unique_ptr<CuteDraws> draws_ = std::make_unique<CuteDraws>();
+  std::unique_ptr<TemporaryFolder> kept_;
 };
 
 class Cute : public Provider {
@@ -121,6 +124,7 @@ class Cute : public Provider {
   Status AddUnits(UnitSet* units, VariantUse* use) const override {
     return units->AddForEachStep(use, [&](const Step& step, Unit* unit) -> Status {
       unit->compiler = "cute";
+      if (!CuteKernelOf(step).source.empty()) unit->source = CuteKernelOf(step).source;
       KB_ASSIGN_OR_RETURN(unit->extra_options, CuteRequest(units->op(*use), units->variant(*use),
                                                            units->point(*use), step, unit->target));
       return Status();

@@ -7,6 +7,7 @@
 #include <cute_infer.h>
 #include <cute_record.h>
 #include <cute_recorder.h>
+#include <cute_rewrites.h>
 #include <cute_template.h>
 
 #include <nlohmann/json.hpp>
@@ -31,6 +32,7 @@ const std::string& Script() {
     const Json modules = {{"elf", kCuteElfScript, none},
                           {"recorder", kCuteRecorderScript, {{"RECORD_C", kCuteRecordSource}}},
                           {"infer", kCuteInferScript, none},
+                          {"rewrites", kCuteRewritesScript, none},
                           {"template", kCuteTemplateScript, none}};
     return "MODULES = " + modules.dump(-1, ' ', /*ensure_ascii=*/true) + kMakeModules +
            kCuteChildScript;

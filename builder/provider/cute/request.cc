@@ -10,6 +10,8 @@
 #include "builder/provider/cute/kernel.h"
 #include "builder/provider/cute/manifest.h"
 #include "builder/provider/cute/problems.h"
+#include "builder/provider/cute/share.h"
+#include "builder/provider/cute/subject.h"
 #include "builder/score/tree.h"
 
 namespace kbundle::builder {
@@ -24,18 +26,6 @@ int SharedBytes(const Target& target) {
   const int version = target.major * 10 + target.minor;
   if (version == 80 || version == 87) return 163 << 10;
   return target.major >= 9 && target.major <= 11 ? 227 << 10 : 99 << 10;
-}
-
-// Whether a point of the grid decides the program's value.
-bool IsFixed(const Program& program, const Template& variant) {
-  return std::all_of(program.code.begin(), program.code.end(), [&](const Instruction& one) {
-    if (one.opcode == Opcode::kLet) {
-      return IsFixed(variant.lets[static_cast<size_t>(one.operand)].program, variant);
-    }
-    return one.opcode >= Opcode::kAdd || one.opcode == Opcode::kConst ||
-           one.opcode == Opcode::kTunable || one.opcode == Opcode::kSizeOfType ||
-           one.opcode == Opcode::kType;
-  });
 }
 
 std::string Grouped(const std::string& text) {
@@ -57,15 +47,11 @@ std::string SpanOf(const CuteArgument& argument, int64_t element_bytes) {
 
 class RequestWriter {
  public:
-  RequestWriter(const Op& op, const Template& variant, const Template::Point& point,
-                const CuteKernel& kernel)
-      : op_(op), variant_(variant), point_(point), kernel_(kernel) {
-    bindings_.types = point.types;
-    bindings_.tunables = point.tunables;
-    for (const NamedProgram& let : variant.lets) {
-      const Slot slot = IsFixed(let.program, variant) ? Run(let.program.code, bindings_) : Slot{0};
-      bindings_.lets.push_back(slot.value);
-    }
+  RequestWriter(const CuteSubject& subject, const CuteKernel& kernel)
+      : op_(*subject.op), variant_(subject.variant), point_(subject.point), kernel_(kernel) {
+    bindings_.types = point_.types;
+    bindings_.tunables = point_.tunables;
+    bindings_.lets = FixedLets(variant_, point_);
   }
 
   Result<Json> Sizes(const std::vector<Program>& programs) const {
@@ -102,7 +88,9 @@ class RequestWriter {
       }
     };
     for (const std::string& symbol : op_.symbols) add(symbol);
-    for (const NamedProgram& let : variant_.lets) add(let.name);
+    for (const NamedProgram& let : variant_.lets) {
+      if (!let.name.empty()) add(let.name);
+    }
     for (const Attribute& attribute : op_.attributes) add(attribute.name);
     for (const CuteArgument& argument : kernel_.arguments) {
       if (argument.arg.kind == ArgKind::kInteger) add(argument.arg.program.text);
@@ -135,11 +123,10 @@ Json TextsOf(const std::vector<Program>& programs) {
 }
 
 // A number; of a score modifier what it computes (score/tree.h), null where it is none.
-Json TunableOf(const Op& op, const Template& variant, const Template::Point& point, size_t number) {
-  const int64_t value = point.tunables[number];
-  const auto& own = static_cast<const CuteVariant&>(*variant.own);
-  if (variant.tunables[number] != own.score_tunable) return value;
-  return value == 0 ? Json() : ScoreTree(op.score_mods[static_cast<size_t>(value) - 1]);
+Json PassedOf(const CuteSubject& subject, const std::string& name, int64_t value) {
+  const auto& own = static_cast<const CuteVariant&>(*subject.variant.own);
+  if (name != own.score_tunable) return value;
+  return value == 0 ? Json() : ScoreTree(subject.op->score_mods[static_cast<size_t>(value) - 1]);
 }
 
 }  // namespace
@@ -153,21 +140,27 @@ bool CuteMakes(const Target& target) {
 Result<std::string> CuteRequest(const Op& op, const Template& variant, const Template::Point& point,
                                 const Step& step, const Target& target) {
   const CuteKernel& kernel = CuteKernelOf(step);
-  const RequestWriter writer(op, variant, point, kernel);
+  const CuteSubject subject = SubjectAt(op, variant, point, step);
+  const RequestWriter writer(subject, kernel);
   Json arguments = Json::array(), types = Json::array(), floats = Json::array(),
-       tunables = Json::object();
+       tunables = Json::object(), values = Json::array();
   for (const CuteArgument& argument : kernel.arguments) {
     KB_ASSIGN_OR_RETURN(Json one, writer.Argument(argument));
     arguments.push_back(std::move(one));
   }
-  for (const DType type : point.types) types.push_back(static_cast<int>(type));
-  for (size_t i = 0; i < variant.tunables.size(); ++i) {
-    tunables[variant.tunables[i]] = TunableOf(op, variant, point, i);
+  for (const DType type : subject.point.types) types.push_back(static_cast<int>(type));
+  for (const auto& [name, value] : subject.taken) {
+    tunables[name] = PassedOf(subject, name, value);
+    values.push_back(value);
   }
   for (const Arg& number : CuteFloats(kernel)) floats.push_back(CuteFloatName(op, number));
   Json lets = Json::array(), regions = Json::array();
-  for (const NamedProgram& let : variant.lets) lets.push_back({let.name, let.program.text});
-  for (const Region& region : variant.regions) regions.push_back({region.name, region.text});
+  for (const NamedProgram& let : subject.variant.lets) {
+    if (!let.name.empty()) lets.push_back({let.name, let.program.text});
+  }
+  for (const Region& region : subject.variant.regions) {
+    if (!region.name.empty()) regions.push_back({region.name, region.text});
+  }
   return Json{{"function", step.kernel},
               {"target",
                {{"name", target.ToString()},
@@ -176,7 +169,7 @@ Result<std::string> CuteRequest(const Op& op, const Template& variant, const Tem
                 {"shared", SharedBytes(target)}}},
               {"types", types},
               {"tunables", tunables},
-              {"values", point.tunables},
+              {"values", values},
               {"arguments", arguments},
               {"atoms", writer.Atoms()},
               {"floats", floats},
@@ -185,7 +178,7 @@ Result<std::string> CuteRequest(const Op& op, const Template& variant, const Tem
               {"drawers", CuteDraws::kDrawers},
               {"interface", op.interface_hash},
               {"require", TextsOf(op.require)},
-              {"when", TextsOf(variant.when)},
+              {"when", TextsOf(subject.variant.when)},
               {"step_when", step.when ? step.when->text : ""},
               {"lets", lets},
               {"regions", regions}}

@@ -35,10 +35,10 @@ class CuteDrawsTest : public ::testing::Test {
     WriteText(folder_ / "demo.toml", kDrawnManifest);
     WriteText(folder_ / "run.py", "");
     family_ = *ReadManifest(folder_ / "demo.toml");
-    subject_ = {&family_.ops[0], &family_.ops[0].templates[0],
-                family_.ops[0].templates[0].points[0]};
+    const Template& variant = family_.ops[0].templates[0];
+    subject_ = SubjectAt(family_.ops[0], variant, variant.points[0], variant.steps[0]);
   }
-  const Step& step(size_t number) const { return subject_.variant->steps[number]; }
+  const Step& step(size_t number) const { return family_.ops[0].templates[0].steps[number]; }
   static std::string TextOf(const Result<std::vector<DrawnProblem>>& drawn) {
     if (!drawn.ok()) return drawn.status().ToString();
     std::string text;
@@ -81,9 +81,9 @@ TEST_F(CuteDrawsTest, ProblemsAreThoseForWhichTheStepIsTaken) {
 
 TEST_F(CuteDrawsTest, PointsOfOtherTypesGetTheirOwn) {
   CuteDraws draws;
-  ASSERT_EQ(subject_.variant->points.size(), 2u);
+  ASSERT_EQ(family_.ops[0].templates[0].points.size(), 2u);
   CuteSubject other = subject_;
-  other.point = subject_.variant->points[1];
+  other.point = family_.ops[0].templates[0].points[1];
   EXPECT_NE(TextOf(draws.First(subject_, step(0), 50)), TextOf(draws.First(other, step(0), 50)));
 }
 

@@ -81,7 +81,7 @@ class CuteLearnTest : public ::testing::Test {
     auto worker = PythonWorker::Start(program, tree_).value();
     const CompileContext context;
     CuteDraws draws;
-    CuteLearner learner(work_.units[0], context, &draws);
+    CuteLearner learner(work_.units[0], context, &draws, {folder_.path(), "run.py"});
     const Status drawn = learner.Draw();
     EXPECT_TRUE(drawn.ok()) << drawn.ToString();
     return learner.Search(worker.get());
