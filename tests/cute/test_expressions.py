@@ -169,7 +169,7 @@ def test_a_problem_more_to_look_at_refutes_what_fits_by_chance():
         recording.launches = [Whole(min(size, most))]
 
     def grid(looked_at):
-        request = {"problems": problems, "atoms": ["N", "MOST"], "floats": [], "tensors": [], "infer": looked_at}
+        request = {"problems": problems, "atoms": ["N", "MOST"], "floats": [], "tensors": [], "spans": [], "infer": looked_at}
         return names["Child"](None, "/tmp/kernel", request).infer(Maker, recordings)[0]["grid"][0]
 
     assert grid(list(range(80))) == "N"
@@ -195,3 +195,25 @@ def test_a_tensor_map_s_flag_is_by_the_tensor_that_reaches_its_size():
     atoms = {"Q": [size * 3 // 2 for size in bytes_of_o], "O": bytes_of_o}
     assert all((q >= 262144) == (flag == 2385202) for q, flag in zip(atoms["Q"], flags)), "the other one fits as well"
     assert Explainer(atoms).explain(flags) == "O >= 131072 ? 2385202 : 288050"
+
+
+def test_of_two_tensors_that_are_large_in_the_same_problems_each_map_is_by_its_own():
+    """In all that is looked at either both reach the size or none does, so that their flags are one column."""
+    chance, recordings, places = random.Random(7), [], {"q": [], "o": []}
+    bytes_of_o = [chance.choice([chance.randint(1, 80_000), chance.randint(140_000, 10**7)]) for _ in range(80)]
+    spans = {"q": [size * 3 // 2 for size in bytes_of_o], "o": bytes_of_o}
+    for i in range(80):
+        here, there = b"", b""
+        for name in spans:
+            places[name].append(chance.randint(1 << 30, 1 << 40) * 16)
+            rest = struct.pack("<II", 2385202 if spans[name][i] >= 131072 else 288050, 1 + i * 7)
+            here += struct.pack("<Q", places[name][i]) + rest
+            there += struct.pack("<Q", places[name][i] + (1 << 30)) + rest
+        recordings.append(Recording(here, there, set(range(8)) | set(range(16, 24))))
+    atoms = {"I": [1 + i * 7 for i in range(80)], **{f"BYTES_{name}": column for name, column in spans.items()}}
+    tensors = {name: (at, [one + (1 << 30) for one in at], 2) for name, at in places.items()}
+    known = Problems(recordings, atoms, [132] * 80, tensors, {}, [(places[name], f"BYTES_{name}", spans[name]) for name in spans])
+    for start, name in ((0, "q"), (16, "o")):
+        fields = Parameter(known, 0, name, start, 16, set(), set(range(8)) | set(range(16, 24))).template()["fields"]
+        assert [one.get("value") for one in fields] == [None, f"BYTES_{name} >= 131072 ? 2385202 : 288050", "I"]
+        assert fields[0]["tensor"] == name

@@ -271,7 +271,9 @@ class Child:
         floats = {name: [one["floats"][i] for one in problems] for i, name in enumerate(request["floats"])}
         tensors = {name: ([one["bases"][i] for one in problems], [one["elsewhere"][i] for one in problems], size)
                    for i, (name, size) in enumerate(request["tensors"])}
-        known = template.Problems([recordings[i] for i in request["infer"]], atoms, [one["sm_count"] for one in problems], tensors, floats)
+        spans = [([one["arguments"][i] and one["arguments"][i]["address"] for one in problems], text, atoms[text])
+                 for i, text in enumerate(request["spans"]) if text in atoms]
+        known = template.Problems([recordings[i] for i in request["infer"]], atoms, [one["sm_count"] for one in problems], tensors, floats, spans)
         return template.template(known, maker.param_bytes)
 
     def learn(self):

@@ -216,6 +216,15 @@ class Explainer:
                     return form.format(text, grouped(text))
         return None
 
+    @staticmethod
+    def by_size(span, bytes_, column):
+        """One of two numbers, by whether the tensor that a map describes spans enough bytes for one flag more. That others, in the problems
+        that are looked at, reach that size in the same ones says nothing."""
+        below, above = ({x for x, size in zip(column, bytes_) if (size >= LARGE_TENSOR) == large} for large in (False, True))
+        if len(below) != 1 or len(above) != 1 or below == above:
+            return None
+        return "%s >= %d ? %d : %d" % (grouped(span), LARGE_TENSOR, *above, *below)
+
     def threshold(self, column):
         """One of two numbers, by whether something reaches a power of two: a tensor map's flags, by the bytes it spans."""
         if len(set(column)) != 2:

@@ -78,6 +78,16 @@ class RequestWriter {
                 {"null", argument.null}};
   }
 
+  // By argument, null of a number: an atom, how many bytes the tensor spans.
+  Json Spans() const {
+    Json spans = Json::array();
+    for (const CuteArgument& argument : kernel_.arguments) {
+      spans.push_back(IsPointer(argument.arg) ? Json(SpanOf(argument, ElementBytes(argument)))
+                                              : Json());
+    }
+    return spans;
+  }
+
   // What expressions may be made of: symbols, lets, and the sizes of what the kernel sees.
   std::vector<std::string> Atoms() const {
     std::vector<std::string> atoms;
@@ -172,6 +182,7 @@ Result<std::string> CuteRequest(const Op& op, const Template& variant, const Tem
               {"values", values},
               {"arguments", arguments},
               {"atoms", writer.Atoms()},
+              {"spans", writer.Spans()},
               {"floats", floats},
               {"infer", kInferred},
               {"prove", kProved},

@@ -18,8 +18,9 @@ def given_up(explainer):
 class Problems:
     """What was recorded: columns of atoms, and where each tensor lay, here and there."""
 
-    def __init__(self, recordings, atoms, sm_count, tensors, floats):
+    def __init__(self, recordings, atoms, sm_count, tensors, floats, spans=()):
         self.recordings = recordings
+        self.spans = spans       # of each argument that is a tensor: ([address], an atom: how many bytes from its first to its last, [bytes])
         self.explainer = Explainer(atoms)
         self.grids = Explainer({**atoms, "sm_count": sm_count})
         self.tensors = tensors   # {name: ([address], [address elsewhere], bytes of an element)}
@@ -49,6 +50,8 @@ class Parameter:
         self.moved = [one.moved[launch].params[start:start + size] for one in problems.recordings]
         self.unwritten = {i - start for i in unwritten}
         self.addressed = {i - start for i in addressed - unwritten}
+        begins = list(self.column(0, 8)) if self.whole(0, 8) else []
+        self.spans = [(text, bytes_) for addresses, text, bytes_ in problems.spans if addresses == begins]
 
     def template(self):
         fields, offset = [], 0
@@ -132,7 +135,9 @@ class Parameter:
             if width == 4 and (field := self.float(offset)):
                 return field
             for signed in (False, True):  # the one that takes more
-                text = self.problems.explainer.explain(self.column(offset, width, signed))
+                column = self.column(offset, width, signed)
+                by_size = [text for span in self.spans if (text := Explainer.by_size(*span, column)) is not None]
+                text = by_size[0] if by_size else self.problems.explainer.explain(column)
                 if text is not None:
                     return [{"offset": offset, "type": "%s%d" % ("i" if signed else "u", 8 * width), "value": text, "bytes": width}]
         return None
