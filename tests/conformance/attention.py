@@ -7,6 +7,7 @@ What must be nothing (rows that see nothing, keys that nobody sees) must be exac
 
 import itertools
 import sys
+import zlib
 from functools import partial
 
 import numpy as np
@@ -23,6 +24,7 @@ BIASES = [None, (False, False), (True, False), (False, True), (True, True)]  # w
 DROPOUTS = [0.0, 0.0, 0.3]
 BATCH = 2
 PICKED = 120
+HALVES = ("bf16", "f16")
 F32_TOLERANCE = 2e-5
 
 
@@ -213,8 +215,11 @@ class Cases(family.Cases):
         super().__init__("attention", cases, bundle_path, device, roots)
 
     def wants(self, types, case):
-        """On the host, whose blocks do not grow with the sequences, long ones run in one dtype."""
-        return self.device.kind == capi.CUDA or types["T"] == "f32" or not case[0].startswith(ragged.LONG)
+        """On the host, whose blocks do not grow with the sequences, long ones run in one dtype; of bfloat16 and float16, which differ only in
+        how a number is read and written, every other case goes to one."""
+        if self.device.kind == capi.CUDA or types["T"] not in HALVES:
+            return True
+        return not case[0].startswith(ragged.LONG) and HALVES[zlib.crc32(case[0].encode()) % 2] == types["T"]
 
     def judge(self, outcome, op, name, found, wanted):
         for number, (result, array) in enumerate(zip(op["results"], found)):
