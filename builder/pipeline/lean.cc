@@ -65,8 +65,15 @@ struct Traits {
   Workspace workspace;
   std::string steps;  // their kinds and conditions
   size_t tensor_maps = 0;
-  std::string promises;  // empty: none
+  std::optional<Term> same_in_every_run, in_every_batch;  // where it promises so; none: nowhere
 };
+
+// None where nothing is promised; false where the condition is too long to be written out.
+bool ReadPromise(const std::optional<Program>& promise, const Template& variant,
+                 const Template::Point& point, std::optional<Term>* read) {
+  if (promise) *read = TermOf(promise->code, variant, point);
+  return promise.has_value() == read->has_value();
+}
 
 // nullopt: too long to be written out.
 std::optional<Traits> TraitsOf(const Template& variant, const Template::Point& point) {
@@ -88,9 +95,10 @@ std::optional<Traits> TraitsOf(const Template& variant, const Template::Point& p
       traits.workspace.terms.insert(bytes->Text());
     }
   }
-  if (variant.deterministic) traits.promises += "same in every run: " + variant.deterministic->text;
-  if (variant.batch_invariant)
-    traits.promises += "in every batch: " + variant.batch_invariant->text;
+  if (!ReadPromise(variant.deterministic, variant, point, &traits.same_in_every_run) ||
+      !ReadPromise(variant.batch_invariant, variant, point, &traits.in_every_batch)) {
+    return std::nullopt;
+  }
   for (const Step& step : variant.steps) {
     traits.steps += std::to_string(static_cast<int>(step.kind));
     traits.tensor_maps += step.tensor_maps.size();
@@ -113,12 +121,23 @@ bool EnqueuesAlike(const Traits& earlier, const Traits& later) {
          AsksForNoMore(earlier.workspace, later.workspace);
 }
 
+// Wherever `later` promises it, `earlier` does: always, or under the same condition.
+bool PromisesAsMuch(const std::optional<Term>& earlier, const std::optional<Term>& later) {
+  if (!later) return true;
+  if (!earlier) return false;
+  const bool always = earlier->IsConstant() && earlier->operand != 0;
+  return always || earlier->Text() == later->Text();
+}
+
 // Wherever `later` can be launched, `earlier` is legal; and unless `later` is a spare one, fits and
 // enqueues alike.
 bool StandsFor(const Traits& earlier, const Traits& later, bool spare) {
   if (spare ? earlier.library : !EnqueuesAlike(earlier, later)) return false;
   // Who asks for a mode must find what promises it.
-  if (!later.promises.empty() && later.promises != earlier.promises) return false;
+  if (!PromisesAsMuch(earlier.same_in_every_run, later.same_in_every_run) ||
+      !PromisesAsMuch(earlier.in_every_batch, later.in_every_batch)) {
+    return false;
+  }
   return std::all_of(earlier.by_text.begin(), earlier.by_text.end(), [&](const auto& one) {
     return later.by_text.contains(one.first) || Implies(later.conditions, one.second);
   });
