@@ -54,6 +54,16 @@ def test_a_batch_of_every_size_gets_one_variant(conformance):
     assert len(chosen[0]) == 2 and len(chosen[capi.BATCH_INVARIANT]) == 1
 
 
+def test_for_one_query_a_plan_of_cudnn_promises_nothing(conformance):
+    """It adds up parts of the keys in the order in which they come."""
+    whole, new = [("bf16", (16, length, heads, 128)) for length, heads in ((4096, 8), (1, 32))]
+    lengths = ("i32", (16,))
+    problem = capi.Problem("attention.sdpa_forward", [new, whole, whole, None, lengths, lengths, None, None, None], {"scale": 128 ** -0.5})
+    chosen = [conformance.bundle.explain(problem, capi.CUDA, target="sm_90a", modes=mode)["chosen"].split("[")[0]
+              for mode in (0, capi.DETERMINISTIC)]
+    assert chosen == ["attention.sdpa_forward/cudnn", "attention.sdpa_forward/decode"]
+
+
 def test_too_small_a_workspace_is_an_error_and_no_other_variant(conformance):
     problem = capi.Problem("matmul.matmul", [("f32", (4, 64)), ("f32", (64, 48))] + [None] * 6, {"out_dtype": "f32"})
     with pytest.raises(capi.KbError, match="batches of every size get this variant or none") as refused:
