@@ -88,7 +88,7 @@ SECTIONS = {
     "sanitizer": (["sanitizer.py"], 200, 1),
     "sanitizer_attention": (["sanitizer.py", "attention"], 400, 1),
     "sanitizer_modifiers": (["sanitizer.py", "modifiers"], 300, 1),
-    "sanitizer_norm": (["sanitizer.py", "norm"], 200, 1),
+    "sanitizer_norm": (["sanitizer.py", "norm"], 400, 1),
     "sanitizer_cross_entropy": (["sanitizer.py", "cross_entropy"], 200, 1),
     "sanitizer_grouped": (["sanitizer.py", "grouped"], 300, 1),
     "sanitizer_quantize": (["sanitizer.py", "quantize"], 200, 1),
