@@ -209,9 +209,9 @@ class Bundle:
                                    target and target.encode(), modes, ctypes.byref(out)))
         return json.loads(take_string(out))
 
-    def legal(self, problem, kind):
+    def legal(self, problem, kind, modes=0):
         """Ids of the variants that may compute it, in the bundle's order."""
-        return [candidate["id"] for candidate in self.explain(problem, kind)["candidates"] if candidate["legal"]]
+        return [candidate["id"] for candidate in self.explain(problem, kind, modes=modes)["candidates"] if candidate["legal"]]
 
     def force(self, variant):
         check(LIB.kb_policy_force(self.handle, variant.encode()))

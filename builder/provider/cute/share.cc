@@ -13,7 +13,6 @@
 namespace kbundle::builder {
 namespace {
 
-using Kind = Node::Kind;
 using Visit = std::function<void(const Program&)>;
 
 bool IsAmong(const std::vector<std::string>& names, const std::string& name) {
