@@ -17,6 +17,13 @@
 #include "loader/support/absent.h"
 
 namespace kbundle {
+namespace {
+
+// The instruction that waits for the kernels in front is of 9.0. Code for earlier GPUs has none, as
+// PTX for all GPUs has none: it must not start before those have ended.
+constexpr uint8_t kFirstThatWaits = 9;
+
+}  // namespace
 
 Resolver::Resolver(const Bundle& bundle, const Problem& problem, const Device& device,
                    uint32_t variant, int64_t alignment)
@@ -24,7 +31,7 @@ Resolver::Resolver(const Bundle& bundle, const Problem& problem, const Device& d
       problem_(problem),
       row_(*IndexOf(bundle).variants()->Get(variant)),
       template_(*IndexOf(bundle).templates()->Get(row_.template_index())),
-      target_(static_cast<TargetKind>(IndexOf(bundle).targets()->Get(row_.target())->kind())) {
+      target_(*IndexOf(bundle).targets()->Get(row_.target())) {
   resolution_.variant = variant;
   context_.bundle = &bundle;
   context_.problem = &problem;
@@ -107,7 +114,8 @@ Result<bool> Resolver::Fill(const fb::Step& step, const fb::Kernel& row, Resolve
 Result<bool> Resolver::FillKernel(const fb::Step& step, const fb::Kernel& row,
                                   ResolvedStep& out) const {
   // Steps for both kinds of targets have programs of both.
-  out.has_range = target_ == TargetKind::kHost && !Absent(step.range());
+  out.has_range =
+      target_.kind() == static_cast<uint8_t>(TargetKind::kHost) && !Absent(step.range());
   if (out.has_range) {
     KB_RETURN_IF_ERROR(EvalSize(step.range(), "range", out.range));
     KB_RETURN_IF_ERROR(EvalSize(step.grain(), "grain", out.grain));
@@ -124,7 +132,7 @@ Result<bool> Resolver::FillKernel(const fb::Step& step, const fb::Kernel& row,
   KB_RETURN_IF_ERROR(EvalExtent(step.block(), "block", out.block));
   KB_RETURN_IF_ERROR(EvalExtent(step.cluster(), "cluster", out.cluster));
   KB_RETURN_IF_ERROR(EvalSize(step.shared(), "shared", out.shared));
-  out.programmatic = step.programmatic();
+  out.programmatic = step.programmatic() && target_.major() >= kFirstThatWaits;
   KB_RETURN_IF_ERROR(AddArgs(step, out));
   return out.grid[0] != 0 && out.grid[1] != 0 && out.grid[2] != 0;
 }

@@ -69,7 +69,7 @@ class Resolver {
   const Problem& problem_;
   const fb::Variant& row_;
   const fb::Template& template_;
-  const TargetKind target_;
+  const fb::Target& target_;
   EvalContext context_;
   LetValues lets_;
   Resolution resolution_;

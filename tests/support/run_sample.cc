@@ -186,6 +186,16 @@ void AddTiles(BundleMaker& maker) {
   maker.AddVariant(row, kRunTarget, {}, {}, {AddImage(maker, "tma", {128, 8})}, {"tma"});
 }
 
+// Of PTX for every GPU, which cannot wait for kernels in front of it.
+void AddPortable(BundleMaker& maker) {
+  AddUnaryOp(maker, "run.portable");
+  fb::TemplateT& row = maker.AddTemplate("ptx", "cuda");
+  AddRowKernel(maker, row, "ptx").programmatic = true;
+  const uint32_t blob =
+      maker.AddBlob(FakeImage({{"ptx", {8, 8, 8, 4}}}, 2000), fb::BlobFormat::Fatbin);
+  maker.AddVariant(row, "portable", {}, {}, {blob}, {"ptx"});
+}
+
 void AddWide(BundleMaker& maker) {
   fb::OpT& op = AddUnaryOp(maker, "run.wide");
   fb::TemplateT& tall = maker.AddTemplate("tall", "cuda");
@@ -225,6 +235,7 @@ BundleMaker RunMaker() {
   AddInPlace(maker);
   AddInside(maker);
   AddMixed(maker);
+  AddPortable(maker);
   AddScale(maker);
   AddSteps(maker);
   AddStructs(maker);

@@ -13,13 +13,14 @@
 
 namespace kbundle::testing {
 
-// "run", for sm_90a, code objects made by FakeImage:
+// "run", for sm_90a and one op for `portable`, code objects made by FakeImage:
 //   run.inplace  y over x: one kernel
 //   run.inside   one kernel (y at rows, x at K - 1, third of K floats of workspace, x)
 //   run.mixed    "vec" (16-byte aligned), "odd" (with a memset), "any"
 //   run.scale    y = scale * x: "vec" (16-byte aligned), "any"; kernels (y, x, scale, rows, K)
 //   run.steps    memset, kernel, copy: "roomy" (4096 K bytes of workspace), "thrifty" (4 K bytes)
 //   run.struct   a kernel that takes a struct (y, x at K - 1, rows, rows + 1, third of K floats)
+//   run.portable one kernel, programmatic
 //   run.tiles    a tensor map over x, a cluster of 16 blocks, 100,000 + K bytes of shared memory,
 //                programmatic
 //   run.triton   one kernel of provider triton: threads and shared memory out of its row

@@ -97,10 +97,12 @@ class Launch:
 
     def kernel(self, head, step, row):
         out = head | {"kernel": self.index.symbols[row.symbol], "blob": row.blob}
-        if self.index.targets[self.row.target].kind == choose.HOST and program.present(step.range):
+        target = self.index.targets[self.row.target]
+        if target.kind == choose.HOST and program.present(step.range):
             out |= {"range": self.size(step.range), "grain": max(self.size(step.grain, 1), 1)}
         else:
-            out |= {"grid": self.extent(step.grid), "cluster": self.extent(step.cluster), "programmatic": step.programmatic,
+            out |= {"grid": self.extent(step.grid), "cluster": self.extent(step.cluster),
+                    "programmatic": step.programmatic and target.major >= 9,
                     "block": [row.threads, 1, 1] if row.threads else self.extent(step.block),
                     "shared": row.dynamic_shared if row.threads else self.size(step.shared)}
         out["args"] = [self.argument(step, arg) for arg in step.args]

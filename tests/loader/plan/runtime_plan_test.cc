@@ -193,6 +193,14 @@ TEST_F(PlanTest, TensorMapClusterSharedMemoryAndProgrammaticLaunchArrive) {
   EXPECT_FALSE(plan->Launch(nullptr, FakeAddresses(problem, 4).args()).ok());
 }
 
+TEST_F(PlanTest, CodeThatCannotWaitIsNotStartedEarly) {
+  const Problem problem = ProblemOf(*bundle_, "run.portable", {"f32[5,64]"});
+  const auto plan = MakePlan(problem);
+  driver_.ClearLog();
+  ASSERT_EQ(plan->Launch(nullptr, FakeAddresses(problem).args()).ToString(), "OK");
+  EXPECT_FALSE(driver_.launches().at(0).programmatic) << "PTX of 8.0 on a 9.0 device";
+}
+
 TEST_F(PlanTest, FunctionAttributesAreRaisedNeverLowered) {
   constexpr auto kShared = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
   const auto large = MakePlan(ProblemOf(*bundle_, "run.tiles", {"f32[5,256]"}));
