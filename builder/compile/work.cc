@@ -178,7 +178,7 @@ Status UnitSet::AddForEachStep(VariantUse* use,
     use->units.push_back(kNoUnit);
     if (use->kernels[i].empty()) continue;
     Unit unit = New(*use);
-    unit.source = variant(*use).source;
+    unit.source = steps[i].kernel_source.empty() ? variant(*use).source : steps[i].kernel_source;
     unit.step = &steps[i];
     if (steps.size() > 1) unit.label += fmt::format(" step {}", i + 1);
     KB_RETURN_IF_ERROR(fill(steps[i], &unit));
@@ -187,15 +187,28 @@ Status UnitSet::AddForEachStep(VariantUse* use,
   return Status();
 }
 
-void UnitSet::AddForAllSteps(Unit unit, bool collects, VariantUse* use) {
-  std::vector<std::string> kernels;
-  for (const std::string& kernel : use->kernels) {
-    if (!kernel.empty()) AddOnce(kernel, &kernels);
-  }
-  unit.struct_checks = StructChecks(op(*use), variant(*use), point(*use), variant(*use).steps);
-  const uint32_t number = Add(std::move(unit), kernels, collects);
-  for (const std::string& kernel : use->kernels) {
-    use->units.push_back(kernel.empty() ? kNoUnit : number);
+void UnitSet::AddForAllSteps(const Unit& unit, bool collects, VariantUse* use) {
+  const std::vector<Step>& steps = variant(*use).steps;
+  use->units.assign(steps.size(), kNoUnit);
+  for (size_t first = 0; first < steps.size(); ++first) {
+    if (use->kernels[first].empty() || use->units[first] != kNoUnit) continue;
+    const std::string& source = steps[first].kernel_source;
+    Unit made = unit;
+    if (!source.empty()) {
+      made.source = source;
+      made.label += " " + source;
+    }
+    std::vector<size_t> together;
+    std::vector<std::string> kernels;
+    for (size_t i = first; i < steps.size(); ++i) {
+      if (use->kernels[i].empty() || steps[i].kernel_source != source) continue;
+      together.push_back(i);
+      AddOnce(use->kernels[i], &kernels);
+      const auto checks = StructChecks(op(*use), variant(*use), point(*use), {&steps[i], 1});
+      for (const StructCheck& check : checks) AddOnce(check, &made.struct_checks);
+    }
+    const uint32_t number = Add(std::move(made), kernels, collects);
+    for (const size_t i : together) use->units[i] = number;
   }
 }
 

@@ -84,8 +84,8 @@ class UnitSet {
   uint32_t Add(Unit unit, const std::vector<std::string>& kernels, bool collects = false);
   // A unit for each step that has a kernel, named after it; `fill` says how it is compiled.
   Status AddForEachStep(VariantUse* use, const std::function<Status(const Step&, Unit*)>& fill);
-  // One unit with all kernels of the variant, for every step that has one.
-  void AddForAllSteps(Unit unit, bool collects, VariantUse* use);
+  // One unit with all kernels of the variant that have the same source, for every step of theirs.
+  void AddForAllSteps(const Unit& unit, bool collects, VariantUse* use);
 
  private:
   Work& work_;

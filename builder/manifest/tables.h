@@ -31,8 +31,7 @@ struct StepTable {
 
 // manifest/variant_keys.cc
 void ReadSource(VariantTable& table, bool required);
-// `source` of a step that has another than its variant; "": it has not.
-std::string ReadStepSource(StepTable& table);
+void ReadStepSource(StepTable& table);  // `source` of a step that has another than its variant
 void ReadFlags(VariantTable& table);
 void ReadTargets(VariantTable& table);  // errors say what the provider makes code for
 // Reports each of these keys that is there: "a variant of cudnn has no `flags`".

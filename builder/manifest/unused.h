@@ -8,9 +8,9 @@
 
 namespace kbundle::builder {
 
-// node: a variant's table. source: the text of its source where tunables reach it as macros (nvcc),
-// else "". An error at each tunable of several values that no kernel's name, expression or macro
-// uses; `keep`, which only prunes, does not count.
+// node: a variant's table. source: the text of its sources where tunables reach them as macros
+// (nvcc), else "". An error at each tunable of several values that no kernel's name, expression or
+// macro uses; `keep`, which only prunes, does not count.
 void RefuseUnusedTunables(const Node& node, const std::string& source, Diagnostics& diagnostics);
 
 }  // namespace kbundle::builder

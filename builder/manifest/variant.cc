@@ -55,14 +55,28 @@ class VariantReader {
     fields_.Take("extends");               // ResolveExtends
     fields_.Take("define", Kind::kTable);  // PutDefinitions
     fields_.Finish();
-    const bool macros = variant_.compiler == "nvcc";
-    const Result<std::string> source =
-        macros ? ReadFile(directory_ + "/" + variant_.source) : Result<std::string>(std::string());
-    if (source.ok()) RefuseUnusedTunables(node_, *source, diagnostics_);
+    RefuseUnused();
     return std::move(variant_);
   }
 
  private:
+  // nvcc gives tunables to sources as macros.
+  void RefuseUnused() {
+    std::vector<std::string> sources;
+    if (variant_.compiler == "nvcc") {
+      sources.push_back(variant_.source);
+      for (const Step& step : variant_.steps) sources.push_back(step.kernel_source);
+    }
+    std::string texts;
+    for (const std::string& source : sources) {
+      if (source.empty()) continue;
+      const Result<std::string> text = ReadFile(directory_ + "/" + source);
+      if (!text.ok()) return;
+      texts += *text;
+    }
+    RefuseUnusedTunables(node_, texts, diagnostics_);
+  }
+
   static bool IsMisspelled(const std::string& key) {
     static const std::vector<std::string> kNaming = {"tunables", "let", "workspace", "types"};
     const std::string meant = NearestName(key, kNaming);

@@ -40,10 +40,10 @@ void ReadSource(VariantTable& table, bool required) {
   table.variant.source = Checked(*source, table.directory, table.diagnostics);
 }
 
-std::string ReadStepSource(StepTable& table) {
+void ReadStepSource(StepTable& table) {
   const Node* source = table.fields.Take("source", Kind::kString);
-  if (source == nullptr) return "";
-  return Checked(*source, *table.context.directory, table.context.diagnostics);
+  if (source == nullptr) return;
+  table.step.kernel_source = Checked(*source, *table.context.directory, table.context.diagnostics);
 }
 
 void ReadFlags(VariantTable& table) {

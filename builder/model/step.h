@@ -53,6 +53,7 @@ struct Step {
   StepKind kind = StepKind::kKernel;
   std::string kernel;  // "softmax_rows<{T}, {VEC}>"; of a library's step what the library calls it
   SourceSpan kernel_where;
+  std::string kernel_source;  // relative to the manifest, as the variant's; "": that
   std::optional<Program> when;
   std::vector<Program> grid, block, cluster;
   Program shared, range, grain, bytes;

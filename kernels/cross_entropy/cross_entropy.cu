@@ -1,11 +1,10 @@
-// Kernels of the cross-entropy ops. The manifest says which instances exist, and where each is
-// legal.
+// Kernels of the cross-entropy ops that compute rows. The manifest says which instances exist, and
+// where each is legal.
 //
 // T is float, __half or __nv_bfloat16; VEC elements travel together: 16 bytes, or one element where
 // tensors are not aligned. Rows are int64; every grid is clamped by the manifest and walked by a
 // loop.
 #include "backward.cuh"
-#include "reduce.cuh"
 
 namespace loss {
 
@@ -35,17 +34,6 @@ template <typename T, int VEC, int BATCH, typename Team>
 LOSS_KERNEL(1024 / Team::kThreads)
 fused_long(const Call call) {
   FusedLongRows<T, VEC, BATCH>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
-}
-
-// No templates: every code object has them, and so one object serves an op with them and without.
-__global__ void __launch_bounds__(512) reduce(const Reduction reduction, int parts) {
-  kbundle::device::WaitForEarlierKernels();
-  ReduceRows(reduction, Block<512>(blockDim.x), blockIdx.x, parts);
-}
-
-__global__ void __launch_bounds__(512) reduce_parts(const Reduction reduction, int parts) {
-  kbundle::device::WaitForEarlierKernels();
-  ReduceParts(reduction, Block<512>(blockDim.x), parts);
 }
 
 }  // namespace loss

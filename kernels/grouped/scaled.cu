@@ -1,14 +1,8 @@
 // The kernel of the scaled products for every GPU: scaled_tile.cuh, a block a tile.
+#include "kbundle/device_order.h"
 #include "scaled_tile.cuh"
 
 namespace grouped {
-
-inline constexpr int kFinders = 512;
-
-__global__ void __launch_bounds__(kFinders)
-    places(int* offsets, int* tiles, const int* sizes, int G, int M, int rows) {
-  FindPlaces<kFinders>(offsets, tiles, sizes, G, M, rows);
-}
 
 template <typename Q, typename O, bool kVector>
 __global__ void __launch_bounds__(kThreads)
@@ -17,6 +11,7 @@ __global__ void __launch_bounds__(kThreads)
                     int64 w_depth, const O* bias, const int* offsets, const int* tiles, int G,
                     int M, int N, int K) {
   __shared__ ScaledTile::Memory memory;
+  kbundle::device::WaitForEarlierKernels();
   MultiplyScaled<Q, O, kVector>(memory, y, static_cast<const unsigned char*>(x),
                                 static_cast<const unsigned char*>(w), {x_scale_inv, x_row, x_depth},
                                 {w_scale_inv, w_group, w_columns, w_depth}, bias, offsets, tiles,

@@ -10,6 +10,7 @@ namespace norms {
       unsigned char *q, float *amax, float *scale_inv, float *groups, const float *scale, \
       float amax_epsilon, bool power_of_two, bool e5m2
 #define QUANTIZED_CALL                                                          \
+  WaitForEarlierKernels();                                                      \
   const ForwardCall<T> call{nullptr, mu,      rsigma, sum,  x, residual, gamma, \
                             beta,    epsilon, center, wide, H, rows};           \
   const Codes to { q, amax, scale_inv, groups, scale, {amax_epsilon, power_of_two}, e5m2 }

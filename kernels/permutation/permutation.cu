@@ -5,56 +5,18 @@
 // at up to 32 entries of the token's map at a time, an entry a lane, and serves those that count
 // one after another. Nothing read from a map is an address or a trip count before it is checked.
 // Tokens and rows are int64; every grid is clamped by the manifest and walked by a loop.
-#include "maps.cuh"
+#include "entries.cuh"
+#include "kbundle/device_order.h"
 #include "rows.cuh"
 
 namespace permutation {
 
-// The entry of a token's map that a lane looks at.
-struct Entry {
-  int row;  // -1 unless the entry counts
-  int expert;
-};
-
-// Entries first .. first + 31 of a token. `n` is how many it has; asked for at every call, so that
-// these loads need not wait for it.
-__device__ __forceinline__ Entry LoadEntry(const int* map, int experts, int s, int n, int64 rows) {
-  Entry entry = {-1, -1};
-  if (s < experts) {
-    entry.row = map[s];
-    entry.expert = map[experts + s];
-  }
-  const bool counts =
-      s < n && entry.row >= 0 && entry.row < rows && entry.expert >= 0 && entry.expert < experts;
-  if (!counts) entry.row = -1;
-  return entry;
-}
-
-__device__ __forceinline__ int CountOf(const int* map, int experts) {
-  const int n = map[2 * experts];
-  return n < 0 ? 0 : n < experts ? n : experts;
-}
+using kbundle::device::WaitForEarlierKernels;
 
 // Of the lanes whose entries count and name the same expert, whether this is the last.
 __device__ __forceinline__ bool IsLastOfExpert(const Entry& entry, int lane) {
   const unsigned same = __match_any_sync(kAllLanes, entry.row >= 0 ? entry.expert : -1 - lane);
   return entry.row >= 0 && lane == 31 - __clz(same);
-}
-
-// owner[row] = the highest token * experts + s that names the row; -1 before.
-__global__ void claim_rows(int* owner, const int* map, int64 tokens, int experts, int64 rows) {
-  const int64 width = 2 * static_cast<int64>(experts) + 1;
-  const int64 step = static_cast<int64>(gridDim.x) * blockDim.x;
-  for (int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x; i < tokens * experts;
-       i += step) {
-    const int token = static_cast<int>(static_cast<unsigned>(i) / static_cast<unsigned>(experts));
-    const int s = static_cast<int>(i - static_cast<int64>(token) * experts);
-    const int* entries = map + token * width;
-    const int n = CountOf(entries, experts);
-    if (s >= n) continue;
-    const Entry entry = LoadEntry(entries, experts, s, n, rows);
-    if (entry.row >= 0) atomicMax(owner + entry.row, static_cast<int>(i));
-  }
 }
 
 // Zeros for the rows of 32 that nobody owns.
@@ -84,6 +46,7 @@ __global__ void permute_rows(char* out, char* permuted_probs, const char* x, con
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int64 parts = (row_bytes + 32 * N * kBytes - 1) / (32 * N * kBytes);
   const int64 of_tokens = tokens * parts, units = of_tokens + (rows + 31) / 32;
+  WaitForEarlierKernels();
   for (int64 unit = static_cast<int64>(blockIdx.x) * warps + WarpsAhead(); unit < units;
        unit += static_cast<int64>(gridDim.x) * warps) {
     if (unit >= of_tokens) {
@@ -212,6 +175,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ float dots[kWarps][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64 blocks = tokens + (rows + kThreads - 1) / kThreads;
+  WaitForEarlierKernels();
   for (int64 token = blockIdx.x; token < blocks; token += gridDim.x) {
     if (token >= tokens) {
       ClearUnowned<kBytes>(dx, nullptr, owner, (token - tokens) * kThreads + warp * 32, row_bytes,
@@ -276,6 +240,7 @@ __global__ void gather_rows(char* out, char* permuted_probs, const char* x, cons
                             const char* probs, int64 row_bytes, int prob_bytes, int64 tokens) {
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int64 parts = (row_bytes + 32 * N * kBytes - 1) / (32 * N * kBytes);
+  WaitForEarlierKernels();
   for (int64 unit = static_cast<int64>(blockIdx.x) * warps + WarpsAhead(); unit < tokens * parts;
        unit += static_cast<int64>(gridDim.x) * warps) {
     const int64 row = unit / parts, first = (unit - row * parts) * (32 * N * kBytes);

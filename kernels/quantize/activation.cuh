@@ -141,6 +141,7 @@ __global__ void __launch_bounds__(kThreads)
                      float alpha, float offset, unsigned across, bool e5m2) {
   using Bits = typename Element<T>::Bits;
   constexpr int kCount = kAlone * kAlone;
+  WaitForEarlierKernels();
   const float by = *scale;
   if (blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = 1.0f / by;
   const Activation how{function, limit, alpha, offset};

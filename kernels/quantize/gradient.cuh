@@ -156,6 +156,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   __shared__ TransposedTile tile[2 * PLANES];
   const Activation how{function, limit, alpha, offset};
   const Differentiating<T, kVec, PLANES, VEC == 1> source(dy, x, M, N, how);
+  WaitForEarlierKernels();
   const float by = *scale;
   if (blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = 1.0f / by;
   const BlockTiles at(M, N, tiles);

@@ -18,10 +18,10 @@
 namespace quantize {
 
 // offsets[g]: the first row of group g; the last: of what is left over. A negative size counts as
-// 0, and rows end with M. One block of THREADS.
+// 0, and rows end with M. amax[g] begins as 0. One block of THREADS.
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
-    group_offsets(int* offsets, const int* sizes, int G, int M) {
+    group_offsets(int* offsets, float* amax, const int* sizes, int G, int M) {
   __shared__ int64 sums[THREADS];
   const int thread = static_cast<int>(threadIdx.x);
   int64 before = 0;  // rows of the groups of earlier rounds
@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(THREADS)
       sums[thread] += other;
       __syncthreads();
     }
+    if (g < G) amax[g] = 0.0f;
     if (g <= G) offsets[g] = static_cast<int>(min(before + sums[thread] - size, int64{M}));
     before += sums[THREADS - 1];
     __syncthreads();
@@ -61,6 +62,7 @@ template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
     group_rows(int* group_of, const int* offsets, int G, int M) {
   const int row = static_cast<int>(blockIdx.x) * THREADS + static_cast<int>(threadIdx.x);
+  WaitForEarlierKernels();
   if (row < (M + 3) / 4 * 4) group_of[row] = GroupOfRow(offsets, 0, G, row);
 }
 
@@ -226,6 +228,7 @@ __global__ void __launch_bounds__(kThreads, kTilesAtOnce)
                 const int* group_of, const float* scale, int64 M, int64 N, int G, int tiles,
                 bool e5m2) {
   __shared__ TransposedTile tile[2];
+  WaitForEarlierKernels();
   const TiledResult to{q, q_t, largest, scale_inv, nullptr, tile};
   constexpr int kVec = kTaken<T, VEC>;
   const Plain<T, kVec, VEC == 1> source(x, M, N);

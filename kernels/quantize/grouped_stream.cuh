@@ -172,6 +172,7 @@ inline constexpr int kGroupedRunsAtOnce = 1;
 template <typename T, int VEC, int N>
 __global__ void __launch_bounds__(kThreads, kGroupedRunsAtOnce)
     grouped_amax(float* amax, const T* x, const int* offsets, int64 count, unsigned across, int G) {
+  WaitForEarlierKernels();
   if (count == 0) return;
   const GroupedStream to{nullptr, amax, true, offsets, nullptr, G, false};
   StreamGroups<T, VEC, N>(to, x, count, across);
@@ -183,6 +184,7 @@ __global__ void __launch_bounds__(kThreads, kGroupedRunsAtOnce)
     stream_groups(unsigned char* q, float* largest, float* scale_inv, const T* x,
                   const int* offsets, const float* scale, int64 count, unsigned across, int G,
                   bool e5m2) {
+  WaitForEarlierKernels();
   const GroupedStream to{q, largest, scale != nullptr, offsets, scale, G, e5m2};
   if (blockIdx.x == 0) {
 #pragma unroll 1

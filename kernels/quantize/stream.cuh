@@ -35,6 +35,7 @@ template <typename T, int VEC, int N>
 __global__ void __launch_bounds__(kThreads) amax(float* largest, const T* x, int64 count) {
   using V = Vector<T, VEC>;
   unsigned most = 0;
+  WaitForEarlierKernels();
   ForVectors<typename V::Raw, N>(
       count / VEC, [x](int64 at) { return V::Load(x, at); },
       [&most](int64, const typename V::Raw& raw) {
@@ -81,6 +82,7 @@ template <typename T, int VEC, int N>
 __global__ void __launch_bounds__(kThreads)
     cast(unsigned char* q, float* largest, float* scale_inv, const T* x, const float* scale,
          int64 count, bool e5m2) {
+  WaitForEarlierKernels();
   OfType(e5m2,
          [=]<typename Q>() { CastStream<T, Q, VEC, N>(q, largest, scale_inv, x, scale, count); });
 }

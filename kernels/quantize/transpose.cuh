@@ -301,6 +301,7 @@ __device__ __forceinline__ void ForTiles(const BlockTiles& at, unsigned char* q_
 template <int VEC, typename Source>
 __device__ __forceinline__ void QuantizeTiles(const Source& source, const TiledResult& to,
                                               const float* scale, int64 M, int tiles, bool e5m2) {
+  WaitForEarlierKernels();
   const float by = ScaleOf(scale, to.largest, MostOf(e5m2));
   if (blockIdx.x == 0 && threadIdx.x == 0) *to.scale_inv = 1.0f / by;
   const BlockTiles at(M, source.N, tiles);
@@ -344,6 +345,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64 column = blockIdx.x * int64{32} + lane;
   float sum = 0.0f;
+  WaitForEarlierKernels();
   if (column < N)
     for (int64 p = warp; p < parts; p += kWarps) sum += partial[p * N + column];
   sums[warp][lane] = sum;

@@ -4,6 +4,7 @@
 
 #include "kbundle/device_fp8.h"
 #include "kbundle/device_loose.h"
+#include "kbundle/device_order.h"
 #include "memory.cuh"
 
 namespace quantize {
@@ -17,6 +18,7 @@ using kbundle::device::kAllLanes;
 using kbundle::device::Largest;
 using kbundle::device::LargestOfLanes;
 using kbundle::device::OfType;
+using kbundle::device::WaitForEarlierKernels;
 
 inline constexpr int kThreads = 256;  // of every block
 inline constexpr unsigned kInfinity = 0x7f800000u;

@@ -5,6 +5,7 @@
 // the same in every run, with no atomics.
 #pragma once
 
+#include "kbundle/device_order.h"
 #include "row.cuh"
 
 namespace router {
@@ -64,6 +65,7 @@ __global__ void aux_loss_sum(float* loss, const float* partial, float coefficien
                              int64 total_tokens, int parts) {
   const int lane = threadIdx.x % 32;
   double sum = 0;
+  kbundle::device::WaitForEarlierKernels();
   for (int part = lane; part < parts; part += 32) sum += static_cast<double>(partial[part]);
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)

@@ -42,7 +42,7 @@ SECTIONS = {
     "softmax_longest": (["softmax_longest.py"], 150, 1),
     "cliffs": (["cliffs.py"], 120, 1),
     "permutation": (["permutation.py"], 120, 1),
-    "quantize": (["layers/quantize.py"], 150, 1),
+    "quantize": (["layers/quantize.py"], 240, 1),
     "norm": (["layers/norm.py"], 240, 1),
     "grouped": (["layers/grouped.py"], 300, 1),
     "cross_entropy": (["layers/cross_entropy.py"], 400, 1),

@@ -20,8 +20,11 @@ std::vector<int> GroupsByDefinition(const std::vector<int>& sizes, int64 M) {
 std::vector<int> OffsetsByKernel(const std::vector<int>& sizes, int M) {
   const int G = static_cast<int>(sizes.size());
   Guarded<int> offsets(G + 1);
-  Launch(1, [&] { group_offsets<kThreads>(offsets.data(), sizes.data(), G, M); });
-  EXPECT_TRUE(offsets.Whole());
+  Guarded<float> amax(G);
+  std::fill_n(amax.data(), G, 7.0f);
+  Launch(1, [&] { group_offsets<kThreads>(offsets.data(), amax.data(), sizes.data(), G, M); });
+  EXPECT_TRUE(offsets.Whole() && amax.Whole());
+  EXPECT_EQ(std::count(amax.data(), amax.data() + G, 0.0f), G);
   return {offsets.data(), offsets.data() + G + 1};
 }
 

@@ -12,21 +12,23 @@ namespace kbundle {
 namespace device {
 namespace {
 
-TEST(RowMap, NumbersRowsExpertByExpert) {
-  constexpr int kTokens = 300, kSlots = 5, kExperts = 70, kPart = 32, kAlign = 16;
-  constexpr int kParts = (kTokens + kPart - 1) / kPart;
+// Tokens of a part, and threads that sum parts up: as many segments as a warp has, segments of one
+// part, and of more than a thread holds.
+void NumbersRowsExpertByExpert(int part_tokens, int threads) {
+  constexpr int kTokens = 300, kSlots = 5, kExperts = 300, kAlign = 16;
+  const int parts = (kTokens + part_tokens - 1) / part_tokens;
   std::mt19937 random(3);
-  std::vector<int> indices(kTokens * kSlots), counts(kParts * kExperts, -9), totals(kExperts);
+  std::vector<int> indices(kTokens * kSlots), counts(parts * kExperts, -9), totals(kExperts);
   for (int& index : indices) index = static_cast<int>(random() % (kExperts + 3)) - 1;
   std::vector<int> map(kTokens * (2 * kSlots + 1), -9), offsets(kExperts + 1, -9);
-  simt::Launch(kParts, 32, [&] {
-    CountEntries(counts.data(), indices.data(), kTokens, kSlots, kExperts, kPart);
+  simt::Launch(parts, 32, [&] {
+    CountEntries(counts.data(), indices.data(), kTokens, kSlots, kExperts, part_tokens);
   });
-  simt::Launch((kExperts + 7) / 8, 1024,
-               [&] { SumPartCounts(counts.data(), totals.data(), kExperts, kParts); });
-  simt::Launch(kParts, 32, [&] {
+  simt::Launch((kExperts + 7) / 8, threads,
+               [&] { SumPartCounts(counts.data(), totals.data(), kExperts, parts); });
+  simt::Launch(parts, 32, [&] {
     WriteCompactMap<512>(map.data(), offsets.data(), totals.data(), counts.data(), indices.data(),
-                         kTokens, kSlots, kExperts, kAlign, kPart);
+                         kTokens, kSlots, kExperts, kAlign, part_tokens);
   });
   int start = 0;
   std::vector<int> next(kExperts), sizes(kExperts);
@@ -48,6 +50,13 @@ TEST(RowMap, NumbersRowsExpertByExpert) {
     }
     ASSERT_EQ(entries[2 * kSlots], kSlots);
   }
+}
+
+TEST(RowMap, NumbersRowsExpertByExpert) {
+  NumbersRowsExpertByExpert(32, 1024);
+  NumbersRowsExpertByExpert(2, 32);
+  NumbersRowsExpertByExpert(1, 64);
+  NumbersRowsExpertByExpert(1, 512);
 }
 
 }  // namespace

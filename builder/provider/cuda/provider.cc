@@ -1,5 +1,6 @@
-// Provider cuda: a unit per set of kernels that a variant's steps launch (NVRTC), per grid point
-// (nvcc, since macros carry types and tunables), or per op (portable: all its kernels as PTX).
+// Provider cuda: a unit per set of kernels that a variant's steps launch out of one source (NVRTC),
+// per grid point (nvcc, since macros carry types and tunables), or per op and source (portable: all
+// kernels as PTX).
 #include "builder/provider/provider.h"
 
 #include <fmt/format.h>
@@ -45,7 +46,10 @@ class Cuda : public Provider {
     ReadTargets(table);
   }
   void ReadPoints(VariantTable& table) const override { ReadGrid(table); }
-  void ReadKernelStep(StepTable& table) const override { ReadGpuLaunch(table); }
+  void ReadKernelStep(StepTable& table) const override {
+    ReadGpuLaunch(table);
+    ReadStepSource(table);
+  }
 
   bool TakesTensorMaps() const override { return true; }
   bool TakesStructs() const override { return true; }
@@ -69,7 +73,7 @@ class Cuda : public Provider {
       unit.label = fmt::format("{}/{}@portable", op.name, variant.name);
       unit.extra_options = op.name;
     }
-    units->AddForAllSteps(std::move(unit), collects, use);
+    units->AddForAllSteps(unit, collects, use);
     return Status();
   }
 

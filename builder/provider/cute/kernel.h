@@ -20,8 +20,7 @@ struct CuteArgument {
 
 struct CuteKernel : ProviderPart {
   std::vector<CuteArgument> arguments;
-  Names names;         // of the variant, for the expressions that are found when it is compiled
-  std::string source;  // of the function; "": the variant's
+  Names names;  // of the variant, for the expressions that are found when it is compiled
   std::vector<std::string> takes;  // what the function gets by name: tunables, lets of a point
   bool shares = false;             // it depends on nothing else of the variant but
   std::vector<Program> relies_on;  // these of its conditions, and

@@ -41,7 +41,7 @@ class CuteReader {
     if (const Node* args = table_.fields.Require("args", Kind::kArray)) {
       for (const Node& item : args->items) ReadOne(item);
     }
-    kernel_->source = ReadStepSource(table_);
+    ReadStepSource(table_);
     kernel_->names = context_.names;
     ReadShare(table_, kernel_.get());
     step.grid = {One()};

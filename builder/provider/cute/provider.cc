@@ -124,7 +124,6 @@ class Cute : public Provider {
   Status AddUnits(UnitSet* units, VariantUse* use) const override {
     return units->AddForEachStep(use, [&](const Step& step, Unit* unit) -> Status {
       unit->compiler = "cute";
-      if (!CuteKernelOf(step).source.empty()) unit->source = CuteKernelOf(step).source;
       KB_ASSIGN_OR_RETURN(unit->extra_options, CuteRequest(units->op(*use), units->variant(*use),
                                                            units->point(*use), step, unit->target));
       return Status();

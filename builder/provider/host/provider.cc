@@ -124,7 +124,7 @@ class Host : public Provider {
     unit.compiler = "c++";
     unit.format = ObjectFormat::kHostObject;
     unit.label = fmt::format("{}/{}@{}", unit.family->name, unit.source, unit.target.ToString());
-    units->AddForAllSteps(std::move(unit), /*collects=*/true, use);
+    units->AddForAllSteps(unit, /*collects=*/true, use);
     return Status();
   }
 

@@ -15,8 +15,6 @@
 namespace kbundle {
 namespace device {
 
-inline constexpr int kInFlight = 4;  // loads that wait for memory together
-
 __device__ __forceinline__ int ScanLanes(int value, int lane) {
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -41,39 +39,52 @@ __device__ __forceinline__ void CountEntries(int* counts, const int* indices, in
   }
 }
 
-// A block of 8 experts and blockDim.x / 8 segments of the parts.
+// A block of 8 experts and blockDim.x / 8 segments of the parts; whole warps, at most 32.
 __device__ __forceinline__ void SumPartCounts(int* counts, int* totals, int experts, int parts) {
-  __shared__ int sums[128][8];
+  constexpr int kHeld = 16;  // of a segment in registers; those of a longer one are read twice
+  __shared__ int sums[32][8];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int column = threadIdx.x % 8, segment = threadIdx.x / 8, segments = blockDim.x / 8;
   const int expert = blockIdx.x * 8 + column;
   const int each = (parts + segments - 1) / segments;
-  const int begin = min(segment * each, parts), end = min(begin + each, parts);
+  const int begin = min(segment * each, parts);
+  const int end = expert < experts ? min(begin + each, parts) : begin;
+  int held[kHeld];
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      held[i] = first + i < end ? counts[static_cast<int64>(first + i) * experts + expert] : 0;
+  };
   int sum = 0;
-  if (expert < experts) {
-#pragma unroll 4
-    for (int part = begin; part < end; ++part)
-      sum += counts[static_cast<int64>(part) * experts + expert];
+  for (int first = begin; first < end; first += kHeld) {
+    load(first);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) sum += held[i];
   }
-  sums[segment][column] = sum;
+  int before = sum;  // and that of the warp's segments before, then of all before
+#pragma unroll
+  for (int distance = 8; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, before, distance);
+    if (lane >= distance) before += other;
+  }
+  if (lane >= 24) sums[warp][column] = before;
+  before -= sum;
   __syncthreads();
-  if (expert >= experts) return;
-  int before = 0, all = 0;
-  for (int i = 0; i < segments; ++i) {
-    if (i < segment) before += sums[i][column];
-    all += sums[i][column];
+  for (int c = warp; c < 8; c += warps) {
+    const int of_warp = lane < warps ? sums[lane][c] : 0, upto = ScanLanes(of_warp, lane);
+    if (lane < warps) sums[lane][c] = upto - of_warp;
+    if (lane == 31 && blockIdx.x * 8 + c < experts) totals[blockIdx.x * 8 + c] = upto;
   }
-  for (int first = begin; first < end; first += kInFlight) {
-    int found[kInFlight];
+  __syncthreads();
+  before += sums[warp][column];
+  for (int first = begin; first < end; first += kHeld) {
+    if (each > kHeld) load(first);
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i)
-      found[i] = first + i < end ? counts[static_cast<int64>(first + i) * experts + expert] : 0;
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
+    for (int i = 0; i < kHeld; ++i) {
       if (first + i < end) counts[static_cast<int64>(first + i) * experts + expert] = before;
-      before += found[i];
+      before += held[i];
     }
   }
-  if (segment == 0) totals[expert] = all;
 }
 
 // A block of one warp for each part; the first writes where each expert's rows begin, too.
@@ -81,20 +92,32 @@ template <int kMostExperts>
 __device__ __forceinline__ void WriteCompactMap(int* map, int* offsets, const int* totals,
                                                 const int* counts, const int* indices, int64 tokens,
                                                 int k, int experts, int align, int part_tokens) {
+  constexpr int kExperts = 8, kEntries = 4;  // loads of a lane that wait for memory together
   __shared__ int next[kMostExperts];
   const int lane = threadIdx.x % 32;
   const int64 part = blockIdx.x;
-  int before = 0;
-  for (int first = 0; first < experts; first += 32 * kInFlight) {
-    int totals_here[kInFlight], counts_here[kInFlight];
+  const int64 begin = part * part_tokens * k;
+  const int64 end = min(tokens, (part + 1) * part_tokens) * k;
+  int named[kEntries];  // experts of the entries that come next: asked for long before
+  const auto load = [&](int64 first) {
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
+    for (int j = 0; j < kEntries; ++j) {
+      const int64 i = first + j * 32 + lane;
+      named[j] = i < end ? indices[i] : -1;
+    }
+  };
+  load(begin);
+  int before = 0;
+  for (int first = 0; first < experts; first += 32 * kExperts) {
+    int totals_here[kExperts], counts_here[kExperts];
+#pragma unroll
+    for (int i = 0; i < kExperts; ++i) {
       const int expert = first + i * 32 + lane;
       totals_here[i] = expert < experts ? totals[expert] : 0;
       counts_here[i] = expert < experts ? counts[part * experts + expert] : 0;
     }
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
+    for (int i = 0; i < kExperts; ++i) {
       const int expert = first + i * 32 + lane;
       const int padded = (totals_here[i] + align - 1) / align * align;
       const int sum = ScanLanes(padded, lane);
@@ -108,19 +131,14 @@ __device__ __forceinline__ void WriteCompactMap(int* map, int* offsets, const in
   }
   if (part == 0 && lane == 0) offsets[experts] = before;
   __syncwarp();
-  const int64 begin = part * part_tokens * k;
-  const int64 end = min(tokens, (part + 1) * part_tokens) * k;
   const int width = 2 * k + 1;
-  for (int64 first = begin; first < end; first += 32 * kInFlight) {
-    int experts_here[kInFlight];
+  for (int64 first = begin; first < end; first += 32 * kEntries) {
+    int experts_here[kEntries];
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      const int64 i = first + j * 32 + lane;
-      const int expert = i < end ? indices[i] : -1;
-      experts_here[j] = expert < experts ? expert : -1;
-    }
+    for (int j = 0; j < kEntries; ++j) experts_here[j] = named[j] < experts ? named[j] : -1;
+    load(first + 32 * kEntries);
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
+    for (int j = 0; j < kEntries; ++j) {
       const int64 i = first + j * 32 + lane;
       if (first + j * 32 >= end) break;
       const int expert = experts_here[j];

@@ -1,18 +1,17 @@
-// The maps of the permutation ops: which row each token goes to.
+// Kernels that make the maps of the permutation ops, which row each token goes to, and that settle
+// who owns a row that several entries of a map name.
 //
 // Rows are numbered expert by expert, and within an expert token by token, so a token's row is the
 // number of routed tokens of the experts before it and of the tokens before it. Tokens are taken 32
 // at a time, a part, one a lane: a ballot over an expert's column gives the part's count and each
 // token's rank in it. count_routed writes the counts of all parts, sum_counts sums them up for each
 // expert, write_row_ids adds the experts before.
-#pragma once
-
-#include "kbundle/device_element.h"
+#include "entries.cuh"
+#include "kbundle/device_order.h"
 
 namespace permutation {
 
-using kbundle::device::int64;
-using kbundle::device::kAllLanes;
+using kbundle::device::WaitForEarlierKernels;
 
 struct Columns {  // the experts that a warp looks at
   int begin, end;
@@ -54,6 +53,7 @@ __global__ void sum_counts(int* counts, int* totals, int parts) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   int* mine = counts + static_cast<int64>(blockIdx.x) * parts;
   int before = 0;
+  WaitForEarlierKernels();
   for (int64 first = 0; first < parts; first += blockDim.x) {
     const int64 part = first + threadIdx.x;
     const int count = part < parts ? mine[part] : 0;
@@ -89,6 +89,7 @@ __global__ void write_row_ids(int* map, const int* counts, const int* totals,
     found += Routed(routing, token, tokens, experts, expert) >> lane & 1;
   above[warp][lane] = found;
   int before = 0;  // rows of the experts before columns.end
+  WaitForEarlierKernels();
   for (int expert = lane; expert < columns.end; expert += 32) before += totals[expert];
   for (int distance = 16; distance > 0; distance /= 2)
     before += __shfl_xor_sync(kAllLanes, before, distance);
@@ -159,6 +160,22 @@ __global__ void write_chunks(int* map, const int* sizes, const int* order, int c
   const int64 step = static_cast<int64>(gridDim.y) * blockDim.x;
   for (int64 i = static_cast<int64>(blockIdx.y) * blockDim.x + threadIdx.x; i < count; i += step)
     map[from + i] = static_cast<int>(to + i);
+}
+
+// owner[row] = the highest token * experts + s that names the row; -1 before.
+__global__ void claim_rows(int* owner, const int* map, int64 tokens, int experts, int64 rows) {
+  const int64 width = 2 * static_cast<int64>(experts) + 1;
+  const int64 step = static_cast<int64>(gridDim.x) * blockDim.x;
+  for (int64 i = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x; i < tokens * experts;
+       i += step) {
+    const int token = static_cast<int>(static_cast<unsigned>(i) / static_cast<unsigned>(experts));
+    const int s = static_cast<int>(i - static_cast<int64>(token) * experts);
+    const int* entries = map + token * width;
+    const int n = CountOf(entries, experts);
+    if (s >= n) continue;
+    const Entry entry = LoadEntry(entries, experts, s, n, rows);
+    if (entry.row >= 0) atomicMax(owner + entry.row, static_cast<int>(i));
+  }
 }
 
 // owner[row] = the highest token that goes to the row; -1 before.
