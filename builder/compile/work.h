@@ -2,8 +2,9 @@
 // ("units") that give them code. Several variants may share a unit; a unit may hold several
 // kernels.
 //
-// Which units a variant needs is its provider's business: one for all its kernels (cuda, host), one
-// for each step (triton, a library's plans), or one for a whole op (portable code).
+// Which units a variant needs is its provider's business: one for all its kernels out of a source
+// (cuda, host), one for each step (triton, a library's plans), or one for a whole op (portable
+// code).
 #ifndef KBUNDLE_BUILDER_COMPILE_WORK_H_
 #define KBUNDLE_BUILDER_COMPILE_WORK_H_
 

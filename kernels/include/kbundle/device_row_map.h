@@ -24,21 +24,6 @@ __device__ __forceinline__ int ScanLanes(int value, int lane) {
   return value;
 }
 
-// counts[part, expert], a block of one warp for each part.
-__device__ __forceinline__ void CountEntries(int* counts, const int* indices, int64 tokens, int k,
-                                             int experts, int part_tokens) {
-  const int lane = threadIdx.x % 32;
-  const int64 part = blockIdx.x, begin = part * part_tokens * k;
-  const int64 end = min(tokens, (part + 1) * part_tokens) * k;
-  int* const mine = counts + part * experts;
-  for (int i = lane; i < experts; i += 32) mine[i] = 0;
-  __syncwarp();
-  for (int64 i = begin + lane; i < end; i += 32) {
-    const int expert = indices[i];
-    if (expert >= 0 && expert < experts) atomicAdd(mine + expert, 1);
-  }
-}
-
 // A block of 8 experts and blockDim.x / 8 segments of the parts; whole warps, at most 32.
 __device__ __forceinline__ void SumPartCounts(int* counts, int* totals, int experts, int parts) {
   constexpr int kHeld = 16;  // of a segment in registers; those of a longer one are read twice
