@@ -19,7 +19,8 @@ import numpy as np
 from reference_layouts import Ragged, dense, in_rows, make_paged_inputs, random_offsets
 from reference_modifiers import Modifier
 
-_PART = 1 << 22  # scores of a part, which a thread has in memory at a time
+_PART = 1 << 18  # scores of a part: few enough to stay in a core's cache from one step to the next
+_LARGE = 1 << 22  # scores of a problem for several threads
 _THREADS = min(16, os.cpu_count() or 1)
 _PHILOX = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -99,17 +100,17 @@ class _Scores:
         return np.full(self.batch, most) if given is None else np.clip(np.asarray(given, np.int64), 0, most)
 
     def parts(self):
-        """(b, h, slice of queries) that together are everything."""
-        step = max(1, _PART // max(1, self.keys))
-        for b in range(self.batch):
+        """(b, h, slice of queries) that together are all queries that there are."""
+        for b, (queries, keys) in enumerate(zip(self.query_lengths, self.key_lengths)):
+            step = max(1, _PART // max(1, keys))
             for h in range(self.heads):
-                for first in range(0, self.queries, step):
-                    yield b, h, slice(first, min(first + step, self.queries))
+                for first in range(0, queries, step):
+                    yield b, h, slice(first, min(first + step, queries))
 
     def by_parts(self, compute):
         """(b, h, rows, what compute gives for them) of all parts in their order; of a large problem on several threads."""
         parts = list(self.parts())
-        if self.batch * self.heads * self.queries * self.keys <= _PART:
+        if self.batch * self.heads * self.queries * self.keys <= _LARGE:
             yield from ((*part, compute(*part)) for part in parts)
             return
         with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -121,38 +122,49 @@ class _Scores:
         return array[b if array.shape[0] > 1 else 0, h if array.shape[1] > 1 else 0]
 
     def of(self, b, h, rows):
-        """(score, -inf where not seen; 1 or 0 by which the gradient of s is that of the score)."""
-        s = self.scale * (self.q[b, h, rows] @ self.k[b, h // self.group].T)
-        slope = np.ones_like(s)
-        numbers, keys = np.arange(rows.start, rows.stop), np.arange(self.keys)
+        """(slice of keys, outside of which these rows see none; score, -inf where not seen; by what the gradient of s is that of the score)."""
+        numbers, keys = np.arange(rows.start, rows.stop), np.arange(self.key_lengths[b])
+        seen = _seen(numbers, keys, self.query_lengths[b], self.key_lengths[b], self.mask, *self.windows)
+        ends = np.flatnonzero(seen.any(axis=0))[[0, -1]] if seen.any() else (0, -1)
+        some = slice(ends[0], ends[1] + 1)
+        keys, seen = keys[some], seen[:, some]
+        s, slope = self.scale * self.q[b, h, rows] @ self.k[b, h // self.group, some].T, None
         if self.modifier is not None:
             indices, lengths = (b, h, numbers[:, None], keys[None, :]), (self.batch, self.heads, self.queries, self.keys)
             s, slope = self.modifier(s, dict(zip("bhqk", indices)), dict(zip("bhqk", lengths)), self.scalars, self.tensors)
         if self.bias is not None:
-            s = s + self.bias_of(self.bias, b, h)[rows]
-        seen = _seen(numbers, keys, self.query_lengths[b], self.key_lengths[b], self.mask, *self.windows)
-        return np.where(seen, s, -np.inf), np.where(seen, slope, 0.0)
+            s = s + self.bias_of(self.bias, b, h)[rows, some]
+        hidden = not seen.all()
+        return some, np.where(seen, s, -np.inf) if hidden else s, np.where(seen, slope, 0.0) if hidden and slope is not None else slope
 
-    def keep(self, b, h, rows):
-        """What dropout multiplies p by."""
+    def keep(self, b, h, rows, keys):
+        """What dropout multiplies p by; None where there is none."""
         if self.dropout <= 0:
-            return 1.0
+            return None
         numbers = (b * self.heads + h) * self.queries + np.arange(rows.start, rows.stop)
-        kept = kept_by_dropout(self.state, self.dropout, numbers, np.arange(self.keys))
+        kept = kept_by_dropout(self.state, self.dropout, numbers, np.arange(keys.start, keys.stop))
         return np.where(kept, 1 / (1 - self.dropout) if self.dropout < 1 else 0.0, 0.0)
 
 
-def _log_sum_exp(score):
+def _times(x, factor):
+    return x if factor is None else x * factor
+
+
+def _softmax(score):
+    """(log of the sum of exp(score), exp(score) divided by the sum: 0 in rows that see nothing)."""
     largest = np.max(score, axis=-1, initial=-np.inf)
     safe = np.where(largest == -np.inf, 0.0, largest)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return safe + np.log(np.sum(np.exp(score - safe[:, None]), axis=-1))
+        p = np.exp(score - safe[:, None])
+        total = np.sum(p, axis=-1)
+        return safe + np.log(total), p / np.where(total == 0, 1.0, total)[:, None]
 
 
 def _probabilities(score, stats):
     """exp(score - stats); 0 in rows that see nothing."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.where((stats == -np.inf)[:, None], 0.0, np.exp(score - stats[:, None]))
+        p = np.exp(score - stats[:, None])
+    return np.where((stats == -np.inf)[:, None], 0.0, p) if (stats == -np.inf).any() else p
 
 
 def sdpa_forward(q, k, v, bias=None, q_lengths=None, kv_lengths=None, dropout_state=None, score_tensor0=None,
@@ -163,10 +175,9 @@ def sdpa_forward(q, k, v, bias=None, q_lengths=None, kv_lengths=None, dropout_st
     stats = np.full(scores.q.shape[:3], -np.inf)
 
     def compute(b, h, rows):
-        score, _ = scores.of(b, h, rows)
-        stats[b, h, rows] = _log_sum_exp(score)
-        p = _probabilities(score, stats[b, h, rows])
-        o[b, h, rows] = (p * scores.keep(b, h, rows)) @ v[b, h // scores.group]
+        keys, score, _ = scores.of(b, h, rows)
+        stats[b, h, rows], p = _softmax(score)
+        o[b, h, rows] = _times(p, scores.keep(b, h, rows, keys)) @ v[b, h // scores.group, keys]
 
     for _ in scores.by_parts(compute):
         pass
@@ -183,19 +194,20 @@ def sdpa_backward(q, k, v, o, dout, stats, bias=None, q_lengths=None, kv_lengths
 
     def compute(b, h, rows):
         kv = h // scores.group
-        score, slope = scores.of(b, h, rows)
-        p, keep = _probabilities(score, stats[b, h, rows]), scores.keep(b, h, rows)
-        dp = (dout[b, h, rows] @ v[b, kv].T) * keep
+        keys, score, slope = scores.of(b, h, rows)
+        p, keep = _probabilities(score, stats[b, h, rows]), scores.keep(b, h, rows, keys)
+        dp = _times(dout[b, h, rows] @ v[b, kv, keys].T, keep)
         dscore = p * (dp - np.sum(o[b, h, rows] * dout[b, h, rows], axis=-1, keepdims=True))
-        ds = scores.scale * slope * dscore
-        dq[b, h, rows] = ds @ scores.k[b, kv]
-        return ds.T @ scores.q[b, h, rows], (p * keep).T @ dout[b, h, rows], dscore if bias_gradient else None
+        ds = _times(dscore, slope)
+        dq[b, h, rows] = scores.scale * (ds @ scores.k[b, kv, keys])
+        of_k = scores.scale * (ds.T @ scores.q[b, h, rows])
+        return keys, of_k, _times(p, keep).T @ dout[b, h, rows], dscore if bias_gradient else None
 
-    for b, h, rows, (of_k, of_v, of_bias) in scores.by_parts(compute):
-        dk[b, h // scores.group] += of_k
-        dv[b, h // scores.group] += of_v
+    for b, h, rows, (keys, of_k, of_v, of_bias) in scores.by_parts(compute):
+        dk[b, h // scores.group, keys] += of_k
+        dv[b, h // scores.group, keys] += of_v
         if bias_gradient:
-            scores.bias_of(dbias, b, h)[rows] += of_bias
+            scores.bias_of(dbias, b, h)[rows, keys] += of_bias
     dq, dk, dv = (_heads_first(x, layout) for x in (dq, dk, dv))
     return dq, dk, dv, dbias
 
@@ -216,10 +228,9 @@ def sdpa_fp8_forward(q, k, v, descale_q, descale_k, descale_v, descale_s, scale_
     stats = np.full(scores.q.shape[:3], -np.inf)
 
     def compute(b, h, rows):
-        score, _ = scores.of(b, h, rows)
-        stats[b, h, rows] = _log_sum_exp(score)
-        p = _probabilities(score, stats[b, h, rows])
-        o[b, h, rows] = _rounded(p * scale_s, dtype) @ v[b, h // scores.group] * (descale_s * descale_v)
+        keys, score, _ = scores.of(b, h, rows)
+        stats[b, h, rows], p = _softmax(score)
+        o[b, h, rows] = _rounded(p * scale_s, dtype) @ v[b, h // scores.group, keys] * (descale_s * descale_v)
         return np.max(p, initial=0.0)
 
     amax_s = max((largest for *_, largest in scores.by_parts(compute)), default=0.0)

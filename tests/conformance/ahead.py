@@ -45,18 +45,18 @@ def whole_columns(reference, of):
               (("none", 1000, 120), 128, (1300, 1300))]
     for number, (sight, depth) in enumerate(large):
         size = (1500, 1500) if sight[0] == "none" else (900, 1411)
-        yield from whole(reference, of, size, (depth, depth), (2, 1 + number % 2), "bshd", sight, number)
+        yield from whole(reference, of, size, (depth, depth), (2, 1 + number % 2), "bshd", sight, number, ragged.LONG)
     for number, (sight, depth, size) in enumerate(longer):  # forward alone: a matrix of scores is held in float64
-        yield next(whole(reference, of, size, (depth, depth), (1, 1), "bshd", sight, number))
+        yield next(whole(reference, of, size, (depth, depth), (1, 1), "bshd", sight, number, ragged.LONG))
     heads = 66 // of.BATCH  # 132 blocks of 128 rows, a wave: others are for less
     for number, depth in enumerate([(192, 128), (256, 256)]):
-        yield next(whole(reference, of, (256, 256), depth, (heads, heads), "bshd", ("none", 100, 40), number))
-    yield next(whole(reference, of, (900, 950), (192, 128), (2, 1), "bshd", ("none", 700, 40), 0))
+        yield next(whole(reference, of, (256, 256), depth, (heads, heads), "bshd", ("none", 100, 40), number, ragged.LONG))
+    yield next(whole(reference, of, (900, 950), (192, 128), (2, 1), "bshd", ("none", 700, 40), 0, ragged.LONG))
 
 
-def whole(reference, of, size, depth, heads, layout, sight, seed):
+def whole(reference, of, size, depth, heads, layout, sight, seed, begins=""):
     problem, attributes = of.problem_of(size, depth, heads, layout, ("none", -1), (), None, 0.0)
-    yield from of.both_ops(reference, f"ahead {sight}, {size[0]} on {size[1]}, d {depth}, heads {heads}, in any order", problem,
+    yield from of.both_ops(reference, f"{begins}ahead {sight}, {size[0]} on {size[1]}, d {depth}, heads {heads}, in any order", problem,
                            seen_as(attributes, sight), seed, deterministic=False)
 
 
@@ -81,9 +81,10 @@ def packed(reference, of):
         for op, given, more in [("sdpa_packed_forward", shapes, {"with_stats": True}),
                                 ("sdpa_packed_backward", shapes | out, {"deterministic": d == 24})]:
             made = reference.make_inputs(op, given | attributes, number)
-            yield f"ahead {sight}, packed {tokens} x {d}, heads {h, hkv}", op, {name: made[name] for name in given}, attributes | more
+            begins = ragged.LONG if tokens > 1000 else ""
+            yield f"{begins}ahead {sight}, packed {tokens} x {d}, heads {h, hkv}", op, {name: made[name] for name in given}, attributes | more
     sight, problem = ("none", 300, 1800), {"qkv": (1, 2200, 3, 64)}  # the largest
-    yield next(of.both_packed_ops(reference, f"ahead {sight}, packed 2200", problem, seen_as({"scale": 0.125, "kv_heads": 1}, sight), 1))
+    yield next(of.both_packed_ops(reference, f"{ragged.LONG}ahead {sight}, packed 2200", problem, seen_as({"scale": 0.125, "kv_heads": 1}, sight), 1))
 
 
 def of_sequences(reference):
@@ -97,8 +98,8 @@ def of_sequences(reference):
     for number, (length, sight) in enumerate([(1090, ("none", -1, 100)), (1050, ("bottom_right", 700, 400))]):
         for depth in ((64, 64), (128, 128)):
             problem = ragged.problem_of(([length + 40, length - 40], [length - 10, length + 50], 0, 3), depth, (2, 1 + number), ("none", -1))
-            yield from ragged.both_ops(reference, f"ahead {sight}, ragged, {length} each, d {depth}", problem[0], seen_as(problem[1], sight),
-                                       problem[2], number, deterministic=False)
+            yield from ragged.both_ops(reference, f"{ragged.LONG}ahead {sight}, ragged, {length} each, d {depth}", problem[0],
+                                       seen_as(problem[1], sight), problem[2], number, deterministic=False)
     for number, (batch, sight, deterministic) in enumerate(itertools.product(ragged.BATCHES[:7], SIGHTS[::3] + SIGHTS[1:2], (True, False))):
         lengths = {name: np.array(of) for name, of in zip(("q_lengths", "kv_lengths"), batch)}
         spans = [[int(length) + (7 * i + number) % 30 for i, length in enumerate(of)] for of in batch[:2]]

@@ -183,8 +183,8 @@ def spoiled(reference, name, problem, lengths, seed, deterministic):
         made = dict(made)
         for operand, of in (("q", "q"), ("k", "kv"), ("v", "kv"), ("o", "q"), ("dout", "q"), ("stats", "q")):
             if operand in made:
-                here = owned[of].reshape(-1, *[1] * (made[operand].ndim - 1))
-                made[operand] = np.where(here, made[operand], np.resize([np.nan, np.inf, -np.inf], made[operand].shape))
+                made[operand] = made[operand].copy()
+                made[operand][~owned[of]] = np.resize([np.nan, np.inf, -np.inf], made[operand][~owned[of]].shape)
         if "bias" in made:
             longest = [max(spans_of(offsets[of + "_offsets"], lengths.get(of + "_lengths"), rows, attributes[bound]))
                        for of, rows, bound in (("q", len(made["q"]), "max_queries"), ("kv", len(made["k"]), "max_keys"))]
