@@ -101,11 +101,11 @@ class Problem:
 
     def __init__(self, op, operands, attributes):
         self.op, self.operands, self.attributes = op, operands, attributes
-        self._keep = []
 
     @functools.cached_property
     def spec(self):
         """What the C ABI reads."""
+        self._keep = []
         tensors = (Tensor * max(1, len(self.operands)))()
         for tensor, operand in zip(tensors, self.operands):
             if operand is None:

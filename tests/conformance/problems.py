@@ -110,15 +110,16 @@ def attribute_values(op, given):
 @functools.lru_cache(maxsize=None)
 def _dims(shapes, given, attributes, others):
     """(text, how many elements the largest has, dims) of the operands, None where one is absent, in a manifest's problem and, if others are
-    wanted, in those made from it, each once; given and attributes as JSON. Of most choices of dtypes they are the same."""
+    wanted, in those made from it, each once; given and attributes as JSON. Of most choices of dtypes they are the same. Tuples alone, since
+    there are millions: Python's collector of garbage looks at them once, and at lists again and again."""
     given, attributes = json.loads(given), json.loads(attributes)
     symbols = bind({"operands": [{"shape": shape} for shape in shapes]}, given)
     terms = [split_shape(shape)[1] if was["present"] else None for shape, was in zip(shapes, given["operands"])]
     made = {}
     for changed in [symbols, *(substitutions(symbols) if others else [])]:
-        dims = [None if term is None else shape_of(term, changed, attributes) for term in terms]
+        dims = tuple(None if term is None else tuple(shape_of(term, changed, attributes)) for term in terms)
         made.setdefault(str(dims), dims)
-    return [(text, max((math.prod(each) for each in dims if each is not None), default=0), dims) for text, dims in made.items()]
+    return tuple((text, max((math.prod(each) for each in dims if each is not None), default=0), dims) for text, dims in made.items())
 
 
 def of_types(op, types, elements_from=-1, elements_to=math.inf, listed_only=False):
@@ -139,7 +140,7 @@ def of_types(op, types, elements_from=-1, elements_to=math.inf, listed_only=Fals
         how = str(attributes)
         for text, elements, dims in _dims(shapes, json.dumps(given), json.dumps(defaults | attributes), others):
             if elements_from < elements <= elements_to or not shapes:
-                operands = [None if each is None else (dtype, each) for dtype, each in zip(dtypes, dims)]
+                operands = tuple(None if each is None else (dtype, each) for dtype, each in zip(dtypes, dims))
                 found.setdefault(text + how, (elements, operands, attributes))
     return [capi.Problem(op["name"], *rest) for _, *rest in sorted(found.values(), key=lambda item: item[0])]
 

@@ -11,12 +11,14 @@ import importlib.util
 import itertools
 import pathlib
 import sys
+import weakref
 
 import numpy as np
 
 from conformance import capi, compare, devices, judged, problems
 
 PROBLEMS_PER_VARIANT = 5
+CHOICES_KEPT = 16
 
 
 @dataclasses.dataclass
@@ -155,7 +157,8 @@ class Conformance(judged.Judge):
         self.bundle, self.device, self.roots = capi.Bundle(bundle_path), device, reference_roots
         self.description = self.bundle.describe()
         self.few = few  # only the two smallest problems of each variant
-        self._problems, self._legal, self._explained, self._unreachable, self._references = {}, {}, {}, {}, {}
+        self._problems, self._unreachable, self._references = {}, {}, {}
+        self._legal, self._explained = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()  # by problem
         self._data, self._made = {}, 0
 
     def ops(self):
@@ -180,9 +183,11 @@ class Conformance(judged.Judge):
         return self._unreachable[key].get(variant["id"])
 
     def problems(self, op, types, large=False):
-        """All that are tried, small ones first, whether or not the op accepts them."""
+        """All that are tried, small ones first, whether or not the op accepts them. There are thousands: of a few choices of dtypes they are kept."""
         key = op["name"], tuple(sorted(types.items())), large
         if key not in self._problems:
+            if len(self._problems) >= CHOICES_KEPT:
+                del self._problems[next(iter(self._problems))]
             bounds = (problems.MAX_ELEMENTS, problems.MAX_LARGE_ELEMENTS) if large else (0, problems.MAX_ELEMENTS)
             self._problems[key] = problems.of_types(op, types, *bounds)
         return self._problems[key]
