@@ -7,6 +7,8 @@ import ml_dtypes
 import numpy as np
 
 FP8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+# By code: a table is many times as fast as the cast from a type of one byte.
+NUMBERS = {name: np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64) for name, dtype in FP8.items()}
 MOST = {"e4m3": np.float32(448), "e5m2": np.float32(57344)}
 
 # Of these every row is by itself; dgamma and dbeta are sums over all rows.
@@ -46,7 +48,7 @@ def _codes(y, scale, out_dtype, transposed, power_of_two, amax_epsilon):
     """q, q_t, amax, scale_inv, group_scale_inv of y, which counts as float32: what is done to it is done in float32."""
     with np.errstate(all="ignore"):
         y, most = y.astype(np.float32), MOST[out_dtype]
-        narrow = lambda scaled: np.clip(scaled, -most, most).astype(FP8[out_dtype]).astype(np.float64)
+        narrow = lambda scaled: NUMBERS[out_dtype][np.clip(scaled, -most, most).astype(FP8[out_dtype]).view(np.uint8)]
         if scale is not None:
             by = np.asarray(scale, np.float32)
             q = narrow(y * by[0])

@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 
 FP8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+# By code: a table is many times as fast as the cast from a type of one byte.
+NUMBERS = {name: np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64) for name, dtype in FP8.items()}
 FLOATS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 MOST = {"e4m3": np.float32(448), "e5m2": np.float32(57344)}
 HIGHEST = np.float32(2.0 ** 126)  # of scales that are computed: their reciprocals are normal numbers
@@ -16,7 +18,7 @@ HIGHEST = np.float32(2.0 ** 126)  # of scales that are computed: their reciproca
 def codes(scaled, out_dtype):
     """FP8 numbers nearest to float32 ones, the largest for what is beyond it: NaN stays NaN."""
     bounded = np.clip(scaled, -MOST[out_dtype], MOST[out_dtype])
-    return bounded.astype(FP8[out_dtype]).astype(np.float64)
+    return NUMBERS[out_dtype][bounded.astype(FP8[out_dtype]).view(np.uint8)]
 
 
 def largest(x):

@@ -77,7 +77,7 @@ def make_operands(reference, op, problem, seed):
 
 def wanted_results(reference, op, problem, arrays):
     function = getattr(reference, op["name"].split(".")[1])
-    wide = [a if a is None or a.dtype.kind in "iub" else a.astype(np.float64) for a in arrays]
+    wide = [a if a is None or a.dtype.kind in "iub" else compare.wide(a) for a in arrays]
     wanted = function(*wide, **problem.attributes)
     return list(wanted) if isinstance(wanted, tuple) else [wanted]
 
