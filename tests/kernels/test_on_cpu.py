@@ -32,6 +32,8 @@ HEADERS = {"grouped": "few.cuh groups.cuh product.cuh scaled_tile.cuh scales.cuh
 SCORE_MODS = {"attention": "s + slope[h] * q + gain * k * (b + 1) / 64"}
 TESTS = sorted(HERE.glob("*_test.cc"))
 LINKED = ("gtest", "gtest_main")
+# Parsed once for all of them: a second of each, which is what a small one takes itself.
+COMMON = "".join(f"#include <{header}>\n" for header in "gtest/gtest.h algorithm cmath functional map memory numeric random string vector".split())
 
 
 def score_header(command, folder, expression):
@@ -73,6 +75,7 @@ def folder(command, tmp_path_factory):
             shutil.copy(stand_in, made / family)
         if family in SCORE_MODS:
             shutil.copy(score_header(command, made / f"{family}_scores", SCORE_MODS[family]), made / family)
+    (made / "common.h").write_text(COMMON)
     return made
 
 
@@ -83,17 +86,26 @@ def files_read(depfile):
 
 def compile_words(folder):
     return ["c++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{HERE.parent}", "-isystem", folder, "-isystem", HERE / "simt",
-            "-isystem", KERNELS / "include"]
+            "-isystem", KERNELS / "include", "-Winvalid-pch"]
 
 
 @pytest.fixture(scope="module")
 def compiled(folder):
     """An object of a source, made once, and the files that were read for it."""
+    def compile(source, made, *words):
+        depends = folder / f"{source.stem}.d"
+        subprocess.run([*compile_words(folder), "-MD", "-MF", depends, *words, source, "-o", made], check=True)
+        return made, files_read(depends)
+
+    @functools.cache
+    def common():
+        return compile(folder / "common.h", folder / "common.h.gch", "-x", "c++-header")
+
     @functools.cache
     def make(source):
-        depends = folder / f"{source.stem}.d"
-        subprocess.run([*compile_words(folder), "-MD", "-MF", depends, "-c", source, "-o", depends.with_suffix(".o")], check=True)
-        return depends.with_suffix(".o"), files_read(depends)
+        parsed, read_for_it = common()
+        made, read = compile(source, folder / f"{source.stem}.o", "-include", parsed.with_suffix(""), "-c")
+        return made, [*read, *read_for_it]
     return make
 
 
