@@ -25,7 +25,6 @@ QUANTIZED = ("strange", "every", "between", "zeros", "NaN", "inf", "subnormal", 
 def nothing_is_left():
     """Of what the tests of this file share."""
     yield
-    program.cache_clear()
     all_cases.cache_clear()
 
 
@@ -34,18 +33,24 @@ def formulas_of(family):
     return {name: found for name, found in made if isinstance(found, Formula)}
 
 
-@functools.cache
-def program(formula, present, attributes):
-    """One for all cases of these attributes: those of the same shapes are compiled once."""
-    return jax.jit(lambda *some: formula.results(_spec.spread(some, present), dict(attributes)))
-
-
-def results_of(formula, arrays, attributes):
-    """As the wrapper has it computed, the operands in their own dtypes."""
-    run = program(formula, tuple(array is not None for array in arrays), tuple(sorted(attributes.items())))
-    with jax.enable_x64(True):
-        made = run(*(array for array in arrays if array is not None))
-    return [None if result is None else np.asarray(result) for result in made]
+def results_of(formula, cases):
+    """Of each (operands, attributes) what the wrapper has computed, the operands in their own dtypes. Most of the time is the compiler's: cases
+    of several shapes are one program, which runs again for those that differ in values only. It makes loops as it does for users, not as
+    conftest.py has it."""
+    alike = {}
+    for number, (arrays, attributes) in enumerate(cases):
+        shapes = tuple(array if array is None else (array.dtype, array.shape) for array in arrays)
+        alike.setdefault((shapes, tuple(sorted(attributes.items()))), []).append(number)
+    compute = lambda *every: [formula.results(_spec.spread(some, [shape is not None for shape in shapes]), dict(attributes))
+                              for some, (shapes, attributes) in zip(every, alike, strict=True)]
+    run, found = jax.jit(compute, compiler_options={"xla_cpu_use_fusion_emitters": True}), [None] * len(cases)
+    for turn in range(max(map(len, alike.values()), default=0)):
+        numbers = [of_shape[turn % len(of_shape)] for of_shape in alike.values()]
+        with jax.enable_x64(True):
+            made = run(*([array for array in cases[number][0] if array is not None] for number in numbers))
+        for number, results in zip(numbers, made, strict=True):
+            found[number] = [None if result is None else np.asarray(result) for result in results]
+    return found
 
 
 def left(formula, arrays, attributes):
@@ -82,10 +87,9 @@ def test_a_formula_gives_what_is_defined(family, op):
         if described["name"] != f"{family}.{op}" or types in tried or family == "cross_entropy" and "f16" in variant["types"].values():
             continue  # bf16 is as narrow, and as wide as f32
         tried.add(types)
-        for name, problem, inferred, arrays, wanted, _ in cases.prepared(described, variant["types"]):
-            if not left(formula, arrays, problem.attributes):
-                continue
-            found = results_of(formula, arrays, problem.attributes)
+        are_left = [case for case in cases.prepared(described, variant["types"]) if left(formula, case[3], case[1].attributes)]
+        made = results_of(formula, [(arrays, problem.attributes) for _, problem, _, arrays, *_ in are_left])
+        for (name, _, inferred, _, wanted, _), found in zip(are_left, made, strict=True):
             for result, is_there in zip(inferred["results"], found, strict=True):
                 assert result["present"] == (is_there is not None)
                 assert is_there is None or (is_there.dtype, list(is_there.shape)) == (devices.NUMPY[result["dtype"]], list(result["dims"]))
@@ -99,7 +103,7 @@ def test_a_formula_gives_what_is_defined(family, op):
 def test_a_softmax_is_within_the_bars(op):
     """Those of accuracy.py, on its cases and on logits of thousands, where a product rounded to float32 would lose digits."""
     bundle, reference, formula = capi.Bundle(BUNDLE), runner.load_reference("softmax", [ROOT / "kernels"]), formulas_of("softmax")[op]
-    wrong, tried = [], 0
+    tried, wanted = [], []
     for seed, (described, dtype, problem, special, _, change) in enumerate(accuracy.cases(bundle.describe(whole=False))):
         if described["name"] != f"softmax.{op}" or np.prod(problem.operands[0][1]) > MOST_ELEMENTS or special == "unaligned":
             continue
@@ -108,13 +112,14 @@ def test_a_softmax_is_within_the_bars(op):
         if "forward" in op and seed % 3 == 0 and dtype != "f16":
             arrays[0] = (arrays[0].astype(np.float32) * 2000).astype(arrays[0].dtype)
         with np.errstate(all="ignore"):
-            wanted = runner.wanted_results(reference, described, problem, arrays)[0]
-        found, = results_of(formula, arrays, problem.attributes)
-        ratio, sentence = compare.worst(found, wanted, **accuracy.tolerance(described["name"], dtype))
-        tried += 1
+            wanted.append((runner.wanted_results(reference, described, problem, arrays)[0], dtype, f"{problem} {special}"))
+        tried.append((arrays, problem.attributes))
+    wrong = []
+    for [found], (right, dtype, name) in zip(results_of(formula, tried), wanted, strict=True):
+        ratio, sentence = compare.worst(found, right, **accuracy.tolerance(f"softmax.{op}", dtype))
         if not ratio <= 1:
-            wrong.append(f"{problem} {special}: {ratio:.3g} times the bar, {sentence}")
-    assert tried > 12
+            wrong.append(f"{name}: {ratio:.3g} times the bar, {sentence}")
+    assert len(tried) > 12
     assert not wrong
 
 
@@ -127,7 +132,7 @@ class ProductsByFormula(matmul.Cases):
         problem, product = self.problem(variant, arrays, attributes), formulas_of("matmul")["product"]
         is_left = variant["id"] in self.legal(problem) and left(product, arrays, problem.attributes)
         self.turn += is_left
-        return results_of(product, arrays, problem.attributes) if is_left and self.turn % 3 == 0 else None, problem
+        return results_of(product, [(arrays, problem.attributes)])[0] if is_left and self.turn % 3 == 0 else None, problem
 
 
 @pytest.mark.parametrize("operands, out", [("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("bf16", "f32")])
@@ -150,8 +155,8 @@ def test_a_wrong_formula_is_seen():
         rsigma = jax.lax.rsqrt((x * x).mean(-1) + np.float32(epsilon))
         return x * rsigma[..., None] * gamma, rsigma, None
     outcome = runner.Outcome("narrow")
-    for name, problem, _, arrays, wanted, _ in cases.prepared(described, variant["types"]):
-        if "special" in name:
-            found = results_of(narrow, arrays, problem.attributes)
-            cases.judge(outcome, described, name, found, wanted.results)
+    special = [case for case in cases.prepared(described, variant["types"]) if "special" in case[0]]
+    found = results_of(narrow, [(arrays, problem.attributes) for _, problem, _, arrays, *_ in special])
+    for (name, *_, wanted, _), results in zip(special, found, strict=True):
+        cases.judge(outcome, described, name, results, wanted.results)
     assert any("y" in failure for failure in outcome.failures)
