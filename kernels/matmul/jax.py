@@ -251,10 +251,14 @@ def _scale(array, scale):
 
 # ---- products ----
 
-def _call(a, b, how, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, **attributes):
+def _call(a, b, how, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=None, formula=matmul_formulas.product, **attributes):
     """(d, aux_out, mask_out, dbias) of the op."""
-    return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, formula=matmul_formulas.product, **_given(a, how),
-                **attributes)
+    return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, formula=formula, **_given(a, how), **attributes)
+
+
+def _gradient(a, b, how, formula=matmul_formulas.gradient, **given):
+    """The same of a product's or a layer's gradients."""
+    return _call(a, b, how, formula=formula, **given)
 
 
 def _placed(a, b, how, bias=None, a_scale=None, b_scale=None, **attributes):
@@ -300,14 +304,14 @@ def _product_backward(how, saved, dd):
     a, b = saved
     dd = dd.astype(a.dtype)
     like = how._replace(out_dtype=a.dtype)
+    if how.trans_b:  # b's first, as JAX has them
+        db = _gradient(dd, a, like._replace(trans_a=True, trans_b=how.trans_a))[0]
+    else:
+        db = _gradient(a, dd, like._replace(trans_a=not how.trans_a, trans_b=False), matmul_formulas.gradient_of_b)[0]
     if how.trans_a:
-        da = _call(b, dd, like._replace(trans_a=how.trans_b, trans_b=True))[0]
+        da = _gradient(b, dd, like._replace(trans_a=how.trans_b, trans_b=True))[0]
     else:
-        da = _call(dd, b, like._replace(trans_a=False, trans_b=not how.trans_b))[0]
-    if how.trans_b:
-        db = _call(dd, a, like._replace(trans_a=True, trans_b=how.trans_a))[0]
-    else:
-        db = _call(a, dd, like._replace(trans_a=not how.trans_a, trans_b=False))[0]
+        da = _gradient(dd, b, like._replace(trans_a=False, trans_b=not how.trans_b))[0]
     return da, db, None, None
 
 
@@ -338,7 +342,8 @@ def _weight_gradients(x, dz, bias, precision):
     """dw = x^T dz, and dbias with it where rows are aligned, as cuBLASLt wants it."""
     how = _How(True, False, x.dtype, precision=precision)
     aligned = all(array.shape[-1] * array.dtype.itemsize % 16 == 0 for array in (x, dz))
-    dw, _, _, dbias = _call(x, dz, how, bias_gradient="b" if bias is not None and aligned else "none")
+    asked_for = "b" if bias is not None and aligned else "none"
+    dw, _, _, dbias = _gradient(x, dz, how, matmul_formulas.gradient_of_b, bias_gradient=asked_for)
     if bias is not None and not aligned:
         dbias = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=jnp.float32).astype(dz.dtype)
     return dw, dbias
@@ -365,7 +370,7 @@ def _dense_backward(activation, precision, saved, dy):
     x, w, bias, kept = saved
     dz = _activation_gradient(dy, kept, activation)
     dw, dbias = _weight_gradients(x, dz, bias, precision)
-    return _call(dz, w, _How(False, True, x.dtype, precision=precision))[0], dw, dbias
+    return _gradient(dz, w, _How(False, True, x.dtype, precision=precision))[0], dw, dbias
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
@@ -385,13 +390,13 @@ def _mlp_backward(activation, precision, saved, dy):
     if h.shape[-1] % 8 == 0:
         together = bias1 is not None and not asked() & BITS["batch_invariant"]  # sums with dz are shared out by the number of rows
         given = {"aux" if activation == "gelu" else "mask": kept, "bias_gradient": "d" if together else "none"}
-        dz, _, _, dbias1 = _call(dy, w2, transposed, epilogue="d" + activation, **given)
+        dz, _, _, dbias1 = _gradient(dy, w2, transposed, epilogue="d" + activation, **given)
         dw1, apart = _weight_gradients(x, dz, None if together else bias1, precision)
         dbias1 = dbias1 if together else apart
     else:  # cuBLASLt wants whole rows of 16 bytes
-        dz = _activation_gradient(_call(dy, w2, transposed)[0], kept, activation)
+        dz = _activation_gradient(_gradient(dy, w2, transposed)[0], kept, activation)
         dw1, dbias1 = _weight_gradients(x, dz, bias1, precision)
-    return _call(dz, w1, transposed)[0], dw1, dbias1, dw2, dbias2
+    return _gradient(dz, w1, transposed)[0], dw1, dbias1, dw2, dbias2
 
 
 _fp8.defvjp(lambda a, b, a_scale, b_scale, how: (_fp8(a, b, a_scale, b_scale, how), None), _fp8_backward)

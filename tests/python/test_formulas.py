@@ -66,10 +66,42 @@ def layer(columns, activation=None):
     (layer(64, "relu"), (8, 32), True),  # few operations
     (product(8), (8, 4096), False),  # but sums that are shared by blocks
     (product(4095), (4096, 4096), True),  # rows that begin anywhere
-    (product(4095), (8, 4096), False)],
-    ids=["short sums", "long sums", "a bias", "few operations", "few results", "unaligned", "unaligned, few rows"])
+    (product(4095), (8, 4096), False),
+    (product(675), (8, 1000), True),  # of a b that is soon read
+    (layer(424, "gelu"), (299, 624), True),
+    (layer(424, "gelu"), (144, 624), False),
+    (layer(1024, "gelu"), (299, 624), False)],
+    ids=["short sums", "long sums", "a bias", "few operations", "few results", "unaligned", "unaligned, few rows", "unaligned, small", "tall",
+         "not so tall", "wide"])
 def test_products_that_are_left(function, shape, left):
     assert calls(function, shape) == ([] if left else ["matmul"])
+
+
+def trained(features):
+    """A layer with its gradients."""
+    def run(x):
+        y, pull = jax.vjp(lambda x, w, b: kbj.dense(x, w, b, "gelu"), x, jnp.ones((x.shape[1], features)), jnp.ones(features))
+        return y, pull(y)
+    return run
+
+
+@pytest.mark.parametrize("features, shape, called", [(32, (1, 2400), 0), (16, (2709, 288), 0), (1024, (2048, 1024), 3)],
+                         ids=["few results", "a thin layer", "a large layer"])
+def test_a_small_layer_is_left_with_its_gradients(features, shape, called):
+    """Results that only gradients need are cuBLASLt's: the kernels for few results give none."""
+    assert calls(trained(features), shape) == ["matmul"] * called
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("plain, ours", [
+    (jnp.matmul, kbj.matmul), (lambda x, w: x @ w.reshape(8, -1).T, lambda x, w: kbj.matmul(x, w.reshape(8, -1), trans_b=True)),
+    (lambda *given: jax.vjp(jnp.matmul, *given)[1](given[0][:, :8]), lambda *given: jax.vjp(kbj.matmul, *given)[1](given[0][:, :8]))],
+    ids=["product", "by rows of b", "gradients"])
+def test_a_product_alone_that_is_left_is_the_program_of_plain_jax(plain, ours, dtype):
+    def text(function):
+        operands = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((3, 448), (448, 8))]
+        return jax.jit(lambda *given: function(*given)).trace(*operands).lower(lowering_platforms=("cuda",)).as_text()
+    assert text(plain) == text(ours)
 
 
 def test_the_gradients_of_a_small_layer_are_left_and_products_of_fp8_are_not():
