@@ -96,36 +96,42 @@ def arrays_of(problem, number):
 
 
 def measured(report, problem, number):
-    """Microseconds by each side."""
-    kind, arrays, chains = problem[-1], arrays_of(problem, number), {}
+    """Microseconds by each side, and whether kbj's program is that of jax.jit."""
+    kind, arrays, chains, programs = problem[-1], arrays_of(problem, number), {}, []
     for side in SIDES:
         jax.clear_caches()
         kbundle.allow_formulas(side != "kernels")
         function = whole(kind, plain(kind) if side == "jax.jit" else ours(kind))
+        programs.append(jax.jit(function).lower(*arrays).as_text())
         if side == "kbj":
             found = error(problem, arrays, jax.jit(function)(*arrays))
             report.hold(f"{problem} within {WITHIN[problem[0]]} of float64", found <= WITHIN[problem[0]], f"{found:.2g}")
         chains[side] = chain.chained(function)
         jax.block_until_ready(chains[side](*arrays))
     kbundle.allow_formulas(True)
-    return chain.in_turns(chains, arrays, rounds=20)
+    return chain.in_turns(chains, arrays, rounds=20), programs[SIDES.index("jax.jit")] == programs[SIDES.index("kbj")]
 
 
 def main():
     report, given = Report("unlisted_programs"), drawn.seed()
     report.fact("seed", given)
     kbundle.use(str(capi.ROOT / "build/kernels.kb"))
-    rows, ahead, by_kernels = [], [], []
+    rows, ahead, by_kernels, by_chance = [], [], [], []
     for number, problem in drawn.in_time(report, problems(int(os.environ.get("KB_COUNT", COUNT)), given), SECONDS):
-        us = measured(report, problem, number)
-        ahead.append(us["jax.jit"] / us["kbj"])
-        by_kernels.append(us["jax.jit"] / us["kernels"])
-        rows.append([str(problem), *(f"{us[side]:.1f}" for side in SIDES), f"{ahead[-1]:.2f}", f"{by_kernels[-1]:.2f}"])
+        us, same = measured(report, problem, number)
+        found = {side: us["jax.jit"] / us[side] for side in SIDES}
+        ahead.append(1.0 if same else found["kbj"])
+        by_chance += [found["kbj"]] * same
+        by_kernels.append(found["kernels"])
+        rows.append([str(problem), *(f"{us[side]:.1f}" for side in SIDES), f"{found['kbj']:.2f}", f"{found['kernels']:.2f}", "yes" * same])
         print(*rows[-1], flush=True)
     report.table("Microseconds of a call in jax.jit, (dtype, rows, K, N, kind), and jax.jit's time by ours",
-                 ["problem", *SIDES, "kbj ahead", "kernels ahead"], rows)
+                 ["problem", *SIDES, "kbj ahead", "kernels ahead", "one program"], rows)
     for name, found in (("kbj", ahead), ("kernels alone", by_kernels)):
         report.fact(name, f"geometric mean {statistics.geometric_mean(found):.3f}, {sum(one < 0.97 for one in found)} of {len(found)} slower by 3 %")
+    if by_chance:
+        report.fact("one program timed twice", f"{min(by_chance):.2f} to {max(by_chance):.2f}, {sum(abs(r - 1) > 0.03 for r in by_chance)} of "
+                    f"{len(by_chance)} apart by 3 %")
     report.bar("products in programs: geometric mean of jax.jit's time by ours", statistics.geometric_mean(ahead), 1.0, at_least=True)
     report.bar("products in programs: least", min(ahead), 0.97, at_least=True)
     report.finish()
