@@ -17,14 +17,11 @@ namespace loss {
 // kBatch vectors from `first` on, `step` apart, of a row of which the gradient is known.
 template <int kBatch, typename T, int VEC>
 __device__ __forceinline__ void StoreBatch(const Call& call, const Row<T, VEC>& row,
-                                           const Label& label, const Gradient& gradient,
-                                           int64 first, int step) {
+                                           const Gradient& gradient, int first, int step) {
   Vector<T, VEC> raw[kBatch];
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i) row.Load(raw[i], call.logits, first + int64{i} * step);
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i)
-    gradient.Store(call, row, label, raw[i], first + int64{i} * step);
+  row.LoadBatch(raw, call.logits, first, step);
+  gradient.Of(raw);
+  row.StoreBatch(raw, call.dlogits, first, step);
 }
 
 // Piece `block` of `blocks`, each `kBatch` vectors for every thread of a team; a row has `pieces`.
@@ -34,16 +31,16 @@ __device__ __forceinline__ void BackwardRows(const Call& call, Team team, int pi
   const int64 groups = (call.rows + Team::kRows - 1) / Team::kRows;
   for (int64 piece = block; piece < groups * pieces; piece += blocks) {
     const int64 group = piece / pieces, at = group * Team::kRows + team.row();
-    const int64 first = (piece - group * pieces) * kBatch * team.size() + team.rank();
+    const int first = static_cast<int>(piece - group * pieces) * kBatch * team.size() + team.rank();
     const Label label(call, at);
     if (!label.there()) continue;
     const Row<T, VEC> row(at, call.rows, call.V, label.looked());
     const float lse = call.given_lse[at];
     const Gradient gradient(call, at, label, lse, lse, 0.0f);
-    const int64 apart = row.VectorOf(label.column()) - first;
-    const bool mine = apart >= 0 && apart < int64{kBatch} * team.size() && apart % team.size() == 0;
+    const int apart = row.VectorOf(label.column()) - first;
+    const bool mine = apart >= 0 && apart < kBatch * team.size() && apart % team.size() == 0;
     const float picked = mine ? Picked(call, row, label) : 0.0f;
-    StoreBatch<kBatch>(call, row, label, gradient, first, team.size());
+    StoreBatch<kBatch>(call, row, gradient, first, team.size());
     if (mine) gradient.StoreLabel(call, row, label, picked);
   }
 }
@@ -56,25 +53,33 @@ struct FromShared {
   int rank, step, threads;
 
   __device__ __forceinline__ void CopyAll(const void* logits) const {
-    for (int index = 0, vector = rank; vector < row.seen; ++index, vector += step) {
-      const char* place = row.PlaceOfWhole(logits, vector);
-      if (place != nullptr) {
-        CopyLater16(mine + index * threads, place);
-        continue;
+    Words4* to = mine;
+    const char* from = row.PlaceOf(logits, rank);
+    for (int vector = rank; vector < row.seen; vector += step) {
+      if (row.Whole(vector)) {
+        CopyLater16(to, from);
+      } else {
+        Vector<T, VEC> v;
+        row.Load(v, logits, vector);
+        *to = {v.word[0], v.word[1], v.word[2], v.word[3]};
       }
-      Vector<T, VEC> v;
-      row.Load(v, logits, vector);
-      mine[index * threads] = {v.word[0], v.word[1], v.word[2], v.word[3]};
+      to += threads;
+      from += int64{step} * sizeof(Words4);
     }
     WaitForCopies();
   }
 
-  __device__ __forceinline__ void Load(Vector<T, VEC>& v, int64 index) const {
-    v.FillWithLowest();
-    if (rank + index * step >= row.seen) return;
-    const Words4 words = mine[index * threads];
+  template <int kBatch>
+  __device__ __forceinline__ void Load(Vector<T, VEC> (&v)[kBatch], int index) const {
+    const Words4* at = mine + index * threads;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) v.word[i] = words.word[i];
+    for (int i = 0; i < kBatch; ++i) {
+      v[i].FillWithLowest();
+      if (rank + (index + i) * step >= row.seen) continue;
+      const Words4 words = at[i * threads];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v[i].word[j] = words.word[j];
+    }
   }
 };
 
@@ -89,13 +94,11 @@ __device__ __forceinline__ void FinishRow(const Call& call, int64 at, const Labe
   if (!label.there()) return;
   const Gradient gradient(call, at, label, sums.max + log_sum, Shift(sums.max), log2f(sums.exps));
   constexpr int kBatch = 2;
-  for (int64 index = 0; team.rank() + index * team.size() < row.vectors; index += kBatch) {
+  for (int index = 0; team.rank() + index * team.size() < row.vectors; index += kBatch) {
     Vector<T, VEC> raw[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) from.Load(raw[i], index + i);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i)
-      gradient.Store(call, row, label, raw[i], team.rank() + (index + i) * team.size());
+    from.Load(raw, index);
+    gradient.Of(raw);
+    row.StoreBatch(raw, call.dlogits, team.rank() + index * team.size(), team.size());
   }
   if (row.VectorOf(label.column()) % team.size() == team.rank())
     gradient.StoreLabel(call, row, label, sums.picked);

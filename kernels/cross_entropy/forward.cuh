@@ -6,27 +6,56 @@
 
 namespace loss {
 
-template <typename T, int VEC>
-__device__ __forceinline__ float MaxOf(const Vector<T, VEC>& raw, float max) {
-  float v[VEC];
-  raw.ToFloats(v);
+// The largest of a batch and `max`. Two elements of 16 bits are compared at once.
+template <int kBatch, typename T, int VEC>
+__device__ __forceinline__ float MaxOf(const Vector<T, VEC> (&raw)[kBatch], float max) {
+  if constexpr (VEC == 1 || Element<T>::kBytes == 4) {
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) max = fmaxf(max, v[j]);
-  return max;
+    for (int i = 0; i < kBatch; ++i) {
+      float v[VEC];
+      raw[i].ToFloats(v);
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) max = fmaxf(max, v[j]);
+    }
+    return max;
+  } else {
+    unsigned most = raw[0].word[0];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (int j = 0; j < Vector<T, VEC>::kWords; ++j) most = MaxOfPairs<T>(most, raw[i].word[j]);
+    }
+    return fmaxf(max, fmaxf(Element<T>::Low(most), Element<T>::Low(most >> 16)));
+  }
 }
 
-// Adds a vector's exponentials, and where labels are smoothed its plain sum.
-template <typename T, int VEC>
-__device__ __forceinline__ void AddVector(Sums& sums, const Vector<T, VEC>& raw, const Call& call,
-                                          const Row<T, VEC>& row, float shift, int vector) {
-  float v[VEC];
-  raw.ToFloats(v);
+// The sum of a batch's exponentials.
+template <int kBatch, typename T, int VEC>
+__device__ __forceinline__ float ExpsOf(const Vector<T, VEC> (&raw)[kBatch], float shift) {
+  float sum[2] = {};
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) sums.exps += Exp2((v[j] - shift) * kLog2e);
-  if (call.smoothing == 0.0f) return;
-  const bool whole = row.Whole(vector);
+  for (int i = 0; i < kBatch; ++i) {
+    float v[VEC];
+    raw[i].ToFloats(v);
 #pragma unroll
-  for (int j = 0; j < VEC; ++j) sums.plain += whole || row.Has(vector, j) ? v[j] : 0.0f;
+    for (int j = 0; j < VEC; ++j) sum[j % 2] += Exp2((v[j] - shift) * kLog2e);
+  }
+  return sum[0] + sum[1];
+}
+
+// The plain sum of vectors `first`, `first` + step, ..
+template <int kBatch, typename T, int VEC>
+__device__ __forceinline__ float PlainOf(const Vector<T, VEC> (&raw)[kBatch],
+                                         const Row<T, VEC>& row, int first, int step) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    float v[VEC];
+    raw[i].ToFloats(v);
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) sum += row.Has(first + i * step, j) ? v[j] : 0.0f;
+  }
+  return sum;
 }
 
 // The logits in device memory, for a thread that has every `step`th vector from `rank` on.
@@ -36,33 +65,33 @@ struct FromMemory {
   const Row<T, VEC>& row;
   int rank, step;
 
-  __device__ __forceinline__ void Load(Vector<T, VEC>& v, int64 index) const {
-    row.Load(v, logits, rank + index * step);
+  template <int kBatch>
+  __device__ __forceinline__ void Load(Vector<T, VEC> (&v)[kBatch], int index) const {
+    row.LoadBatch(v, logits, rank + index * step, step);
   }
 };
 
-// The sums of the vectors that the thread has: from.Load(v, i) for i = 0, 1, ..
+// The sums of the vectors that the thread has, a batch of which is on its way while the one before
+// is added.
 template <int kBatch, typename T, int VEC, typename Team, typename From>
 __device__ __forceinline__ Sums SumsOf(const Call& call, const Row<T, VEC>& row, const Team& team,
                                        const From& from) {
   Sums sums;
-  for (int64 index = 0; team.rank() + index * team.size() < row.seen; index += kBatch) {
-    Vector<T, VEC> raw[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) from.Load(raw[i], index + i);
-    float top = sums.max;
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) top = MaxOf(raw[i], top);
-    sums.exps *= Rescale(sums.max, top);
-    sums.max = top;
-    const float shift = Shift(top);
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int64 vector = team.rank() + (index + i) * team.size();
-      if (vector < row.seen) AddVector(sums, raw[i], call, row, shift, static_cast<int>(vector));
+  Vector<T, VEC> raw[kBatch], next[kBatch];
+  for (int index = 0;; index += kBatch) {
+    const int first = team.rank() + index * team.size();
+    if (first < row.seen) from.Load(next, index);
+    if (index > 0) {
+      const float top = MaxOf(raw, sums.max), shift = Shift(top);
+      sums.exps = sums.exps * Rescale(sums.max, top) + ExpsOf(raw, shift);
+      sums.max = top;
+      if (call.smoothing != 0.0f)
+        sums.plain += PlainOf(raw, row, first - kBatch * team.size(), team.size());
     }
+    if (first >= row.seen) return sums;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) raw[i] = next[i];
   }
-  return sums;
 }
 
 // Every thread's sums become those of the row.

@@ -113,13 +113,13 @@ __device__ __forceinline__ float GradientOfLoss(const Call& call, int64 row) {
 
 // dl_j = by * exp2((l_j - shift) * log2(e) - log2_sum) - every, and less `once` at the label.
 struct Gradient {
-  float shift, log2_sum;
-  float by = 0, every = 0, once = 0;
+  float shift = 0, log2_sum = 0, by = 0, every = 0, once = 0;
 
   __device__ __forceinline__ Gradient(const Call& call, int64 row, const Label& label, float lse,
-                                      float shift, float log2_sum)
-      : shift(shift), log2_sum(log2_sum) {
-    if (!label.looked()) return;
+                                      float lowest, float log2_of_sum) {
+    if (!label.looked()) return;  // and nothing is read: 0 * exp(-inf) - 0
+    shift = lowest;
+    log2_sum = log2_of_sum;
     const float g = GradientOfLoss(call, row);
     by = call.z_loss == 0.0f ? g : g * (1.0f + 2.0f * call.z_loss * lse);
     every = g * call.smoothing / static_cast<float>(call.V);
@@ -131,18 +131,17 @@ struct Gradient {
     return by * Exp2(__fmaf_rn(logit - shift, kLog2e, -log2_sum)) - every;
   }
 
-  // The gradient of a vector of which these are the logits, but for what belongs to the label.
-  template <typename T, int VEC>
-  __device__ __forceinline__ void Store(const Call& call, const Row<T, VEC>& row,
-                                        const Label& label, const Vector<T, VEC>& logits,
-                                        int64 vector) const {
-    float v[VEC];
-    logits.ToFloats(v);
+  // Vectors of logits become their gradient, but for what belongs to the label.
+  template <int kBatch, typename T, int VEC>
+  __device__ __forceinline__ void Of(Vector<T, VEC> (&raw)[kBatch]) const {
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) v[j] = label.ignored() ? 0.0f : Of(v[j]);
-    Vector<T, VEC> out;
-    out.FromFloats(v);
-    row.Store(out, call.dlogits, vector);
+    for (int i = 0; i < kBatch; ++i) {
+      float v[VEC];
+      raw[i].ToFloats(v);
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) v[j] = Of(v[j]);
+      raw[i].FromFloats(v);
+    }
   }
 
   // The label's own element, by the thread that has stored its vector.

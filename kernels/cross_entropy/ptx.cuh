@@ -40,6 +40,24 @@ __device__ __forceinline__ unsigned LoadWord2(const void* p) {
   return word;
 }
 
+// Each half of two words of elements of 16 bits; of a number and a NaN, the number.
+template <typename T>
+__device__ __forceinline__ unsigned MaxOfPairs(unsigned a, unsigned b);
+
+template <>
+__device__ __forceinline__ unsigned MaxOfPairs<__half>(unsigned a, unsigned b) {
+  unsigned most;
+  asm("max.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+}
+
+template <>
+__device__ __forceinline__ unsigned MaxOfPairs<__nv_bfloat16>(unsigned a, unsigned b) {
+  unsigned most;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+}
+
 // 16 bytes to shared memory, later; the thread that asked may read them after WaitForCopies.
 __device__ __forceinline__ void CopyLater16(Words4* to, const void* from) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));

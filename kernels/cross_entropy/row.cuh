@@ -150,43 +150,69 @@ struct Row {
 
   // The element of the row in slot 0 of a vector; negative where that is before the row.
   __device__ __forceinline__ int Start(int vector) const { return vector * VEC - before; }
-  __device__ __forceinline__ bool Whole(int vector) const {
-    return VEC == 1 || (Start(vector) >= 0 && V - Start(vector) >= VEC);
-  }
+  __device__ __forceinline__ bool Whole(int vector) const { return Whole(vector, vector); }
   __device__ __forceinline__ bool Has(int vector, int slot) const {
     return slot >= -Start(vector) && slot < V - Start(vector);
   }
   __device__ __forceinline__ int VectorOf(int column) const { return (column + before) / VEC; }
 
-  // Where a vector lies, if it can be copied as it is; else null.
-  __device__ __forceinline__ const char* PlaceOfWhole(const void* tensor, int vector) const {
-    return Whole(vector) ? static_cast<const char*>(tensor) + At(vector) : nullptr;
+  // Whether vectors `first` to `last` are moved as they are: asked once of a batch.
+  __device__ __forceinline__ bool Whole(int first, int last) const {
+    return Start(first) >= 0 && V - Start(last) >= VEC;
+  }
+  __device__ __forceinline__ const char* PlaceOf(const void* tensor, int vector) const {
+    return static_cast<const char*>(tensor) + At(vector);
   }
 
   // Vector `vector`, all -inf beyond those that are seen. What sticks out of the row is read along,
   // since it belongs to the rows beside it, but for what lies behind the tensor.
-  __device__ __forceinline__ void Load(Vector<T, VEC>& v, const void* tensor, int64 vector) const {
+  __device__ __forceinline__ void Load(Vector<T, VEC>& v, const void* tensor, int vector) const {
     v.FillWithLowest();
     if (vector >= seen) return;
-    const int index = static_cast<int>(vector);
-    const char* p = static_cast<const char*>(tensor) + At(index);
-    if (VEC == 1 || readable - Start(index) >= VEC) {
+    const char* p = PlaceOf(tensor, vector);
+    if (VEC == 1 || readable - Start(vector) >= VEC) {
       v.Load(p);
     } else {
-      v.LoadUpTo(p, readable - Start(index));
+      v.LoadUpTo(p, readable - Start(vector));
     }
-    if (!Whole(index)) v.Mask(-Start(index), V - Start(index));
+    if (!Whole(vector)) v.Mask(-Start(vector), V - Start(vector));
   }
 
-  __device__ __forceinline__ void Store(Vector<T, VEC>& v, void* tensor, int64 vector) const {
+  __device__ __forceinline__ void Store(Vector<T, VEC>& v, void* tensor, int vector) const {
     if (vector >= vectors) return;
-    const int index = static_cast<int>(vector);
-    char* p = static_cast<char*>(tensor) + At(index);
-    if (Whole(index)) {
+    char* p = static_cast<char*>(tensor) + At(vector);
+    if (Whole(vector)) {
       v.Store(p);
     } else {
-      v.StoreSome(p, -Start(index), min(V - Start(index), VEC));
+      v.StoreSome(p, -Start(vector), min(V - Start(vector), VEC));
     }
+  }
+
+  // The same of vectors `first`, `first` + step, ..
+  template <int kBatch>
+  __device__ __forceinline__ void LoadBatch(Vector<T, VEC> (&v)[kBatch], const void* tensor,
+                                            int first, int step) const {
+    if (seen != 0 && Whole(first, first + (kBatch - 1) * step)) {
+      const char* p = PlaceOf(tensor, first);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) v[i].Load(p + int64{i} * step * Vector<T, VEC>::kBytes);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) Load(v[i], tensor, first + i * step);
+  }
+
+  template <int kBatch>
+  __device__ __forceinline__ void StoreBatch(Vector<T, VEC> (&v)[kBatch], void* tensor, int first,
+                                             int step) const {
+    if (Whole(first, first + (kBatch - 1) * step)) {
+      char* p = static_cast<char*>(tensor) + At(first);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) v[i].Store(p + int64{i} * step * Vector<T, VEC>::kBytes);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) Store(v[i], tensor, first + i * step);
   }
 
   // A column's place in the tensor, in elements.

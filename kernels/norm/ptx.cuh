@@ -42,6 +42,25 @@ __device__ __forceinline__ void StoreStream4(void* p, unsigned word) {
 
 __device__ __forceinline__ void Forget(int& word) { asm volatile("" : "+r"(word)); }
 
+// d += A * B of a warp: A is 16 x 16 and B 16 x 8, both of T.
+template <typename T>
+__device__ __forceinline__ void MultiplyAdd(float (&d)[4], const unsigned (&a)[4], unsigned b0,
+                                            unsigned b1);
+
+#define NORM_MULTIPLY_ADD(T, type)                                                                 \
+  template <>                                                                                      \
+  __device__ __forceinline__ void MultiplyAdd<T>(float(&d)[4], const unsigned(&a)[4], unsigned b0, \
+                                                 unsigned b1) {                                    \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                     \
+        ".f32 {%0, %1, %2, %3}, "                                                                  \
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                            \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                           \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                           \
+  }
+NORM_MULTIPLY_ADD(__half, "f16")
+NORM_MULTIPLY_ADD(__nv_bfloat16, "bf16")
+#undef NORM_MULTIPLY_ADD
+
 // 1 / sqrt(t), within 2 ulps.
 __device__ __forceinline__ float InverseRoot(float t) {
   float r;

@@ -1,5 +1,6 @@
 // Kernels of norms whose y goes to FP8. The manifest says where each is legal.
 #include "quantized_ahead.cuh"
+#include "quantized_packed.cuh"
 #include "transpose.cuh"
 
 namespace norms {
@@ -24,6 +25,13 @@ __global__ void __launch_bounds__(Team::kThreads, kAhead<VEC, N, Team> / Team::k
     quantized_ahead(QUANTIZED_PARAMETERS) {
   QUANTIZED_CALL;
   RowsAhead<kLayer, kByGroup, VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, int VEC, int N, typename Team>
+__global__ void __launch_bounds__(Team::kThreads, 768 / Team::kThreads)
+    quantized_packed(QUANTIZED_PARAMETERS) {
+  QUANTIZED_CALL;
+  QuantizedPackedRows<VEC, N>(call, to, Team(blockDim.x), blockIdx.x, gridDim.x);
 }
 
 // Threads on a multiprocessor: as many as do not spill.

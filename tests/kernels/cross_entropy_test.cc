@@ -171,7 +171,7 @@ void CheckAll(const Shape& shape, int threads, int blocks) {
     Problem<T> p(shape, VEC > 1);
     Call call = p.Of(in_place, in_place);  // labels of both types
     RunGrid<Team>(threads, blocks, 0, [&](Team team, Words4*, int block) {
-      ForwardRows<T, VEC, 4>(call, team, block, blocks);
+      ForwardRows<T, VEC, 2>(call, team, block, blocks);
     });
     p.CheckLoss();
     if (!in_place) {
@@ -209,6 +209,8 @@ TEST(CrossEntropyKernels, EveryTeam) {
   CheckAll<float, 4, Warp<32>>({5, 512, 0, 0.001f}, 128, 2);
   CheckAll<Bf16, 8, Block<384>>({5, 4099, 0.2f, 0.001f}, 160, 2);
   CheckAll<F16, 8, Block<384>>({3, 2048}, 64, 2);
+  CheckAll<Bf16, 8, Warp<32>>({6, 3003, 0.1f}, 128, 1);  // six batches of vectors
+  CheckAll<F16, 8, Block<128>>({2, 9016}, 64, 1);
   CheckAll<float, 4, Block<128>>({4, 1001, 0.1f}, 128, 3);
   CheckAll<Bf16, 8, Cluster<384>>({3, 3001, 0.1f}, 384, 2);
 }

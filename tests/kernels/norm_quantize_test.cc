@@ -8,6 +8,7 @@
 #include "kernels/simt/machine.h"
 //
 #include "norm/quantized_ahead.cuh"
+#include "norm/quantized_packed.cuh"
 #include "norm/transpose.cuh"
 
 struct __half {
@@ -190,6 +191,35 @@ TEST(NormQuantize, RowsGiveTheCodesOfTheirNorm) {
       CheckLong<__nv_bfloat16>({3, 77, layer, scaled, false, true, true}, 2);
     }
   }
+}
+
+// Rows near 0, far from it, and of which squares are no floats: a block changes its ways at each.
+template <typename T>
+void CheckPacked(const Shape& shape, int blocks, std::vector<float> factors,
+                 std::vector<float> means) {
+  Problem<T> problem(shape);
+  for (int i = 0; i < shape.rows * shape.H; ++i) {
+    const size_t row = static_cast<size_t>(i / shape.H);
+    const float one =
+        (static_cast<float>(Problem<T>::Value(problem.x, i)) - 2) * factors[row % factors.size()] +
+        means[row % means.size()];
+    problem.x[static_cast<size_t>(i)] =
+        std::bit_cast<T>(static_cast<typename Element<T>::Bits>(Element<T>::Narrow(one)));
+  }
+  const int threads = (shape.H + 1023) / 1024 * 32;
+  simt::Block block(threads, 0, 1, simt::Copies::kLate);
+  for (int b = 0; b < blocks; ++b)
+    block.Run({static_cast<unsigned>(b), 0, 0}, [&] {
+      QuantizedPackedRows<8, 4>(problem.Call(), problem.To(), Block<256>(threads), b, blocks);
+    });
+  problem.Check();
+}
+
+TEST(NormQuantize, PackedRowsGiveTheCodesOfTheirNorm) {
+  CheckPacked<__nv_bfloat16>({7, 1032, true, true}, 2, {1}, {0});
+  CheckPacked<__half>({5, 2064, true, true, true}, 1, {1, 0.125f}, {0.5f, -0.2f});
+  CheckPacked<__half>({9, 1032, true, true}, 2, {1}, {0, 0, 9, 0, -20});
+  CheckPacked<__nv_bfloat16>({8, 40, true, true}, 1, {1, 0x1p70f, 1, 0x1p-60f}, {0, 0, 5});
 }
 
 TEST(NormQuantize, BytesAreTransposed) {

@@ -1,8 +1,8 @@
 // A float that the next kernel adds to, or keeps the largest in, begins as 0. For CUDA kernels.
 //
-// In place of a memset, behind which no kernel starts early: the next one, `programmatic`, is there
-// by the time that this ends. It reads what kernels before this one wrote, which have ended, but
-// must wait (device_order.h) before it touches the float.
+// In place of a memset, behind which no kernel starts early: both it and the next one are
+// `programmatic`, and the next is there by the time that this ends. It must wait (device_order.h)
+// before it touches anything: this one has waited for what is in front of both.
 #pragma once
 
 #include "kbundle/device_order.h"
@@ -13,6 +13,7 @@ namespace device {
 // One thread.
 __device__ __forceinline__ void ClearForNextKernel(float* to) {
   LetNextKernelStart();
+  WaitForEarlierKernels();
   *to = 0.0f;
 }
 

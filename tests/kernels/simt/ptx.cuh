@@ -1,7 +1,7 @@
 // kernels/attention/ptx.cuh as simt/machine.h runs it: the same functions, without a GPU.
 #pragma once
 
-#include "machine.h"
+#include "product.h"
 
 struct __nv_bfloat16 {
   unsigned short bits;
@@ -49,24 +49,9 @@ struct Element<__half> {
   }
 };
 
-// The product of a warp: lane l has of a the rows l / 4 and l / 4 + 8, of b the column l / 4.
 template <typename T>
 inline void Multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  struct Words {
-    unsigned a[4], b[2];
-  };
-  const Words* all = simt::Block::Now().Exchange(Words{{a[0], a[1], a[2], a[3]}, {b0, b1}});
-  const int row = simt::Lane() / 4, column = simt::Lane() % 4 * 2;
-  for (int i = 0; i < 4; ++i) {
-    float sum = 0.0f;
-    for (int k = 0; k < 8; ++k) {  // pairs
-      const unsigned x = all[row * 4 + k % 4].a[k / 4 * 2 + i / 2];
-      const unsigned y = all[(column + i % 2) * 4 + k % 4].b[k / 4];
-      sum += Element<T>::Low(x) * Element<T>::Low(y);
-      sum += Element<T>::Low(x >> 16) * Element<T>::Low(y >> 16);
-    }
-    c[i] += sum;
-  }
+  simt::Multiply<Element<T>>(c, a, b0, b1);
 }
 
 // Of an e4m3 s eeee mmm: 2^(e - 7) * 1.mmm, below e = 1 multiples of 2^-9; no infinity.

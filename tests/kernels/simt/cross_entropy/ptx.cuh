@@ -2,6 +2,7 @@
 // by itself here, so there are no clusters. Copies are done when the thread waits for them.
 #pragma once
 
+#include "kbundle/device_element.h"
 #include "machine.h"
 
 namespace loss {
@@ -51,6 +52,16 @@ inline void Store4(void* p, unsigned word) {
 inline void Store2(void* p, unsigned word) {
   Expect(p, 2);
   std::memcpy(p, &word, 2);
+}
+
+template <typename T>
+inline unsigned MaxOfPairs(unsigned a, unsigned b) {
+  const auto most = [](unsigned one, unsigned other) {
+    using kbundle::device::Element;
+    return Element<T>::Narrow(
+        std::fmax(Element<T>::Widen(one & 0xffffu), Element<T>::Widen(other & 0xffffu)));
+  };
+  return most(a, b) | most(a >> 16, b >> 16) << 16;
 }
 
 // By thread: what it has asked for.

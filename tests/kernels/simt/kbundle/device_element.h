@@ -43,6 +43,7 @@ struct Element<__half> {
   static unsigned Narrow(float f) {
     return std::bit_cast<unsigned short>(static_cast<_Float16>(f));
   }
+  static float Low(unsigned word) { return Widen(word & 0xffffu); }
   static unsigned Pack(float low, float high) { return Narrow(low) | Narrow(high) << 16; }
   static float FromBits(Bits bits) { return Widen(bits); }
   static Bits ToBits(float f) { return static_cast<Bits>(Narrow(f)); }
@@ -57,6 +58,7 @@ struct Element<__nv_bfloat16> {
     const unsigned word = __float_as_uint(f);
     return f == f ? (word + 0x7fffu + ((word >> 16) & 1u)) >> 16 : 0x7fffu;
   }
+  static float Low(unsigned word) { return Widen(word & 0xffffu); }
   static unsigned Pack(float low, float high) { return Narrow(low) | Narrow(high) << 16; }
   static float FromBits(Bits bits) { return Widen(bits); }
   static Bits ToBits(float f) { return static_cast<Bits>(Narrow(f)); }

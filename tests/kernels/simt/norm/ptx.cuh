@@ -2,7 +2,8 @@
 // itself here, so there are no clusters, and no kernel is in front of another.
 #pragma once
 
-#include "machine.h"
+#include "kbundle/device_element.h"
+#include "product.h"
 
 namespace norms {
 
@@ -49,6 +50,10 @@ inline void Store2(void* p, unsigned word) { std::memcpy(p, &word, 2); }
 inline void Forget(unsigned&) {}
 inline void Forget(int&) {}
 inline float InverseRoot(float t) { return 1.0f / std::sqrt(t); }
+template <typename T>
+inline void MultiplyAdd(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  simt::Multiply<kbundle::device::Element<T>>(d, a, b0, b1);
+}
 inline unsigned ClusterRank() { return 0; }
 inline unsigned ClusterSize() { return 1; }
 inline void ClusterBarrier() { __syncthreads(); }
