@@ -256,9 +256,7 @@ def _call(a, b, how, c=None, bias=None, aux=None, mask=None, a_scale=None, b_sca
     return call(None, "matmul.matmul", a, b, c, bias, aux, mask, a_scale, b_scale, formula=formula, **_given(a, how), **attributes)
 
 
-def _gradient(a, b, how, formula=matmul_formulas.gradient, **given):
-    """The same of a product's or a layer's gradients."""
-    return _call(a, b, how, formula=formula, **given)
+_gradient = functools.partial(_call, formula=matmul_formulas.gradient)  # of a product or a layer
 
 
 def _placed(a, b, how, bias=None, a_scale=None, b_scale=None, **attributes):
@@ -307,12 +305,9 @@ def _product_backward(how, saved, dd):
     if how.trans_b:  # b's first, as JAX has them
         db = _gradient(dd, a, like._replace(trans_a=True, trans_b=how.trans_a))[0]
     else:
-        db = _gradient(a, dd, like._replace(trans_a=not how.trans_a, trans_b=False), matmul_formulas.gradient_of_b)[0]
-    if how.trans_a:
-        da = _gradient(b, dd, like._replace(trans_a=how.trans_b, trans_b=True))[0]
-    else:
-        da = _gradient(dd, b, like._replace(trans_a=False, trans_b=not how.trans_b))[0]
-    return da, db, None, None
+        db = _gradient(a, dd, like._replace(trans_a=not how.trans_a, trans_b=False), formula=matmul_formulas.gradient_of_b)[0]
+    of_a = (b, dd, how.trans_b, True) if how.trans_a else (dd, b, False, not how.trans_b)
+    return _gradient(*of_a[:2], like._replace(trans_a=of_a[2], trans_b=of_a[3]))[0], db, None, None
 
 
 # ---- layers ----
@@ -342,8 +337,7 @@ def _weight_gradients(x, dz, bias, precision):
     """dw = x^T dz, and dbias with it where rows are aligned, as cuBLASLt wants it."""
     how = _How(True, False, x.dtype, precision=precision)
     aligned = all(array.shape[-1] * array.dtype.itemsize % 16 == 0 for array in (x, dz))
-    asked_for = "b" if bias is not None and aligned else "none"
-    dw, _, _, dbias = _gradient(x, dz, how, matmul_formulas.gradient_of_b, bias_gradient=asked_for)
+    dw, _, _, dbias = _gradient(x, dz, how, formula=matmul_formulas.gradient_of_b, bias_gradient="b" if bias is not None and aligned else "none")
     if bias is not None and not aligned:
         dbias = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=jnp.float32).astype(dz.dtype)
     return dw, dbias
