@@ -1,7 +1,7 @@
 """Products that XLA computes in less time than a call of them takes, as formulas for it (kbundle.jax._formula): those of few operations; those of
 short sums, which are over when operands and result have been moved, and XLA joins with what is around them; those of rows that are not aligned,
-of an operand or of a result whose columns are b's rows, which it copies or reads as they are; many rows of few float32 columns, for which it tries
-more than what cuBLASLt names first. Sums, alpha and epilogues are float32; rounded once.
+of an operand or of a result whose columns are b's rows, which it copies or reads as they are; one row by the rows of b, which is a sum for each;
+many rows of few float32 columns, for which it tries more than what cuBLASLt names first. Sums, alpha and epilogues are float32; rounded once.
 Where nothing stands behind a product, the program is the one that plain JAX has for it, gradients too.
 """
 
@@ -19,6 +19,7 @@ __all__ = []
 MOST_WORK, SHORT, FEW = 1 << 22, 128, 512  # of M * N * K and of K, by measurement on an H200
 MOST_TRAINED = 1 << 25  # of M * N * K with what a layer's gradients need, which small.cu never gives
 MANY_ROWS, SMALL_B = 100, 1 << 20  # of op(a), elements of b: fewer rows by a larger b are over when it has been read, which calls do as it lies
+MOST_DOTS = 6 << 20  # elements of b whose rows are multiplied by one
 TALL, NARROW, MOST_TILED = 256, 512, 90_000  # rows, columns and elements of a float32 result: small.cu's end at MOST_TILED
 
 
@@ -45,7 +46,8 @@ def _left(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=No
     trained = epilogue == "gelu" and with_aux or bias_gradient in ("a", "b")
     alone = bias is None and epilogue == "none" and bias_gradient == "none"
     few = work < MOST_TRAINED if trained else work < MOST_WORK and k < FEW
-    return few or alone and k < SHORT or _tall(m, n, a.dtype, precision)
+    dots = m == 1 and trans_b and b.size <= MOST_DOTS
+    return few or dots or alone and k < SHORT or _tall(m, n, a.dtype, precision)
 
 
 def _bits(positive):
