@@ -9,6 +9,7 @@
 #include "forward_few.cuh"
 #include "forward_long.cuh"
 #include "forward_packed.cuh"
+#include "forward_staged.cuh"
 
 namespace norms {
 
@@ -41,6 +42,19 @@ __global__ void __launch_bounds__(Team::kThreads, 1024 / Team::kThreads)
   const ForwardCall<T> call{y,    mu,      rsigma, nullptr, x, nullptr, gamma,
                             beta, epsilon, 0.0f,   false,   H, rows};
   ForwardPackedRows<VEC, N>(call, Team(blockDim.x), blockIdx.x, gridDim.x);
+}
+
+template <typename T, typename Team>
+__global__ void __launch_bounds__(Team::kThreads, 1024 / Team::kThreads)
+    forward_staged(T* y, float* mu, float* rsigma, T* sum, const T* x, const T* residual,
+                   const void* gamma, const void* beta, float epsilon, float center, bool wide,
+                   int H, int64 rows, int slot_bytes) {
+  extern __shared__ __align__(128) unsigned char slots[];
+  __shared__ ByteBarrier full;
+  const ForwardCall<T> call{y,    mu,      rsigma, sum,  x, residual, gamma,
+                            beta, epsilon, center, wide, H, rows};
+  ForwardStagedRows(call, StagedTeam<Team>(blockDim.x, H), slots, slot_bytes, &full, blockIdx.x,
+                    gridDim.x);
 }
 
 template <typename T, int VEC, int N, typename Team>

@@ -18,12 +18,14 @@ using kbundle::device::LetNextKernelStart;
 using kbundle::device::Load16;
 using kbundle::device::Load2;
 using kbundle::device::Load4;
+using kbundle::device::Load8;
 using kbundle::device::LoadStream16;
 using kbundle::device::Store2;
 using kbundle::device::Store4;
 using kbundle::device::StoreRemote;
 using kbundle::device::StoreStream16;
 using kbundle::device::WaitForEarlierKernels;
+using kbundle::device::Words2;
 using kbundle::device::Words4;
 
 // 16 bytes that a neighbour wants, too.

@@ -24,7 +24,8 @@ HEADERS = {"grouped": "few.cuh groups.cuh product.cuh scaled_tile.cuh scales.cuh
                         "params.cuh score.cuh tile.cuh",
            "cross_entropy": "backward.cuh forward.cuh loss.cuh reduce.cuh row.cuh team.cuh",
            "norm": "backward.cuh backward_few.cuh backward_ring.cuh few.cuh forward.cuh forward_few.cuh forward_long.cuh forward_packed.cuh "
-                   "loose.cuh packed_sums.cuh quantized.cuh quantized_ahead.cuh quantized_packed.cuh ring.cuh row.cuh team.cuh transpose.cuh",
+                   "forward_staged.cuh loose.cuh packed_sums.cuh quantized.cuh quantized_ahead.cuh quantized_packed.cuh ring.cuh row.cuh "
+                   "staged.cuh team.cuh transpose.cuh",
            "quantize": "activation.cuh block_tile.cuh block_transpose.cuh blocks.cuh gradient.cuh grouped.cuh grouped_stream.cuh mx.cuh "
                        "state.cuh stream.cuh transpose.cuh vector.cuh",
            "router": "backward.cuh forward.cuh loss.cuh row.cuh select.cuh"}

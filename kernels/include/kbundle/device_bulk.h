@@ -1,5 +1,5 @@
-// Rows of memory on their way to shared memory while threads work: the copy engine of sm_90 and
-// later GPUs. For CUDA kernels.
+// Rows of memory on their way to shared memory, or back, while threads work: the copy engine of
+// sm_90 and later GPUs. For CUDA kernels.
 //
 // A barrier counts bytes: one thread says how many are to come (Expect), asks for them (BulkLoad),
 // and all wait for the phase to end (Await) whose parity they count themselves: 0, 1, 0, 1, ...
@@ -43,6 +43,21 @@ __device__ __forceinline__ void BulkLoad(void* to, const void* from, unsigned by
           "r"(SharedAddress(to)),
       "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
+}
+
+// By one thread, when all that wrote the bytes have met behind their FenceCopies. AwaitStores by
+// the same thread before they are written again, or the block ends.
+__device__ __forceinline__ void BulkStore(void* to, const void* from, unsigned bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2; "
+      "cp.async.bulk.commit_group;" ::"l"(to),
+      "r"(SharedAddress(from)), "r"(bytes)
+      : "memory");
+}
+
+// Until all that this thread has asked BulkStore for has been read.
+__device__ __forceinline__ void AwaitStores() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 __device__ __forceinline__ void Await(ByteBarrier* barrier, unsigned parity) {

@@ -1,5 +1,5 @@
-// kernels/include/kbundle/device_bulk.h as simt/machine.h runs it. What is asked for arrives when
-// it is waited for, or at once where the block's copies are early.
+// kernels/include/kbundle/device_bulk.h as simt/machine.h runs it. What is asked for arrives, or
+// leaves, when it is waited for, or at once where the block's copies are early.
 #pragma once
 
 #include <map>
@@ -17,16 +17,22 @@ struct BulkCopy {
   unsigned bytes;
 };
 
+inline void CheckAligned(const BulkCopy& copy) {
+  const size_t all = reinterpret_cast<size_t>(copy.to) | reinterpret_cast<size_t>(copy.from);
+  EXPECT_EQ((all | copy.bytes) % 16, 0u) << "a copy that is not aligned";
+}
+
 struct BarrierState {
   unsigned ended = 0;  // phases
+  bool expects = false;
   unsigned awaited = 0, asked = 0;
   std::vector<BulkCopy> copies;
 
   void EndIfAllIsHere() {
-    if (awaited == 0 || asked != awaited) return;
+    if (!expects || asked != awaited) return;
     for (const BulkCopy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
     copies.clear();
-    awaited = asked = 0;
+    expects = false, awaited = asked = 0;
     ++ended;
   }
 };
@@ -39,19 +45,36 @@ inline void FenceCopies() {}
 
 inline void Expect(ByteBarrier* barrier, unsigned bytes) {
   BarrierState& state = barriers.at(barrier);
-  EXPECT_EQ(state.awaited, 0u) << "a phase begins before the last has ended";
-  state.awaited = bytes;
+  EXPECT_FALSE(state.expects) << "a phase begins before the last has ended";
+  state.expects = true, state.awaited = bytes;
 }
 
 inline void BulkLoad(void* to, const void* from, unsigned bytes, ByteBarrier* barrier) {
-  EXPECT_TRUE(reinterpret_cast<size_t>(to) % 16 == 0 && reinterpret_cast<size_t>(from) % 16 == 0 &&
-              bytes % 16 == 0)
-      << "a copy that is not aligned";
+  CheckAligned({to, from, bytes});
   EXPECT_TRUE(simt::Block::Now().MayRead(from, bytes)) << "a copy from outside the tensors";
   BarrierState& state = barriers.at(barrier);
   state.copies.push_back({to, from, bytes});
   state.asked += bytes;
   if (simt::Block::Now().copies() == simt::Copies::kEarly) state.EndIfAllIsHere();
+}
+
+// What each thread has asked for and not awaited.
+inline std::multimap<unsigned, BulkCopy> stores;
+
+inline void BulkStore(void* to, const void* from, unsigned bytes) {
+  CheckAligned({to, from, bytes});
+  if (simt::Block::Now().copies() == simt::Copies::kEarly) {
+    std::memcpy(to, from, bytes);
+  } else {
+    stores.insert({threadIdx.x, {to, from, bytes}});
+  }
+}
+
+inline void AwaitStores() {
+  const auto [first, end] = stores.equal_range(threadIdx.x);
+  for (auto it = first; it != end; ++it)
+    std::memcpy(it->second.to, it->second.from, it->second.bytes);
+  stores.erase(first, end);
 }
 
 inline void Await(ByteBarrier* barrier, unsigned parity) {

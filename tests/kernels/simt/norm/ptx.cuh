@@ -11,6 +11,17 @@ struct Words4 {
   unsigned word[4];
 };
 
+struct Words2 {
+  unsigned word[2];
+};
+
+inline Words2 Load8(const void* p) {
+  EXPECT_EQ(reinterpret_cast<size_t>(p) % 8, 0u) << "a pair that is not aligned";
+  Words2 v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
 inline Words4 Load16(const void* p) {
   EXPECT_EQ(reinterpret_cast<size_t>(p) % 16, 0u) << "a vector that is not aligned";
   Words4 v;
