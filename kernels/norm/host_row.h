@@ -5,7 +5,7 @@
 // (overflow, vanish) and why sums are taken about a mean is said in forward.cuh, for GPUs.
 #pragma once
 
-#include "kbundle/host_vector.h"
+#include "kbundle/host_sweep.h"
 
 namespace norms {
 
@@ -13,64 +13,6 @@ using namespace kbundle::host;
 
 constexpr int64_t kStretch = 1024;
 constexpr int64_t kFew = 128;  // elements of which a first mean is taken
-
-// Lanes joined in halves, which do not wait for one another as they would in a row.
-inline double Sum(Floats v) {
-#if KB_ISA_LEVEL >= 4
-  const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
-  const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
-  return _mm512_reduce_add_pd(low + high);
-#elif KB_ISA_LEVEL == 3
-  const __m256d sum = _mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v)) +
-                      _mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
-  return (sum[0] + sum[2]) + (sum[1] + sum[3]);
-#else
-  const auto at = [&](int i) { return static_cast<double>(v[i]); };
-  return (at(0) + at(2)) + (at(1) + at(3));
-#endif
-}
-
-// Lanes of a vector that are of interest: from `done` on, up to `count`.
-struct Lanes {
-  int64_t count = kLanes, done = 0;
-};
-
-// Of a row, whose last vector is seldom full. It is read and written whole all the same, from where
-// it ends at the row's end: what it shares with the vector before is `done`. Moving a few elements
-// through memory waits for stores of other widths, some 15 cycles for each tensor. Only a row that
-// is shorter than a vector has no other way.
-struct Place {
-  int64_t at;
-  Lanes lanes;
-
-  Place(int64_t i, int64_t end) : at(i) {
-    const int64_t over = i + kLanes - end;
-    if (over <= 0) return;
-    if (end < kLanes) {
-      lanes.count = end;
-    } else {
-      at -= over;
-      lanes.done = over;
-    }
-  }
-};
-
-// f(i, lanes, k) for every vector of elements begin..end - 1 of a row; k < 4 is another one for
-// neighbours, which may sum each for itself.
-template <typename F>
-__attribute__((always_inline)) inline void Sweep(int64_t begin, int64_t end, F f) {
-  int64_t i = begin;
-  for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
-    f(i, Lanes{}, 0);
-    f(i + kLanes, Lanes{}, 1);
-    f(i + 2 * kLanes, Lanes{}, 2);
-    f(i + 3 * kLanes, Lanes{}, 3);
-  }
-  for (; i < end; i += kLanes) {
-    const Place place(i, end);
-    f(place.at, place.lanes, 0);
-  }
-}
 
 // kSums sums over a row: add(i, lanes, sums) adds a vector's values to sums[kSums].
 template <int kSums, typename Add>
@@ -85,23 +27,6 @@ __attribute__((always_inline)) inline void SumRow(double (&total)[kSums], int64_
     for (int s = 0; s < kSums; ++s)
       total[s] += Sum((sums[0][s] + sums[1][s]) + (sums[2][s] + sums[3][s]));
   }
-}
-
-// Those lanes; 0 in the others.
-inline Floats Only(Floats v, Lanes lanes) {
-  if (lanes.count >= kLanes && lanes.done == 0) return v;
-#if KB_ISA_LEVEL >= 4
-  const uint32_t those = (1u << lanes.count) - (1u << lanes.done);
-  return (Floats)_mm512_maskz_mov_ps(static_cast<__mmask16>(those), (__m512)v);
-#elif KB_ISA_LEVEL == 3
-  const Ints numbers = {0, 1, 2, 3, 4, 5, 6, 7};
-#else
-  const Ints numbers = {0, 1, 2, 3};
-#endif
-#if KB_ISA_LEVEL < 4
-  const auto done = static_cast<int32_t>(lanes.done), count = static_cast<int32_t>(lanes.count);
-  return (numbers >= done) & (numbers < count) ? v : Splat(0.0f);
-#endif
 }
 
 // gamma or beta: values of E, or of float where `wide`.

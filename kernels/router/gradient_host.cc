@@ -35,7 +35,7 @@ inline void LoadEntries(Entries& entries, const BackwardCall& call, int64_t toke
   uint64_t seen[kMostExperts / 64];
   for (int64_t i = 0; i < (call.E + 63) / 64; ++i) seen[i] = 0;
   const auto one = [](const void* p, int64_t at) {
-    return p == nullptr ? 0.0f : Load<E>(static_cast<const Memory*>(p) + at, 1)[0];
+    return p == nullptr ? 0.0f : One<E>(static_cast<const Memory*>(p) + at);
   };
   entries.count = 0;
   for (int64_t slot = call.k; slot-- > 0;) {
@@ -50,33 +50,33 @@ inline void LoadEntries(Entries& entries, const BackwardCall& call, int64_t toke
 }
 
 template <typename E>
-inline void BackwardToken(const BackwardCall& call, int64_t token, Entries& entries) {
+inline void BackwardToken(const BackwardCall& call, int64_t token, int64_t room, Entries& entries) {
   using Memory = typename E::Memory;
   const Memory* const logits = static_cast<const Memory*>(call.logits) + token * call.E;
   Memory* const dlogits = static_cast<Memory*>(call.dlogits) + token * call.E;
   LoadEntries<E>(entries, call, token);
   const int64_t n = entries.count;
   const bool whole_row = call.pre_softmax && !call.sigmoid;
-  RowSum row =
-      whole_row ? SumRow<E>(logits, call.E, false) : SumRow<F32>(entries.x, n, call.sigmoid);
+  RowSum row = whole_row ? SumRow<E>(logits, call.E, room, false)
+                         : SumRow<F32>(entries.x, n, kMostExperts, call.sigmoid);
   if (call.sigmoid && call.k == 1) row.share = 1.0f;  // a single sigmoid is not divided by itself
   Floats sum = {};
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Floats raw = row.Raw(Load<F32>(entries.x + i, n - i));
-    sum += Only(raw * Load<F32>(entries.gradient + i, n - i), n - i, 0.0f);
+    const Floats raw = row.Raw(LoadAny<Floats>(entries.x + i));
+    sum += Only(raw * LoadAny<Floats>(entries.gradient + i), n - i, 0.0f);
   }
   const float along = SumOf(sum) * row.share, by = call.scaling * row.share;
   for (int64_t i = 0; i < call.E; i += kLanes) {
     const int64_t left = call.E - i;
     Floats slope = {};
-    if (whole_row) slope = row.Raw(Load<E>(logits + i, left)) * (-by * along);
+    if (whole_row) slope = row.Raw(Load<E>(logits + i, room - i)) * (-by * along);
     Store<E>(dlogits + i, slope, left);
   }
   const float whole = call.sigmoid && call.k == 1 ? 0.0f : along;
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t count = Fewer(n - i, kLanes);
-    const Floats raw = row.Raw(Load<F32>(entries.x + i, count));
-    Floats slope = raw * (Load<F32>(entries.gradient + i, count) - whole) * by;
+    const Floats raw = row.Raw(LoadAny<Floats>(entries.x + i));
+    Floats slope = raw * (LoadAny<Floats>(entries.gradient + i) - whole) * by;
     if (call.sigmoid) slope *= 1.0f - raw;
     Memory narrow[kLanes];
     StoreAny(narrow, E::Narrow(slope));
@@ -87,7 +87,8 @@ inline void BackwardToken(const BackwardCall& call, int64_t token, Entries& entr
 template <typename E>
 void Backward(int64_t begin, int64_t end, BackwardCall call) {
   Entries entries;
-  for (int64_t token = begin; token < end; ++token) BackwardToken<E>(call, token, entries);
+  for (int64_t token = begin; token < end; ++token)
+    BackwardToken<E>(call, token, (end - token) * call.E, entries);
 }
 
 template <typename E>
@@ -96,7 +97,8 @@ void ScoresBackward(int64_t begin, int64_t end, typename E::Memory* dlogits, con
   alignas(64) float raw[kMostExperts + kLanes];
   for (int64_t token = begin; token < end; ++token) {
     const float* const gradient = dscores + token * experts;
-    const RowSum row = SumRow<E>(logits + token * experts, experts, sigmoid, raw);
+    const RowSum row =
+        SumRow<E>(logits + token * experts, experts, (end - token) * experts, sigmoid, raw);
     Floats sum = {};
     for (int64_t i = 0; i < experts; i += kLanes) {
       const int64_t left = experts - i;

@@ -1,7 +1,7 @@
 // Scores on x86-64-v2, v3 and v4: exponentials, sigmoids, and a row's sum of them.
 #pragma once
 
-#include "kbundle/host_vector.h"
+#include "kbundle/host_sweep.h"
 
 namespace router {
 
@@ -74,14 +74,16 @@ struct RowSum {
 };
 
 // raw: where what is summed is written, for who needs it again, or null; kLanes more than `count`.
+// `room` elements may be read from x on, `count` at least: those of the rows behind this one are
+// read rather than a few moved through memory, which waits for stores of other widths.
 template <typename E>
-inline RowSum SumRow(const typename E::Memory* x, int64_t count, bool sigmoid,
+inline RowSum SumRow(const typename E::Memory* x, int64_t count, int64_t room, bool sigmoid,
                      float* raw = nullptr) {
   RowSum sum{sigmoid};
   if (!sigmoid) {
     Floats most = Splat(-Infinity());
     for (int64_t i = 0; i < count; i += kLanes)
-      most = Max(Only(Load<E>(x + i, count - i), count - i, -Infinity()), most);
+      most = Max(Only(Load<E>(x + i, room - i), count - i, -Infinity()), most);
     sum.most = MaxOf(most);
   }
   float total = sigmoid ? kTiny : 0.0f;
@@ -89,7 +91,7 @@ inline RowSum SumRow(const typename E::Memory* x, int64_t count, bool sigmoid,
     const int64_t last = Fewer(first + kStretch, count);
     Floats part = {};
     for (int64_t i = first; i < last; i += kLanes) {
-      const Floats one = sum.Raw(Load<E>(x + i, last - i));
+      const Floats one = sum.Raw(Load<E>(x + i, room - i));
       if (raw != nullptr) StoreAny(raw + i, one);
       part += Only(one, last - i, 0.0f);
     }

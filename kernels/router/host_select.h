@@ -91,6 +91,25 @@ inline void SelectOneByOne(int32_t* index, const int32_t* orders, int64_t count,
   }
 }
 
+// The same of kVectors that stay in registers.
+template <int kVectors>
+inline void SelectHeld(int32_t* index, const int32_t* orders, int64_t k) {
+  Ints left[kVectors];
+  for (int i = 0; i < kVectors; ++i) left[i] = LoadAny<Ints>(orders + i * kLanes);
+  for (int64_t n = 0; n < k; ++n) {
+    Ints most = left[0];
+    for (int i = 1; i < kVectors; ++i) most = left[i] > most ? left[i] : most;
+    const int32_t best = MaxOf(most);
+    uint64_t found = 0;
+    for (int i = 0; i < kVectors; ++i)
+      found |= static_cast<uint64_t>(Above(left[i], best - 1)) << (i * kLanes);
+    const auto at = static_cast<int32_t>(__builtin_ctzll(found));
+    index[n] = at;
+    for (int i = 0; i < kVectors; ++i)
+      left[i] = LaneNumbers() == at - i * kLanes ? kNone - Ints{} : left[i];
+  }
+}
+
 inline void Sink(int64_t* heap, int64_t count, int64_t at) {
   const int64_t value = heap[at];
   for (;;) {
@@ -120,7 +139,14 @@ __attribute__((noinline)) static void SelectMany(int32_t* index, const int32_t* 
 // As SelectFew, for any k <= count.
 inline void Select(int32_t* index, const int32_t* orders, int64_t count, int64_t k) {
   int32_t best[kFew];
-  if (k <= kFew && count <= kFewVectors * kLanes) {
+  const int64_t vectors = (count + kLanes - 1) / kLanes;
+  if (vectors == 1) {
+    SelectHeld<1>(index, orders, k);
+  } else if (vectors == 2) {
+    SelectHeld<2>(index, orders, k);
+  } else if (vectors <= 4) {
+    vectors == 3 ? SelectHeld<3>(index, orders, k) : SelectHeld<4>(index, orders, k);
+  } else if (k <= kFew && count <= kFewVectors * kLanes) {
     SelectOneByOne(index, orders, count, k);
   } else if (k <= kFew) {
     SelectFew(index, best, orders, count, k);

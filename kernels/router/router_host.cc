@@ -95,28 +95,35 @@ inline void Clear(Memory* p, int64_t count) {
   constexpr int64_t kStep = kBytes / static_cast<int64_t>(sizeof(Memory));
   int64_t i = 0;
   for (; i + kStep <= count; i += kStep) StoreAny(p + i, Words{});
-  for (; i < count; ++i) p[i] = 0;
+  if (i == count) return;
+  if (count >= kStep) return StoreAny(p + count - kStep, Words{});  // some of them again
+  const Memory none[kStep] = {};
+  CopySome(p, none, count);
 }
 
+// `room` elements of logits may be read from the token's row on.
 template <typename E>
-inline void RouteToken(const HostCall& call, int64_t token) {
+inline void RouteToken(const HostCall& call, int64_t token, int64_t room) {
   using Memory = typename E::Memory;
   const Memory* const x = static_cast<const Memory*>(call.logits) + token * call.E;
   RowSum row{call.sigmoid};
   if (call.scores != nullptr) {
     alignas(64) float raw[kMostExperts + kLanes];
-    row = SumRow<E>(x, call.E, call.sigmoid, raw);
+    row = SumRow<E>(x, call.E, room, call.sigmoid, raw);
     WriteScores(call.scores + token * call.E, raw, row.share, call.E);
   } else if (call.pre_softmax && !call.sigmoid) {
-    row = SumRow<E>(x, call.E, call.sigmoid);
+    row = SumRow<E>(x, call.E, room, call.sigmoid);
   }
   Orders orders;
   for (int64_t i = 0; i < call.E; i += kLanes) {
-    Floats value = Load<E>(x + i, call.E - i);
+    Floats value = Load<E>(x + i, room - i);
     if (call.bias != nullptr) value = Sigmoid(value) + Load<F32>(call.bias + i, call.E - i);
-    StoreAny(orders.of + i, OrderOf(value));
+    const Ints order = OrderOf(value);
+    const bool whole = i + kLanes <= call.E;
+    StoreAny(orders.of + i,
+             whole ? order
+                   : (LaneNumbers() < static_cast<int32_t>(call.E - i) ? order : kNone - Ints{}));
   }
-  End(orders.of, call.E);
   if (call.groups > 1) KeepBestGroups(orders.of, call, row);
   int32_t* const index = call.indices + token * call.k;
   Select(index, orders.of, call.E, call.k);
@@ -145,7 +152,8 @@ inline void RouteToken(const HostCall& call, int64_t token) {
 
 template <typename E>
 void Topk(int64_t begin, int64_t end, HostCall call) {
-  for (int64_t token = begin; token < end; ++token) RouteToken<E>(call, token);
+  for (int64_t token = begin; token < end; ++token)
+    RouteToken<E>(call, token, (end - token) * call.E);
 }
 
 }  // namespace router
