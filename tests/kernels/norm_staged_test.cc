@@ -2,6 +2,9 @@
 // simt/machine.h against float64.
 #include <gtest/gtest.h>
 
+#include <random>
+#include <utility>
+
 #include "kernels/norm_problem.h"
 //
 #include "norm/forward_staged.cuh"
@@ -120,6 +123,41 @@ TEST(StagedNorms, BitsDoNotDependOnWhereARowBegins) {
       EXPECT_EQ(problem.rsigma[row], problem.rsigma[0]);
       for (int i = 0; i < H; ++i) EXPECT_EQ(problem.y[problem.At(row, i)], problem.y[i]);
     }
+  }
+}
+
+// One problem of any kind, with one tensor that may begin elsewhere than the others.
+template <typename Team, typename T, bool kLayer>
+void CheckDrawn(std::mt19937& random, int threads, int most) {
+  const auto one_in = [&](unsigned n) { return random() % n == 0; };
+  Shape shape{1 + static_cast<int>(random() % 70), 1 + static_cast<int>(random() % most)};
+  shape.wide = one_in(2), shape.residual = one_in(2), shape.shifted = one_in(2);
+  shape.center = one_in(4) ? 1.0f : 0.0f;
+  if (!shape.residual && one_in(3)) shape.offset = 100;  // a sum so far off is rounded itself
+  SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.H << ", residual "
+                                  << shape.residual << ", threads " << threads);
+  Problem<kLayer, T> problem(shape, one_in(2), true);
+  Tensor<T>* const all[] = {&problem.y, &problem.sum, &problem.x, &problem.residual};
+  Tensor<T>& other = *all[random() % 4];
+  Tensor<T> moved(problem.Size(), one_in(2));
+  const bool is_operand = &other == &problem.x || &other == &problem.residual;
+  for (size_t i = 0; is_operand && i < problem.Size(); ++i) moved.Set(i, other[i]);
+  other = std::move(moved);
+  RunStaged<Team>(problem, 1 + static_cast<int>(random() % 4), threads,
+                  one_in(2) ? simt::Copies::kLate : simt::Copies::kEarly);
+  problem.CheckForward();
+}
+
+// Promise: so are all of these at once, at 120 drawn problems.
+TEST(StagedNorms, DrawnProblems) {
+  std::mt19937 random(20261130);
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
+    CheckDrawn<Warp<8>, Bf16, true>(random, 128, 224);
+    CheckDrawn<Warp<8>, F16, false>(random, 128, 224);
+    CheckDrawn<Warp<16>, F16, true>(random, 128, 576);
+    CheckDrawn<Warp<32>, Bf16, true>(random, 128, 2304);
+    CheckDrawn<Block<512>, F16, true>(random, 32 * (1 + static_cast<int>(random() % 8)), 3000);
+    CheckDrawn<Block<512>, Bf16, false>(random, 32 * (1 + static_cast<int>(random() % 8)), 3000);
   }
 }
 
