@@ -121,17 +121,13 @@ struct Sums {
 
   // Those of a further stretch, whose exponentials are below `top`.
   void Add(float top, double more, double values) {
-    if (max == -Infinity() && exps == 0) {  // the first
-      max = top, exps = more, plain += values;
-      return;
-    }
     const float to = top > max ? top : max;
     exps = By(exps, max, to) + By(more, top, to);
     max = to;
     plain += values;
   }
   static double By(double sum, float from, float to) {
-    if (from == to) return sum;
+    if (from == to || sum == 0) return sum;
     return sum * Exp2((static_cast<double>(from) - static_cast<double>(to)) / kLn2);
   }
 };

@@ -116,7 +116,8 @@ __device__ __forceinline__ void StagedWeights(float (&w)[kCount], const void* va
   const W* const p = Advance(static_cast<const W*>(values), column);
   if constexpr (Element<W>::kBytes == 2) {
     if constexpr (kCount == 2) {
-      WidenPair<W>(w, Load4(p));
+      const unsigned both[1] = {Load4(p)};
+      kbundle::device::WidenAll<W>(both, w);
     } else {
       w[0] = Element<W>::Widen(Load2(p));
     }

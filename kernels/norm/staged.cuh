@@ -21,12 +21,6 @@ using kbundle::device::FenceBarriers;
 using kbundle::device::FenceCopies;
 using kbundle::device::InitBarrier;
 
-template <typename T>
-__device__ __forceinline__ void WidenPair(float (&f)[2], unsigned word) {
-  f[0] = Element<T>::Widen(word & 0xffffu);
-  f[1] = Element<T>::Widen(word >> 16);
-}
-
 // `count` rows from `row` on of tensors like x[rows, H].
 struct Span {
   int64 element;     // the first in the tensor
@@ -180,7 +174,8 @@ struct StagedRow {
       f[0] = Element<T>::Widen(reinterpret_cast<const unsigned short*>(p)[0]);
       f[1] = Element<T>::Widen(reinterpret_cast<const unsigned short*>(p)[1]);
     } else {
-      WidenPair<T>(f, *reinterpret_cast<const unsigned*>(p));
+      const unsigned both[1] = {*reinterpret_cast<const unsigned*>(p)};
+      kbundle::device::WidenAll<T>(both, f);
     }
   }
   __device__ __forceinline__ static void LoadOne(float (&f)[1], const unsigned char* p) {

@@ -33,7 +33,6 @@ inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }  // a NaN in `a`
 
 // A register's lanes joined in halves: they do not wait for one another, as they would in a row.
 #if KB_ISA_LEVEL >= 4
-inline float MaxOf(Floats v) { return _mm512_reduce_max_ps((__m512)v); }
 inline float SumOf(Floats v) { return _mm512_reduce_add_ps((__m512)v); }
 inline int32_t MaxOf(Ints v) { return _mm512_reduce_max_epi32((__m512i)v); }
 #else
@@ -49,9 +48,6 @@ inline auto Joined(V v, Join join) {
   return join(pair, crossed)[0];
 }
 
-inline float MaxOf(Floats v) {
-  return Joined(v, [](auto a, auto b) { return a > b ? a : b; });
-}
 inline float SumOf(Floats v) {
   return Joined(v, [](auto a, auto b) { return a + b; });
 }
@@ -84,7 +80,7 @@ inline RowSum SumRow(const typename E::Memory* x, int64_t count, int64_t room, b
     Floats most = Splat(-Infinity());
     for (int64_t i = 0; i < count; i += kLanes)
       most = Max(Only(Load<E>(x + i, room - i), count - i, -Infinity()), most);
-    sum.most = MaxOf(most);
+    sum.most = LargestLane(most);
   }
   float total = sigmoid ? kTiny : 0.0f;
   for (int64_t first = 0; first < count; first += kStretch) {

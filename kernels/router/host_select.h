@@ -144,8 +144,10 @@ inline void Select(int32_t* index, const int32_t* orders, int64_t count, int64_t
     SelectHeld<1>(index, orders, k);
   } else if (vectors == 2) {
     SelectHeld<2>(index, orders, k);
-  } else if (vectors <= 4) {
-    vectors == 3 ? SelectHeld<3>(index, orders, k) : SelectHeld<4>(index, orders, k);
+  } else if (vectors == 3) {
+    SelectHeld<3>(index, orders, k);
+  } else if (vectors == 4) {
+    SelectHeld<4>(index, orders, k);
   } else if (k <= kFew && count <= kFewVectors * kLanes) {
     SelectOneByOne(index, orders, count, k);
   } else if (k <= kFew) {
