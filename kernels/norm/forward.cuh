@@ -232,7 +232,7 @@ __device__ __forceinline__ float MomentsAgain(Moments& m, float (&v)[N][VEC],
     SumOwn<kLayer>(v, left, team.size(), sums);
     team.Sum(sums);
     mean = MeanSquare<kLayer>(sums, inverse_h, has_mean, m) + call.epsilon * m.factor * m.factor;
-    if (attempt != 0 || !team.Any(NeedsFactor(mean))) break;
+    if (attempt != 0 || !NeedsFactor(mean)) break;
     m.factor = FactorFor(mean);
   }
   return mean;
@@ -282,8 +282,10 @@ __device__ __forceinline__ Moments MomentsOf(float (&v)[N][VEC], const ForwardCa
   float mean = MeanSquare<kLayer>(sums, inverse_h, has_mean, m) + call.epsilon;
   // What cancels in the variance enlarges its rounding 1 + kMostOffset times at most.
   const bool far = has_mean && !(m.offset * m.offset <= kMostOffset * mean);
-  if (team.Any(far || NeedsFactor(mean)))
-    mean = MomentsAgain<kLayer>(m, v, call, row, left, inverse_h, has_mean, team);
+  if (far || NeedsFactor(mean)) {
+    auto&& alone = team.Alone();
+    mean = MomentsAgain<kLayer>(m, v, call, row, left, inverse_h, has_mean, alone);
+  }
   m.inverse = InverseRoot(mean);
   return m;
 }

@@ -82,7 +82,7 @@ __device__ __noinline__ Moments StagedAgain(const Row& row, int H, float epsilon
     SumStaged<false, 1>(row, m.first, m.factor, sums);
     team.Sum(sums);
     mean[0] = MeanSquare<true>(sums, inverse_h, has_mean, m) + epsilon * m.factor * m.factor;
-    if (attempt != 0 || !team.Any(NeedsFactor(mean[0]))) break;
+    if (attempt != 0 || !NeedsFactor(mean[0])) break;
     m.factor = FactorFor(mean[0]);
   }
   m.inverse = InverseRoot(mean[0]);
@@ -104,8 +104,10 @@ __device__ __forceinline__ Moments StagedMoments(const StagedRow<T, kLanes, kOdd
   const float mean = MeanSquare<true>(sums, inverse_h, has_mean, m) + call.epsilon;
   m.inverse = InverseRoot(mean);
   const bool far = has_mean && !(m.offset * m.offset <= kMostOffset * mean);
-  if (team.Any(far || NeedsFactor(mean)))
-    return StagedAgain(row, call.H, call.epsilon, has_mean, team);
+  if (far || NeedsFactor(mean)) {
+    auto&& alone = team.Alone();
+    m = StagedAgain(row, call.H, call.epsilon, has_mean, alone);
+  }
   return m;
 }
 

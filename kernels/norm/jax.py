@@ -57,48 +57,47 @@ def _norm(function, x, gamma, beta, epsilon, zero_centered_gamma, residual):
     return y if residual is None else (y, total)
 
 
-def _forward(op, *operands, epsilon, zero_centered_gamma):
-    return call(None, "norm." + op, *operands, formula=getattr(norm_formulas, op), epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
-
-
-def _backward(op, *operands, zero_centered_gamma):
-    return call(None, "norm." + op, *operands, formula=getattr(norm_formulas, op), zero_centered_gamma=zero_centered_gamma)
+def _call(op, *operands, formula=None, **attributes):
+    return call(None, "norm." + op, *operands, formula=formula, **attributes)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def _rms(x, gamma, residual, epsilon, zero_centered_gamma):
-    y, _, total = _forward("rmsnorm_forward", x, gamma, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
+    y, _, total = _call("rmsnorm_forward", x, gamma, residual, formula=norm_formulas.rmsnorm_forward, epsilon=epsilon,
+                        zero_centered_gamma=zero_centered_gamma)
     return y, total
 
 
 def _rms_forward(x, gamma, residual, epsilon, zero_centered_gamma):
-    y, rsigma, total = _forward("rmsnorm_forward", x, gamma, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
+    y, rsigma, total = _call("rmsnorm_forward", x, gamma, residual, formula=norm_formulas.rmsnorm_forward_of_gradient, epsilon=epsilon,
+                             zero_centered_gamma=zero_centered_gamma)
     return (y, total), (x if residual is None else total, gamma, rsigma)
 
 
 def _rms_backward(epsilon, zero_centered_gamma, saved, cotangents):
     x, gamma, rsigma = saved
     dy, dtotal = cotangents
-    dx, dgamma = _backward("rmsnorm_backward", dy, x, rsigma, gamma, dtotal, zero_centered_gamma=zero_centered_gamma)
+    dx, dgamma = _call("rmsnorm_backward", dy, x, rsigma, gamma, dtotal, formula=norm_formulas.rmsnorm_backward,
+                       zero_centered_gamma=zero_centered_gamma)
     return dx, like(dgamma, gamma), None if dtotal is None else dx
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _layer(x, gamma, beta, residual, epsilon, zero_centered_gamma):
-    y, _, _, total = _forward("layernorm_forward", x, gamma, beta, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
+    y, _, _, total = _call("layernorm_forward", x, gamma, beta, residual, formula=norm_formulas.layernorm_forward, epsilon=epsilon,
+                           zero_centered_gamma=zero_centered_gamma)
     return y, total
 
 
 def _layer_forward(x, gamma, beta, residual, epsilon, zero_centered_gamma):
-    y, mu, rsigma, total = _forward("layernorm_forward", x, gamma, beta, residual, epsilon=epsilon,
-                                    zero_centered_gamma=zero_centered_gamma)
+    y, mu, rsigma, total = _call("layernorm_forward", x, gamma, beta, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
     return (y, total), (x if residual is None else total, gamma, beta, mu, rsigma)
 
 
 def _layer_backward(epsilon, zero_centered_gamma, saved, cotangents):
     x, gamma, beta, mu, rsigma = saved
     dy, dtotal = cotangents
-    dx, dgamma, dbeta = _backward("layernorm_backward", dy, x, mu, rsigma, gamma, dtotal, zero_centered_gamma=zero_centered_gamma)
+    dx, dgamma, dbeta = _call("layernorm_backward", dy, x, mu, rsigma, gamma, dtotal, zero_centered_gamma=zero_centered_gamma)
     return dx, like(dgamma, gamma), None if beta is None else like(dbeta, beta), None if dtotal is None else dx
 
 

@@ -15,6 +15,8 @@ struct Loose : TEAM {
   static constexpr bool kLoose = true;
   static_assert(TEAM::kRows == 1, "lanes of a warp exchange what they store");
   using TEAM::TEAM;
+
+  __device__ __forceinline__ Loose& Alone() { return *this; }
 };
 
 // How many vectors a row has: the last may not be whole.

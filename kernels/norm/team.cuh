@@ -6,9 +6,9 @@
 //   Cluster<MOST>   the blocks of a cluster, up to 8, which exchange floats through distributed
 //                   shared memory
 //
-// Every thread of a block must make the same calls. Sums are in an order that only the team
-// decides, so the same row gives the same bits. Each cross-warp call uses the other half of its
-// slots than the call before, so one barrier a call is enough.
+// Every thread of a block must make the same calls, but those of a team Alone. Sums are in an order
+// that only the team decides, so the same row gives the same bits. Each cross-warp call uses the
+// other half of its slots than the call before, so one barrier a call is enough.
 #pragma once
 
 #include "row.cuh"
@@ -16,13 +16,13 @@
 namespace norms {
 
 template <int LANES>
-__device__ __forceinline__ float LaneSum(float v) {
+__device__ __forceinline__ float LaneSum(float v, unsigned lanes = kAllLanes) {
 #pragma unroll
-  for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(kAllLanes, v, d);
+  for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(lanes, v, d);
   return v;
 }
 
-template <int LANES>
+template <int LANES, bool kAlone = false>
 class Warp {
  public:
   static constexpr bool kLoose = false;
@@ -36,10 +36,14 @@ class Warp {
   __device__ __forceinline__ int rank() const { return threadIdx.x % LANES; }
   __device__ __forceinline__ int row() const { return threadIdx.x / LANES; }
 
+  // The team where those of other rows do something else: what a row needs is never its
+  // neighbours' doing, or its bits would be too.
+  __device__ __forceinline__ Warp<LANES, true> Alone() const { return Warp<LANES, true>(0); }
+
   template <int kCount>
   __device__ __forceinline__ void Sum(float (&v)[kCount]) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) v[i] = LaneSum<LANES>(v[i]);
+    for (int i = 0; i < kCount; ++i) v[i] = LaneSum<LANES>(v[i], Lanes());
   }
   // See Block.
   __device__ __forceinline__ float Guess(float v) const {
@@ -50,9 +54,15 @@ class Warp {
     Sum(v);
     return guess;
   }
-  // Whether it is so of a team that must go on together with this one.
+  // Whether it is so of one of the warp's rows.
   __device__ __forceinline__ bool Any(bool v) const {
     return LANES == 32 ? v : __any_sync(kAllLanes, v);
+  }
+
+ private:
+  __device__ __forceinline__ static unsigned Lanes() {
+    if constexpr (!kAlone || LANES == 32) return kAllLanes;
+    return kAllLanes >> (32 - LANES) << threadIdx.x % 32 / LANES * LANES;
   }
 };
 
@@ -70,6 +80,7 @@ class Block {
   __device__ __forceinline__ int rank() const { return threadIdx.x; }
   __device__ __forceinline__ int row() const { return 0; }
   __device__ __forceinline__ bool Any(bool v) const { return v; }
+  __device__ __forceinline__ Block& Alone() { return *this; }
 
   // What the sums of a thread are taken about: the same number for all of a warp, so that no warp
   // waits for another before it has summed.
@@ -141,6 +152,7 @@ class Cluster : public Block<MOST> {
 
   __device__ __forceinline__ int size() const { return ctas_ * this->threads_; }
   __device__ __forceinline__ int blocks() const { return ctas_; }
+  __device__ __forceinline__ Cluster& Alone() { return *this; }
   __device__ __forceinline__ int rank() const { return cta_ * this->threads_ + threadIdx.x; }
 
   // One number for the whole cluster. Between two calls lies a Sum.

@@ -111,7 +111,7 @@ struct LogitVector {
 };
 
 // One row in the registers of a team. All loads are issued before the first is used. False, with
-// nothing written, where the logits do not hold for the rows of this warp.
+// nothing written, where the logits do not hold for it.
 template <bool kShifted, bool kCausal, int VEC, int N, typename T, typename Team, typename Logits>
 __device__ __forceinline__ bool ForwardRow(T* y, const T* x, const Span& span, Team& team,
                                            Logits logits) {
@@ -138,8 +138,6 @@ __device__ __forceinline__ bool ForwardRow(T* y, const T* x, const Span& span, T
     max = fmaxf(max, v[i].Max(logits, start, span));
   }
   logits.SetMax(team.Max(max));
-  if (!team.All(logits.Holds())) return false;
-
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
@@ -147,6 +145,7 @@ __device__ __forceinline__ bool ForwardRow(T* y, const T* x, const Span& span, T
     if (start < span.length) sum += v[i].Exponentiate(logits, start, span);
   }
   const Normalizer by = Normalize(team, logits, sum);
+  if (!logits.Holds()) return false;  // not before: the rows of a warp exchange their sums together
 
 #pragma unroll
   for (int i = 0; i < N; ++i) {

@@ -137,7 +137,8 @@ struct MaskedLoop {
             kept.mask = logits.mask;
             if (!ForwardRow<kIsShifted, false, VEC, N>(to, from, span, team, kept)) {
               // One vector at a time: this rare path must not cost the other one registers.
-              ForwardLongRow<kIsShifted, false, VEC, 1>(to, from, span, team, logits);
+              auto&& alone = team.Alone();
+              ForwardLongRow<kIsShifted, false, VEC, 1>(to, from, span, alone, logits);
             }
           }
         }

@@ -8,8 +8,8 @@
 //
 // Max, Sum are over the threads that see each other cheaply (for a cluster: over one block);
 // Exchange joins the blocks of a cluster and is the identity elsewhere. Every thread of a block
-// must make the same calls. Each cross-warp call uses the other half of its slots than the call
-// before, so one barrier a call is enough.
+// must make the same calls, but those of a team Alone. Each cross-warp call uses the other half of
+// its slots than the call before, so one barrier a call is enough.
 #pragma once
 
 #include "vector.cuh"
@@ -37,7 +37,7 @@ __device__ __forceinline__ Pair Add(Pair a, Pair b) {
 // NaN must not come in. A whole warp takes one instruction on integers that are ordered as the
 // floats are.
 template <int LANES>
-__device__ __forceinline__ float WarpMax(float v) {
+__device__ __forceinline__ float WarpMax(float v, unsigned lanes = kAllLanes) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (LANES == 32) {
     const int bits = __float_as_int(v);
@@ -47,29 +47,29 @@ __device__ __forceinline__ float WarpMax(float v) {
 #endif
   {
 #pragma unroll
-    for (int d = LANES / 2; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, d));
+    for (int d = LANES / 2; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(lanes, v, d));
     return v;
   }
 }
 
 template <int LANES>
-__device__ __forceinline__ float WarpSum(float v) {
+__device__ __forceinline__ float WarpSum(float v, unsigned lanes = kAllLanes) {
 #pragma unroll
-  for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(kAllLanes, v, d);
+  for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(lanes, v, d);
   return v;
 }
 
 template <int LANES>
-__device__ __forceinline__ Pair WarpSum(Pair v) {
+__device__ __forceinline__ Pair WarpSum(Pair v, unsigned lanes = kAllLanes) {
 #pragma unroll
   for (int d = LANES / 2; d > 0; d /= 2) {
-    const Pair other = {__shfl_xor_sync(kAllLanes, v.hi, d), __shfl_xor_sync(kAllLanes, v.lo, d)};
+    const Pair other = {__shfl_xor_sync(lanes, v.hi, d), __shfl_xor_sync(lanes, v.lo, d)};
     v = Add(v, other);
   }
   return v;
 }
 
-template <int LANES>
+template <int LANES, bool kAlone = false>
 class Warp {
  public:
   static constexpr int kThreads = 128;
@@ -79,11 +79,17 @@ class Warp {
 
   __device__ __forceinline__ int rank() const { return threadIdx.x % LANES; }
   __device__ __forceinline__ int row() const { return threadIdx.x / LANES; }
-  __device__ __forceinline__ float Max(float v) { return WarpMax<LANES>(v); }
-  __device__ __forceinline__ float Sum(float v) { return WarpSum<LANES>(v); }
-  __device__ __forceinline__ Pair Sum(Pair v) { return WarpSum<LANES>(v); }
-  __device__ __forceinline__ bool All(bool v) const {
-    return LANES == 32 ? v : __all_sync(kAllLanes, v);
+  // The team where those of other rows do something else: what a row needs is never its
+  // neighbours' doing, or its bits would be too.
+  __device__ __forceinline__ Warp<LANES, true> Alone() const { return {}; }
+  __device__ __forceinline__ float Max(float v) { return WarpMax<LANES>(v, Lanes()); }
+  __device__ __forceinline__ float Sum(float v) { return WarpSum<LANES>(v, Lanes()); }
+  __device__ __forceinline__ Pair Sum(Pair v) { return WarpSum<LANES>(v, Lanes()); }
+
+ private:
+  __device__ __forceinline__ static unsigned Lanes() {
+    if constexpr (!kAlone || LANES == 32) return kAllLanes;
+    return kAllLanes >> (32 - LANES) << threadIdx.x % 32 / LANES * LANES;
   }
 };
 
@@ -98,7 +104,7 @@ class Block {
   __device__ __forceinline__ int rank() const { return threadIdx.x; }
   __device__ __forceinline__ int row() const { return 0; }
 
-  __device__ __forceinline__ bool All(bool v) const { return v; }
+  __device__ __forceinline__ Block& Alone() { return *this; }
 
   __device__ __forceinline__ float Max(float v) {
     float* slots = Slots();

@@ -1,5 +1,5 @@
 """What variants promise of their bits, held to it: a deterministic one gives the same in every launch, on any number of threads; in a
-batch-invariant one an item has the same bits alone, beside one other, beside six and beside all.
+batch-invariant one an item has the same bits alone, beside one other, beside six, beside all, and beside items that are far out.
 
 A variant is forced, in its mode, on problems that it is legal for there. Which dims hold items, and what belongs to an item, is the
 bundle's word (cuts with "batch" of kb_infer); operands without such a dim are everybody's.
@@ -8,6 +8,7 @@ bundle's word (cuts with "batch" of kb_infer); operands without such a dim are e
 import dataclasses
 import math
 
+import ml_dtypes
 import numpy as np
 
 from conformance import capi, runner
@@ -116,6 +117,7 @@ class Modes:
         for cut, items in self.batch_cuts(problem, inferred):
             for begin, end in sorted({(items - 1, items), (1, 3), (items // 2, min(items, items // 2 + 7)), (1, items)}):
                 self.part(outcome, op, problem, arrays, whole, cut, items, begin, end)
+            self.beside(outcome, op, problem, inferred, arrays, whole, cut, items)
 
     def part(self, outcome, op, problem, arrays, whole, cut, items, begin, end):
         """Items begin to end by themselves, beside what they got among all."""
@@ -136,6 +138,18 @@ class Modes:
         wanted = [None if axis < 0 else piece(array, axis) for array, axis in zip(whole, cut["results"])]
         self.compare(outcome, op, f"{problem}, items {begin} to {end} of dims {cut['operands']}", wanted, found)
 
+    def beside(self, outcome, op, problem, inferred, arrays, whole, cut, items):
+        """Every second item as it is, those between far out: its first half far from the others, near the largest that there is, NaN,
+        and dropped where there is a mask."""
+        given = [a if a is None or axis < 0 else far_out(a, axis, items, described["name"] == "mask")
+                 for a, axis, described in zip(arrays, cut["operands"], op["operands"])]
+        found = self.launched(op, problem, inferred, given, capi.BATCH_INVARIANT)
+
+        def even(array, axis):
+            return None if array is None or axis < 0 else by_item(array, axis, items)[::2]
+        self.compare(outcome, op, f"{problem}, items of dims {cut['operands']} beside others",
+                     *[[even(array, axis) for array, axis in zip(results, cut["results"])] for results in (whole, found)])
+
     def compare(self, outcome, op, where, wanted, found):
         for result, a, b in zip(op["results"], wanted, found):
             if a is None:  # absent, or no item's
@@ -143,6 +157,26 @@ class Modes:
             outcome.compared += 1
             if a.shape != b.shape or a.tobytes() != b.tobytes():
                 outcome.failures.append(f"{where}: other bits of {result['name']}")
+
+
+def by_item(array, axis, items):
+    """A view: an item in front, then what of it lies along the axis, then all else."""
+    return np.moveaxis(array.reshape(*array.shape[:axis], items, array.shape[axis] // items, *array.shape[axis + 1:]), axis, 0)
+
+
+def far_out(array, axis, items, is_mask):
+    """A copy whose every second item is far from the others. Numbers that are places or sizes stay."""
+    given = array.copy()
+    view = by_item(given, axis, items)
+    if is_mask:
+        view[1::4] = 1
+    elif given.dtype.kind not in "iub":
+        most = float(ml_dtypes.finfo(given.dtype).max)
+        flat = np.arange(view[0].size).reshape(view[0].shape)
+        view[1::6] = np.where(flat < flat.size // 2, min(900.0, most), view[1::6])
+        view[3::6] = most / 2
+        view[5::6] = np.nan
+    return given
 
 
 def largest(inferred):

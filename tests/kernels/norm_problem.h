@@ -225,4 +225,24 @@ struct Problem {
   }
 };
 
+// Whether what `run(problem)` makes of a row has the same bits beside rows whose mean is far from
+// what is guessed of it, and whose squares overflow.
+template <bool kLayer, typename T, typename Run>
+void CheckNeighbours(const Shape& shape, const Run& run) {
+  Problem<kLayer, T> usual(shape, true), other(shape, true);
+  for (int row = 1; row < shape.rows; row += 2) {
+    for (int i = 0; i < shape.H; ++i) {
+      const size_t at = other.At(row, i);
+      other.x.Set(at, row % 4 == 1 ? usual.x[at] + (i < 16 ? 900 : 0) : usual.x[at] * 1e25);
+    }
+  }
+  run(usual), run(other);
+  other.CheckForward();
+  for (int row = 0; row < shape.rows; row += 2) {
+    EXPECT_EQ(usual.rsigma[row], other.rsigma[row]) << "row " << row;
+    for (int i = 0; i < shape.H; ++i)
+      ASSERT_EQ(usual.y[usual.At(row, i)], other.y[usual.At(row, i)]) << "row " << row;
+  }
+}
+
 }  // namespace norms

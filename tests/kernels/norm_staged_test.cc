@@ -126,6 +126,16 @@ TEST(StagedNorms, BitsDoNotDependOnWhereARowBegins) {
   }
 }
 
+// Promise: nor on the rows that are in its warp.
+TEST(StagedNorms, BitsDoNotDependOnTheRowsBesideARow) {
+  const auto run = [](auto& problem) { RunStaged<Warp<8>>(problem, 2, 128, simt::Copies::kLate); };
+  CheckNeighbours<true, Bf16>({33, 67}, run);
+  CheckNeighbours<false, Bf16>({21, 32}, run);
+  CheckNeighbours<true, Bf16>({9, 260, false, true}, [](auto& problem) {
+    RunStaged<Warp<16>>(problem, 1, 128, simt::Copies::kEarly);
+  });
+}
+
 // One problem of any kind, with one tensor that may begin elsewhere than the others.
 template <typename Team, typename T, bool kLayer>
 void CheckDrawn(std::mt19937& random, int threads, int most) {

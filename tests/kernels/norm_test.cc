@@ -192,6 +192,18 @@ TEST(NormKernels, BitsDoNotDependOnWhereARowBegins) {
   }
 }
 
+// Promise: nor on the rows that are in its warp.
+TEST(NormKernels, BitsDoNotDependOnTheRowsBesideARow) {
+  const auto run = [](auto& problem) {
+    const auto call = problem.Forward();
+    RunGrid(128, 2, [&](int block, int count) {
+      ForwardRows<true, 8, 2>(call, Warp<8>(128), block, count);
+    });
+  };
+  CheckNeighbours<true, Bf16>({33, 128}, run);
+  CheckNeighbours<false, Bf16>({19, 72, false, true}, run);
+}
+
 // Promise: a residual is added and the sum written; gamma may be wide and centered at zero, beta may
 // be absent.
 TEST(NormKernels, ForwardWithAllThatMayBeGiven) {

@@ -42,9 +42,18 @@ def test_a_small_call_is_left_and_a_large_one_is_not():
     assert calls(norm, SMALL, platform="cpu") == ["rmsnorm_forward"]
 
 
+def test_of_a_layer_norm_that_is_differentiated_nothing_is_left():
+    """One of its passes as a formula and the other as a kernel is slower than both as either."""
+    layer = lambda x: kbj.layer_norm(x, jnp.ones(x.shape[-1]))
+    assert calls(layer, SMALL) == []
+    assert calls(jax.grad(lambda x: (layer(x) ** 2).sum()), SMALL) == ["layernorm_forward", "layernorm_backward"]
+    between = (300, 8192)  # too large for a formula of gradients, not for one of a forward pass
+    assert calls(norm, between) == [] and calls(GRADIENT, between) == ["rmsnorm_forward", "rmsnorm_backward"]
+
+
 @pytest.mark.parametrize("function", [kbj.scaled_softmax, kbj.scaled_causal_softmax, lambda x: kbj.scaled_masked_softmax(x, x > 0),
-                                      lambda x: kbj.layer_norm(x, x[0], x[1]), lambda x: kbj.cross_entropy(x, jnp.arange(len(x)))],
-                         ids=["softmax", "causal", "masked", "layer norm", "cross entropy"])
+                                      lambda x: kbj.rms_norm(x, x[0]), lambda x: kbj.cross_entropy(x, jnp.arange(len(x)))],
+                         ids=["softmax", "causal", "masked", "RMS norm", "cross entropy"])
 def test_families_that_leave_small_calls(function):
     gradient = jax.grad(lambda x: jnp.sum(function(x)))
     assert calls(gradient, (64, 64)) == []
@@ -189,7 +198,7 @@ def test_a_formula_computes_what_the_call_does(monkeypatch):
     x, gamma = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5, 33)), jnp.bfloat16), jnp.linspace(0.5, 2, 33)
 
     def loss(x, gamma):
-        y, total = jax.checkpoint(lambda x: kbj.layer_norm(x, gamma, gamma, residual=x, zero_centered_gamma=True))(x)
+        y, total = jax.checkpoint(lambda x: kbj.rms_norm(x, gamma, residual=x, zero_centered_gamma=True))(x)
         _, z = jax.lax.scan(lambda carry, row: (carry, kbj.scaled_softmax(row, -0.7)), 0, y)
         return jax.vmap(lambda z, total: (z.astype(jnp.float32) * total).sum())(z, total).sum()
     found = []

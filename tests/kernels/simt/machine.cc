@@ -36,7 +36,6 @@ constexpr size_t kStack = 64 << 10;
 Block::Block(int threads, size_t shared_bytes, unsigned seed, Copies copies)
     : threads_(threads),
       warps_(threads / 32),
-      slots_(threads * 2 * kSlot),
       memory_(shared_bytes + 1024),
       shared_bytes_(shared_bytes),
       random_(seed),
@@ -114,9 +113,7 @@ void Block::Enter() {
 
 void Block::Yield() { kb_simt_switch(&threads_[current_].top, scheduler_); }
 
-void Block::Meet(bool all) {
-  Meeting& meeting = all ? whole_ : warps_[current_ / 32];
-  const int members = all ? static_cast<int>(threads_.size()) : 32;
+void Block::Meet(Meeting& meeting, int members) {
   const unsigned number = meeting.number;
   if (++meeting.arrived == members) {
     meeting.arrived = 0;

@@ -8,11 +8,13 @@
 // too early. Copies from outside the tensors that were named end the test.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <vector>
@@ -64,15 +66,18 @@ class Block {
   bool Run(Index block, const std::function<void()>& kernel);
 
   unsigned char* shared() { return shared_; }
-  void Meet(bool all);
-  // Every lane's value of this warp; valid until the lane's next but one exchange.
+  void MeetBlock() { Meet(whole_, static_cast<int>(threads_.size())); }
+  void MeetWarp() { Meet(LanesOf(~0u), 32); }
+  // Every lane's value of this warp, of those that `lanes` names, each of which names the same;
+  // valid until the lane's next but one exchange with them.
   template <typename T>
-  const T* Exchange(const T& value);
+  const T* Exchange(const T& value, unsigned lanes = ~0u);
   void CopyLater(unsigned to, const void* from, bool wanted);
   void Commit();
   void Wait(int pending);
 
  private:
+  static constexpr size_t kSlot = 64;  // bytes of a value that lanes exchange
   struct Copy {
     unsigned to;
     const void* from;
@@ -81,27 +86,27 @@ class Block {
   struct Meeting {
     int arrived = 0;
     unsigned number = 0;
+    std::array<unsigned char, 2 * 32 * kSlot> slots;  // of lanes
   };
   struct Thread {
     std::unique_ptr<unsigned char[]> stack;
     void* top = nullptr;
     bool done = false;
-    unsigned exchanges = 0;
     std::vector<std::vector<Copy>> groups;
     const Meeting* waits = nullptr;  // until its number is another
     unsigned number = 0;
     bool Waits() const { return waits != nullptr && waits->number == number; }
   };
-  static constexpr size_t kSlot = 64;  // bytes of a value that lanes exchange
-
+  Meeting& LanesOf(unsigned lanes) { return warps_[current_ / 32][lanes]; }
+  void Meet(Meeting& meeting, int members);
   static void Enter();
   void Yield();
   void Do(const Copy& copy);
 
   static inline Block* now_ = nullptr;
   std::vector<Thread> threads_;
-  std::vector<Meeting> warps_;
-  std::vector<unsigned char> slots_, memory_;
+  std::vector<std::map<unsigned, Meeting>> warps_;  // by the lanes that meet
+  std::vector<unsigned char> memory_;
   std::vector<std::pair<const char*, const char*>> allowed_;
   Meeting whole_;
   unsigned char* shared_;
@@ -115,13 +120,12 @@ class Block {
 };
 
 template <typename T>
-const T* Block::Exchange(const T& value) {
+const T* Block::Exchange(const T& value, unsigned lanes) {
   static_assert(sizeof(T) <= kSlot);
-  const int warp = current_ / 32, lane = current_ % 32;
-  const unsigned turn = threads_[current_].exchanges++ % 2;
-  unsigned char* slots = slots_.data() + (warp * 2 + turn) * 32 * kSlot;
-  std::memcpy(slots + lane * sizeof(T), &value, sizeof(T));
-  Meet(false);
+  Meeting& meeting = LanesOf(lanes);
+  unsigned char* slots = meeting.slots.data() + meeting.number % 2 * 32 * kSlot;
+  std::memcpy(slots + current_ % 32 * sizeof(T), &value, sizeof(T));
+  Meet(meeting, std::popcount(lanes));
   return reinterpret_cast<const T*>(slots);
 }
 
@@ -134,11 +138,11 @@ inline int Lane() { return static_cast<int>(thread_index.x % 32); }
 #define threadIdx (simt::thread_index)
 #define blockIdx (simt::block_index)
 
-inline void __syncthreads() { simt::Block::Now().Meet(true); }
+inline void __syncthreads() { simt::Block::Now().MeetBlock(); }
 
 template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return simt::Block::Now().Exchange(value)[simt::Lane() ^ mask];
+T __shfl_xor_sync(unsigned lanes, T value, int mask) {
+  return simt::Block::Now().Exchange(value, lanes)[simt::Lane() ^ mask];
 }
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {

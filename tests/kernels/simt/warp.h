@@ -13,7 +13,7 @@ inline Index block_size = {128, 1, 1}, grid_size = {1, 1, 1};
 #define blockDim (simt::block_size)
 #define gridDim (simt::grid_size)
 
-inline void __syncwarp() { simt::Block::Now().Meet(false); }
+inline void __syncwarp() { simt::Block::Now().MeetWarp(); }
 
 inline unsigned __match_any_sync(unsigned, int value) {
   const int* all = simt::Block::Now().Exchange(value);
