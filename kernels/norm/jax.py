@@ -57,7 +57,7 @@ def _norm(function, x, gamma, beta, epsilon, zero_centered_gamma, residual):
     return y if residual is None else (y, total)
 
 
-def _call(op, *operands, formula=None, **attributes):
+def _call(op, *operands, formula, **attributes):
     return call(None, "norm." + op, *operands, formula=formula, **attributes)
 
 
@@ -90,14 +90,16 @@ def _layer(x, gamma, beta, residual, epsilon, zero_centered_gamma):
 
 
 def _layer_forward(x, gamma, beta, residual, epsilon, zero_centered_gamma):
-    y, mu, rsigma, total = _call("layernorm_forward", x, gamma, beta, residual, epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
+    y, mu, rsigma, total = _call("layernorm_forward", x, gamma, beta, residual, formula=norm_formulas.layernorm_forward_of_gradient,
+                                 epsilon=epsilon, zero_centered_gamma=zero_centered_gamma)
     return (y, total), (x if residual is None else total, gamma, beta, mu, rsigma)
 
 
 def _layer_backward(epsilon, zero_centered_gamma, saved, cotangents):
     x, gamma, beta, mu, rsigma = saved
     dy, dtotal = cotangents
-    dx, dgamma, dbeta = _call("layernorm_backward", dy, x, mu, rsigma, gamma, dtotal, zero_centered_gamma=zero_centered_gamma)
+    dx, dgamma, dbeta = _call("layernorm_backward", dy, x, mu, rsigma, gamma, dtotal, formula=norm_formulas.layernorm_backward,
+                              zero_centered_gamma=zero_centered_gamma)
     return dx, like(dgamma, gamma), None if beta is None else like(dbeta, beta), None if dtotal is None else dx
 
 

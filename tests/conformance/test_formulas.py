@@ -17,6 +17,7 @@ from kbundle.jax._formula import Formula, formula
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLE = pathlib.Path(os.environ.get("KB_BUNDLE", ROOT / "build/kernels.kb"))
 MOST_ELEMENTS, USUAL = 1 << 16, 3  # of a case; cases of a choice of dtypes beside those of strange rows
+OF_LOOSE_ROWS = ("layernorm_forward_of_gradient", "layernorm_backward")  # left where rows begin anywhere, and right of all
 STRANGE = ("special", "not finite", "NaN", "gamma", "ignored", "smoothed", "labels", "finite")
 QUANTIZED = ("strange", "every", "between", "zeros", "NaN", "inf", "subnormal", "random")
 
@@ -92,15 +93,16 @@ def test_a_formula_gives_what_is_defined(family, name):
         if described["name"] != f"{family}.{op}" or types in tried or family == "cross_entropy" and "f16" in variant["types"].values():
             continue  # bf16 is as narrow, and as wide as f32
         tried.add(types)
-        are_left = [case for case in cases.prepared(described, variant["types"]) if left(formula, case[3], case[1].attributes)]
+        are_left = [case for case in cases.prepared(described, variant["types"])
+                    if name in OF_LOOSE_ROWS or left(formula, case[3], case[1].attributes)]
         made = results_of(formula, [(arrays, problem.attributes) for _, problem, _, arrays, *_ in are_left])
-        for (name, _, inferred, _, wanted, _), found in zip(are_left, made, strict=True):
+        for (case, _, inferred, _, wanted, _), found in zip(are_left, made, strict=True):
             for result, is_there in zip(inferred["results"], found, strict=True):
                 assert result["present"] == (is_there is not None)
                 assert is_there is None or (is_there.dtype, list(is_there.shape)) == (devices.NUMPY[result["dtype"]], list(result["dims"]))
-            cases.judge(outcome, described, f"{types} {name}", found, wanted.results)
+            cases.judge(outcome, described, f"{types} {case}", found, wanted.results)
             outcome.launches += 1
-    assert not outcome.failures
+    assert not outcome.failures, "\n".join(outcome.failures)
     assert len(tried) > 2 and outcome.launches >= 6 * len(tried)
 
 
@@ -148,7 +150,7 @@ def test_a_product_is_within_what_its_sums_allow(operands, out):
     types = {"A": operands, "B": operands, "O": out}
     variant = next(v for v in cases.variants() if v["types"] == types and "/blocked[" in v["id"])  # which takes all that the op allows
     outcome = cases.run(variant)
-    assert not outcome.failures
+    assert not outcome.failures, "\n".join(outcome.failures)
     assert outcome.launches >= 9
 
 

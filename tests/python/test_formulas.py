@@ -42,13 +42,16 @@ def test_a_small_call_is_left_and_a_large_one_is_not():
     assert calls(norm, SMALL, platform="cpu") == ["rmsnorm_forward"]
 
 
-def test_of_a_layer_norm_that_is_differentiated_nothing_is_left():
-    """One of its passes as a formula and the other as a kernel is slower than both as either."""
+def test_both_passes_of_a_norm_that_is_differentiated_are_left_or_none():
+    """One of them as a formula and the other as a kernel is slower than both as either."""
     layer = lambda x: kbj.layer_norm(x, jnp.ones(x.shape[-1]))
-    assert calls(layer, SMALL) == []
-    assert calls(jax.grad(lambda x: (layer(x) ** 2).sum()), SMALL) == ["layernorm_forward", "layernorm_backward"]
-    between = (300, 8192)  # too large for a formula of gradients, not for one of a forward pass
+    gradient = jax.grad(lambda x: (layer(x) ** 2).sum())
+    assert calls(layer, SMALL) == [] and calls(gradient, SMALL) == ["layernorm_forward", "layernorm_backward"]
+    assert calls(gradient, (4, 255)) == []  # rows that begin anywhere
+    assert calls(layer, (1, 256)) == ["layernorm_forward"] and calls(norm, (1, 256)) == []
+    between = (1000, 2048)  # too large for formulas of gradients, not for one of a forward pass
     assert calls(norm, between) == [] and calls(GRADIENT, between) == ["rmsnorm_forward", "rmsnorm_backward"]
+    assert calls(GRADIENT, (256, 8192)) == []  # as many, of few rows
 
 
 @pytest.mark.parametrize("function", [kbj.scaled_softmax, kbj.scaled_causal_softmax, lambda x: kbj.scaled_masked_softmax(x, x > 0),
