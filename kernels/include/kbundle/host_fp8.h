@@ -8,7 +8,7 @@ namespace host {
 
 typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
 
-// Single bytes as words. (GCC takes a conversion of vectors apart here, byte by byte.)
+// Single bytes as words.
 inline Words WidenBytes(Bytes v) {
 #if KB_ISA_LEVEL >= 4
   return (Words)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)v);
@@ -18,6 +18,18 @@ inline Words WidenBytes(Bytes v) {
   return __builtin_convertvector(v, Words);
 #else
   return (Words)_mm_cvtepu8_epi32(_mm_cvtsi32_si128(__builtin_bit_cast(int32_t, v)));
+#endif
+}
+
+// Of words below 2^8.
+inline Bytes NarrowToBytes(Words v) {
+#if KB_ISA_LEVEL >= 4
+  return (Bytes)_mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v);
+#elif KB_ISA_LEVEL == 3
+  const __m128i halves = (__m128i)NarrowToHalves(v);
+  return __builtin_bit_cast(Bytes, _mm_cvtsi128_si64(_mm_packus_epi16(halves, halves)));
+#else
+  return __builtin_convertvector(v, Bytes);
 #endif
 }
 
@@ -58,7 +70,7 @@ struct E4M3 {
     const Words w = AsWords(v), magnitude = w & 0x7fffffffu, largest = AsWords(Splat(448.0f));
     const Words finite = RoundMagnitude<3, -6>(magnitude < largest ? magnitude : largest);
     const Words all = v == v ? finite : SplatWord(0x7fu);
-    return __builtin_convertvector(all | ((w >> 24) & 0x80u), Bytes);
+    return NarrowToBytes(all | ((w >> 24) & 0x80u));
   }
 };
 
@@ -73,7 +85,7 @@ struct E5M2 {
     const Words w = AsWords(v), magnitude = w & 0x7fffffffu, largest = AsWords(Splat(57344.0f));
     const Words finite = RoundMagnitude<2, -14>(magnitude < largest ? magnitude : largest);
     const Words all = v == v ? finite : SplatWord(0x7fu);
-    return __builtin_convertvector(all | ((w >> 24) & 0x80u), Bytes);
+    return NarrowToBytes(all | ((w >> 24) & 0x80u));
   }
 };
 

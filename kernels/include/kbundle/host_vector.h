@@ -39,6 +39,31 @@ inline Floats AsFloats(Words w) { return (Floats)w; }
 inline Words AsWords(Floats f) { return (Words)f; }
 inline float Infinity() { return __builtin_inff(); }
 
+// (GCC takes conversions of vectors of integers apart, in four instructions and more.)
+inline Words WidenHalves(Halves v) {
+#if KB_ISA_LEVEL >= 4
+  return (Words)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)v);
+#elif KB_ISA_LEVEL == 3
+  return (Words)_mm256_cvtepu16_epi32((__m128i)v);
+#elif !defined(__x86_64__)
+  return __builtin_convertvector(v, Words);
+#else
+  return (Words)_mm_cvtepu16_epi32(_mm_cvtsi64_si128(__builtin_bit_cast(int64_t, v)));
+#endif
+}
+
+// Of words below 2^16.
+inline Halves NarrowToHalves(Words v) {
+#if KB_ISA_LEVEL >= 4
+  return (Halves)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)v);
+#elif KB_ISA_LEVEL == 3
+  const __m256i all = (__m256i)v;
+  return (Halves)_mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+#else
+  return __builtin_convertvector(v, Halves);
+#endif
+}
+
 // Lane i holds i.
 inline Ints LaneNumbers() {
   int32_t number[kLanes];
@@ -82,12 +107,12 @@ struct BF16 {
   using Memory = uint16_t;
   using Raw = Halves;
   static constexpr bool kIsFloat = false;
-  static Floats Widen(Raw v) { return AsFloats(__builtin_convertvector(v, Words) << 16); }
+  static Floats Widen(Raw v) { return AsFloats(WidenHalves(v) << 16); }
   // Rounds to nearest even; NaN stays NaN.
   static Raw Narrow(Floats v) {
     const Words w = AsWords(v);
     const Words rounded = (w + 0x7fffu + ((w >> 16) & 1u)) >> 16;
-    return __builtin_convertvector(v == v ? rounded : SplatWord(0x7fc0u), Halves);
+    return NarrowToHalves(v == v ? rounded : SplatWord(0x7fc0u));
   }
 };
 
@@ -109,7 +134,7 @@ struct F16 {
   // Exponents are rebased by integer arithmetic, subnormals by a float subtraction: of normal
   // numbers, since the caller's thread may flush subnormal ones.
   static Floats Widen(Raw v) {
-    const Words h = __builtin_convertvector(v, Words);
+    const Words h = WidenHalves(v);
     const Words magnitude = (h & 0x7fffu) << 13;
     const Words exponent = magnitude & (0x7c00u << 13);
     const Words special = magnitude + ((255u - 31u) << 23);
@@ -129,7 +154,7 @@ struct F16 {
     Words h = magnitude < (113u << 23) ? subnormal : normal;
     h = magnitude >= (143u << 23) ? SplatWord(0x7c00u) : h;
     h = magnitude > (255u << 23) ? SplatWord(0x7e00u) : h;
-    return __builtin_convertvector(h | ((w >> 16) & 0x8000u), Halves);
+    return NarrowToHalves(h | ((w >> 16) & 0x8000u));
   }
 #endif
 };
