@@ -11,6 +11,7 @@
 // other half of its slots than the call before, so one barrier a call is enough.
 #pragma once
 
+#include "kbundle/device_lanes.h"
 #include "row.cuh"
 
 namespace norms {
@@ -61,8 +62,7 @@ class Warp {
 
  private:
   __device__ __forceinline__ static unsigned Lanes() {
-    if constexpr (!kAlone || LANES == 32) return kAllLanes;
-    return kAllLanes >> (32 - LANES) << threadIdx.x % 32 / LANES * LANES;
+    return kAlone ? kbundle::device::LanesOfTeam<LANES>() : kAllLanes;
   }
 };
 
