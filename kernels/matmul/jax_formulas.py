@@ -20,11 +20,13 @@ MOST_WORK, SHORT, FEW = 1 << 22, 128, 512  # of M * N * K and of K, by measureme
 MOST_TRAINED = 1 << 25  # of M * N * K with what a layer's gradients need, which small.cu never gives
 MANY_ROWS, SMALL_B = 100, 1 << 20  # of op(a), elements of b: fewer rows by a larger b are over when it has been read, which calls do as it lies
 MOST_DOTS = 6 << 20  # elements of b whose rows are multiplied by one
-TALL, NARROW, MOST_TILED = 256, 512, 90_000  # rows, columns and elements of a float32 result: small.cu's end at MOST_TILED
+TALL, NARROW = 256, 512  # rows and columns of a float32 result
+MOST_TILED, MOST_TILED_WORK = 90_000, 42_000_000  # elements of it, and M * N * K: where small.cu ends
 
 
-def _tall(m, n, dtype, precision):
-    return dtype == jnp.float32 and precision == "tf32" and m >= TALL and n <= NARROW and m * n > MOST_TILED
+def _tall(m, n, k, dtype, precision):
+    beyond = m * n > MOST_TILED or m * n * k > MOST_TILED_WORK
+    return dtype == jnp.float32 and precision == "tf32" and m >= TALL and n <= NARROW and beyond
 
 
 def _extents(a, b, trans_a, trans_b):
@@ -47,7 +49,7 @@ def _left(a, b, c=None, bias=None, aux=None, mask=None, a_scale=None, b_scale=No
     alone = bias is None and epilogue == "none" and bias_gradient == "none"
     few = work < MOST_TRAINED if trained else work < MOST_WORK and k < FEW
     dots = m == 1 and trans_b and b.size <= MOST_DOTS
-    return few or dots or alone and k < SHORT or _tall(m, n, a.dtype, precision)
+    return few or dots or alone and k < SHORT or _tall(m, n, k, a.dtype, precision)
 
 
 def _bits(positive):

@@ -86,12 +86,14 @@ def layer(columns, activation=None):
     (product(675), (8, 1000), True),  # of a b that is soon read
     (layer(424, "gelu"), (299, 624), True),
     (layer(424, "gelu"), (144, 624), False),
+    (layer(64), (1209, 2472), True),  # few elements by long sums
+    (layer(64), (1209, 496), False),
     (layer(1024, "gelu"), (299, 624), False),
     (by_rows(4096), (1, 1024), True),  # a sum for each row of b
     (by_rows(4096), (2, 1024), False),
     (by_rows(8192), (1, 1024), False)],
     ids=["short sums", "long sums", "a bias", "few operations", "few results", "unaligned", "unaligned, few rows", "unaligned, small", "tall",
-         "not so tall", "wide", "one row", "two rows", "one row by many"])
+         "not so tall", "deep", "not so deep", "wide", "one row", "two rows", "one row by many"])
 def test_products_that_are_left(function, shape, left):
     assert calls(function, shape) == ([] if left else ["matmul"])
 
