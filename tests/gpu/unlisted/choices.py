@@ -24,7 +24,15 @@ SECONDS = 200
 MOST = 1 << 27                 # elements of one tensor
 TURNS, EACH, SPAN_US = 3, 3, 200  # times of graphs that span as long, by turns
 MEAN, WORST_MEAN = 1.05, 1.10  # chosen by quickest, geometric: of all ops, of any
+MOST_GROUPS, GROUPS = 512, [2, 4, 8, 16, 40, 64, 128]
 FEWEST = 8                     # problems of an op that say something
+
+
+class Sizes(tuple):
+    """The operand that says how many rows each group has: equal parts of those of the first operand."""
+
+    def __new__(cls, groups):
+        return super().__new__(cls, ("i32", (groups,)))
 
 
 class Draw:
@@ -40,6 +48,10 @@ class Draw:
 
     def rows(self, width, most=200_000):
         return self.size(1, max(2, min(most, MOST // width)), (1, 1, 16, 128))
+
+    def width(self, most):
+        """Of a row: one in five has few elements."""
+        return self.size(1, 256, (1, 8)) if self.chance.random() < 0.2 else self.size(256, most)
 
     def dtype(self):
         return self.chance.choice(["bf16", "bf16", "f16", "f32"])
@@ -59,7 +71,7 @@ class Draw:
         return [x, x] if "backward" in op else [x], {"scale": 0.5}
 
     def norm(self, op):
-        dtype, width = self.dtype(), self.size(32, 16384, (1, 8, 64, 128, 256))
+        dtype, width = self.dtype(), self.width(16384)
         rows = self.rows(width)
         x, row, weight = (dtype, (rows, width)), ("f32", (rows,)), (self.chance.choice([dtype, dtype, "f32"]), (width,))
         residual, layer = x if self.chance.random() < 0.3 else None, op.startswith("layer")
@@ -72,10 +84,11 @@ class Draw:
         return [*operands, scale], {"out_dtype": "e4m3", "transposed": scale is not None and self.chance.random() < 0.3}
 
     def cross_entropy(self, op):
-        dtype, width = self.dtype(), self.size(512, 200_000)
+        dtype, width = self.dtype(), self.width(200_000)
         rows = max(1, min(self.size(1, 16384, (1, 128)), MOST // width))
         x, labels, row = (dtype, (rows, width)), ("i32", (rows,)), ("f32", (rows,))
-        more = {"loss_backward": [row, row], "loss_and_gradient": [None], "reduced_and_gradient": [None]}
+        more = {"loss_backward": [row, row], "reduced_backward": [row, ("f32", ()), None], "loss_and_gradient": [None],
+                "reduced_and_gradient": [None]}
         return [x, labels, *more.get(op, [])], {}
 
     def quantize(self, op):
@@ -86,21 +99,47 @@ class Draw:
             return [("e4m3", (rows, width)), one], {"out_dtype": dtype}
         if op.endswith("activation"):
             return [(dtype, (rows, self.chance.choice([1, 2]), width)), one], how | {"function": "gelu", "transposed": self.chance.random() < 0.5}
+        if op == "per_tensor_grouped":
+            return [x, Sizes(self.chance.choice(GROUPS)), None], how | {"transposed": self.chance.random() < 0.5}
         if op.startswith("per_tensor"):
             return [x, self.chance.choice([one, None])], how
         return [x], {} if op == "amax" else how
 
     def router(self, op):
         experts, k = self.chance.choice([8, 16, 32, 60, 64, 128, 160, 256, 384, 512]), self.chance.choice([1, 2, 4, 6, 8])
-        logits = self.dtype(), (self.size(1, 65536, (1, 16, 128)), experts)
-        return [logits] if op == "scores" else [logits, None], {"k": min(k, experts)}
+        dtype, tokens, k = self.dtype(), self.size(1, 65536, (1, 16, 128)), min(k, experts)
+        logits, score = (dtype, (tokens, experts)), {"score_function": self.chance.choice(["softmax", "sigmoid"])}
+        if op == "scores_backward":
+            return [("f32", logits[1]), logits], score
+        if op == "topk_backward":
+            dense = self.chance.random() < 0.5
+            return [logits, ("i32", (tokens, k)), logits if dense else None, None if dense else (dtype, (tokens, k))], score
+        if op == "aux_loss":
+            return [logits, Sizes(experts)], {"k": k, "coefficient": 0.01, "total_num_tokens": tokens}
+        return [logits] if op == "scores" else [logits, None], {"k": k}
+
+    def grouped(self, op):
+        depth, width = (self.size(16, 8192, (16, 64, 128)) // 16 * 16 for _ in range(2))
+        groups = max(1, min(self.chance.choice(GROUPS), MOST // (depth * width)))
+        rows, dtype = self.size(1, min(32768, MOST // max(depth, width)), (1, 16, 128)), self.chance.choice(["bf16", "f16"])
+        x, out, sizes = (dtype, (rows, depth)), {"out_dtype": dtype}, Sizes(groups)
+        if op == "weight_gradient":
+            return [x, (dtype, (rows, width)), sizes], out
+        if op == "matmul":
+            turned, bias = self.chance.random() < 0.5, (dtype, (groups, width))
+            w = dtype, (groups, width, depth) if turned else (groups, depth, width)
+            return [x, w, sizes, self.chance.choice([bias, None])], out | {"trans_w": turned}
+        pieces = -(-depth // 128)
+        scales = ("f32", (rows, pieces)), ("f32", (groups, -(-width // 128), pieces))
+        return [("e4m3", (rows, depth)), ("e4m3", (groups, width, depth)), *scales, sizes, None], {"out_dtype": "bf16"}
 
 
 OPS = {"softmax": ["scaled_forward", "scaled_backward", "scaled_causal_forward", "scaled_causal_backward", "scaled_masked_forward"],
        "norm": ["rmsnorm_forward", "layernorm_forward", "rmsnorm_backward", "layernorm_backward", "rmsnorm_quantize", "layernorm_quantize"],
-       "cross_entropy": ["loss_forward", "loss_and_gradient", "loss_backward", "reduced_forward", "reduced_and_gradient"],
-       "quantize": ["per_tensor", "amax", "dequantize", "per_group", "per_tensor_activation"],
-       "router": ["topk", "topk_rows", "scores"]}
+       "cross_entropy": ["loss_forward", "loss_and_gradient", "loss_backward", "reduced_forward", "reduced_and_gradient", "reduced_backward"],
+       "quantize": ["per_tensor", "amax", "dequantize", "per_group", "per_tile", "per_tensor_activation", "per_tensor_grouped"],
+       "grouped": ["matmul", "scaled_matmul", "weight_gradient"],
+       "router": ["topk", "topk_rows", "scores", "scores_backward", "topk_backward", "aux_loss"]}
 
 
 class Bench:
@@ -114,13 +153,16 @@ class Bench:
             random_bf16(self.cuda, buffer, seed)
         self.labels = make("i32", 1 << 20).put(np.arange(1 << 20) % 31)
         self.mask = make("u8", MOST).put(np.random.default_rng(0).random(MOST, np.float32) < 0.2)
-        self.ones = make("f32", 1 << 20).put(np.ones(1 << 20))
+        self.ones, self.sizes = make("f32", 1 << 20).put(np.ones(1 << 20)), make("i32", MOST_GROUPS)
 
     def addresses(self, operands):
         wide = iter(self.floats)
         for operand in operands:
             if operand is None:
                 yield None
+            elif isinstance(operand, Sizes):
+                ends = np.linspace(0, operands[0][1][0], operand[1][0] + 1).astype(np.int32)
+                yield self.sizes.put(np.pad(np.diff(ends), (0, MOST_GROUPS - operand[1][0]))).address
             elif operand[0] in ("i32", "u8"):
                 yield (self.labels if operand[0] == "i32" else self.mask).address
             else:
