@@ -40,7 +40,7 @@ inline Floats Exp(Floats x) {
   return x > 88.0f ? Splat(Infinity()) : e;
 }
 
-// The natural logarithm of each lane, for finite numbers above 2^-126.
+// The natural logarithm of each lane, for finite numbers above 2^-126; NaN stays NaN.
 inline Floats Log(Floats x) {
   const Words bits = AsWords(x) - 0x3f3504f3u;  // so that the mantissa lies around 1
   const Floats exponent = __builtin_convertvector((Ints)bits >> 23, Floats);
@@ -51,7 +51,8 @@ inline Floats Log(Floats x) {
   p = p * z + 2.0f / 5;
   p = p * z + 2.0f / 3;
   p = p * z + 2.0f;
-  return exponent * 0.693359375f + (p * s - exponent * 2.12194440e-4f);
+  const Floats log = exponent * 0.693359375f + (p * s - exponent * 2.12194440e-4f);
+  return x == x ? log : x;
 }
 
 // rows x depth elements to floats.

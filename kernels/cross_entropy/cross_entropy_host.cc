@@ -117,14 +117,23 @@ inline float Shift(float max) { return Magnitude(max) < Infinity() ? max : 0.0f;
 
 struct Sums {
   float max = -Infinity();
-  double exps = 0, plain = 0;
+  double exps = 0, plain = 0;  // plain: of elements less Shift(max), which far from 0 keeps digits
+  double seen = 0;
 
   // Those of a further stretch, whose exponentials are below `top`.
-  void Add(float top, double more, double values) {
+  void Add(float top, double more) {
     const float to = top > max ? top : max;
     exps = By(exps, max, to) + By(more, top, to);
     max = to;
-    plain += values;
+  }
+  // Before that: of `count` elements the sum, less Shift(top) each.
+  void AddPlain(float top, double below, double count) {
+    const float to = top > max ? top : max;
+    const auto moved = [to](float from) {
+      return static_cast<double>(Shift(from)) - static_cast<double>(Shift(to));
+    };
+    plain += seen * moved(max) + below + count * moved(top);
+    seen += count;
   }
   static double By(double sum, float from, float to) {
     if (from == to || sum == 0) return sum;
@@ -143,22 +152,27 @@ inline Sums SumsOf(const typename E::Memory* row, int64_t V) {
         begin, end, [&](int64_t i, Lanes lanes, int k) __attribute__((always_inline)) {
           const Floats v = Load<E>(row + i, lanes.count);
           top[k] = Above(Only(v, lanes, -Infinity()), top[k]);
-          if constexpr (kPlain) plain[k] += Only(v, lanes);
         });
     const float max = LargestLane(Above(Above(top[0], top[1]), Above(top[2], top[3])));
     const float shift = Shift(max);
+    const float half = 0.5f * shift;  // by halves no difference is infinite
     const auto add = [&](auto exp2) __attribute__((always_inline)) {
       Sweep(
           begin, end, [&](int64_t i, Lanes lanes, int k) __attribute__((always_inline)) {
-            exps[k] += Only(exp2((Load<E>(row + i, lanes.count) - shift) * kLog2e), lanes);
+            const Floats v = Load<E>(row + i, lanes.count);
+            exps[k] += Only(exp2((v - shift) * kLog2e), lanes);
+            if constexpr (kPlain) plain[k] += Only(v * 0.5f - half, lanes);
           });
     };
     if (max < Infinity())
       add([](Floats t) __attribute__((always_inline)) { return Exp2Below(t); });
     else
       add([](Floats t) __attribute__((always_inline)) { return Exp2(t); });
-    sums.Add(max, Sum((exps[0] + exps[1]) + (exps[2] + exps[3])),
-             kPlain ? Sum((plain[0] + plain[1]) + (plain[2] + plain[3])) : 0.0);
+    if constexpr (kPlain) {
+      const Floats all = (plain[0] + plain[1]) + (plain[2] + plain[3]);
+      sums.AddPlain(max, 2 * Sum(all), static_cast<double>(end - begin));
+    }
+    sums.Add(max, Sum((exps[0] + exps[1]) + (exps[2] + exps[3])));
   }
   return sums;
 }
@@ -225,7 +239,10 @@ inline void WriteLoss(const Call& call, int64_t row, const Sums& sums, double lo
   double loss = static_cast<double>(NotANumber());
   if (!label.wrong) {
     loss = (1 - e) * (max - static_cast<double>(One<E>(logits + label.column))) + log_sum;
-    if (call.smoothing != 0.0f) loss += e * (max - sums.plain / static_cast<double>(call.V));
+    if (call.smoothing != 0.0f) {
+      const double above = max - static_cast<double>(Shift(sums.max));  // 0, or no number
+      loss += e * (above - sums.plain / static_cast<double>(call.V));
+    }
     if (call.z_loss != 0.0f) loss += z * lse * lse;
   }
   call.loss[row] = static_cast<float>(loss);

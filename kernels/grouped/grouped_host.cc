@@ -7,6 +7,7 @@
 #include "host_groups.h"
 #include "host_product.h"
 #include "kbundle/host_kernel.h"
+#include "kbundle/host_wide.h"
 
 namespace grouped {
 
@@ -94,14 +95,14 @@ void SumRows(int64_t begin, int64_t end, typename E::Memory* dbias, const typena
     const int64_t last = first + groups.Count(group, first);
     for (int64_t n = t % tiles * kTileColumns; n < Smaller(N, (t % tiles + 1) * kTileColumns);
          n += kLanes) {
-      Floats total = Floats{};
+      WideSum total;
       for (int64_t m = first; m < last;) {
         Floats sum = Floats{};
         for (const int64_t part = Smaller(m + kPart, last); m < part; ++m)
           sum += Load<E>(dy + m * N + n, N - n);
-        total += sum;
+        total.Add(sum);
       }
-      Store<E>(dbias + group * N + n, total, N - n);
+      Store<E>(dbias + group * N + n, total.Rounded(), N - n);
     }
   }
 }

@@ -12,6 +12,12 @@ def gelu(x):
 
 
 def gelu_gradient(x):
+    """Far out it is 0 and 1, as of infinities."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(x) >= 20, x > 0, _gelu_gradient(x))
+
+
+def _gelu_gradient(x):
     t = np.tanh(_inner(x))
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x * x)
 

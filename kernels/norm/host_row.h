@@ -92,7 +92,8 @@ __attribute__((noinline)) float MeanOfRow(const R& row, int64_t H) {
 
 // Of a layer norm squares are taken about the mean of the first few elements, which mostly lies so
 // near to that of the row that their sum loses nothing. Else, also of an infinity or NaN, the row's
-// own mean is taken first, for which it is read once more.
+// own mean is taken first, for which it is read once more; of a row of equal numbers, or nearly so,
+// the first of them.
 template <bool kLayer, typename R>
 inline Moments MomentsOf(const R& row, int64_t H, double epsilon) {
   constexpr double kTiny = 0x1p-100, kHuge = 0x1p127;
@@ -108,14 +109,23 @@ inline Moments MomentsOf(const R& row, int64_t H, double epsilon) {
   }
   double mean = MeanSquare<kLayer>(row, H, m) + epsilon;
   if constexpr (kLayer) {
-    const double offset = static_cast<double>(m.offset), variance = mean - epsilon;
-    if (!(mean >= kTiny && mean < kHuge && 16 * offset * offset <= variance)) {
+    const auto square_of_offset = [&m] {
+      return static_cast<double>(m.offset) * static_cast<double>(m.offset);
+    };
+    if (!(mean >= kTiny && mean < kHuge && 16 * square_of_offset() <= mean - epsilon)) {
       m.first = m.shift = MeanOfRow(row, H);
+      mean = MeanSquare<kLayer>(row, H, m) + epsilon;
+    }
+    // Elements that differ by less than what the mean was rounded by lie nearer to one of them.
+    if (16 * square_of_offset() > mean - epsilon && mean < kHuge) {
+      m.first = m.shift = row.At(0, 1)[0];
       mean = MeanSquare<kLayer>(row, H, m) + epsilon;
     }
   }
   if (!(mean >= kTiny && mean < kHuge)) {
     m.factor = mean < kTiny ? 0x1p100f : 0x1p-96f;
+    // Numbers that are too large for the factor have no variance: they are equal.
+    if (kLayer && mean < kTiny && __builtin_fabsf(m.first) >= 0x1p27f) m.factor = 1;
     m.shift = m.first * m.factor;
     const double factor = static_cast<double>(m.factor);
     mean = MeanSquare<kLayer>(row, H, m) + epsilon * factor * factor;

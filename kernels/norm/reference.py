@@ -62,7 +62,7 @@ def _codes(y, scale, out_dtype, transposed, power_of_two, amax_epsilon):
         amax = np.where(np.isnan(amax), amax, np.maximum(amax, np.float32(max(amax_epsilon, 0))))
         inverse = amax / most
         if power_of_two:
-            mantissa, exponent = np.frexp(inverse.astype(np.float64))
+            mantissa, exponent = np.frexp(amax.astype(np.float64) / most)  # of the smallest amax a float32 is 0
             inverse = np.ldexp(1.0, exponent - (mantissa == 0.5)).astype(np.float32)
         inverse = np.where((amax > 0) & np.isfinite(amax), np.maximum(inverse, np.float32(2.0 ** -126)), np.float32(1))
         inverse = inverse.astype(np.float32)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kbundle/host_codes.h"
+#include "kbundle/host_wide.h"
 
 namespace quantize {
 
@@ -94,9 +95,9 @@ template <typename E>
 void SumParts(int64_t begin, int64_t end, typename E::Memory* dbias, const float* partial,
               int64_t N, int64_t parts) {
   for (int64_t c = begin; c < end; c += kLanes) {
-    Floats sum = Floats{};
-    for (int64_t p = 0; p < parts; ++p) sum += Load<F32>(partial + p * N + c, end - c);
-    Store<E>(dbias + c, sum, end - c);
+    WideSum sum;
+    for (int64_t p = 0; p < parts; ++p) sum.Add(Load<F32>(partial + p * N + c, end - c));
+    Store<E>(dbias + c, sum.Rounded(), end - c);
   }
 }
 

@@ -132,9 +132,9 @@ def block_inverse(amax, out_dtype, power_of_two, amax_epsilon):
     """scale_inv of blocks: amax / most, rounded up to a power of two if so wanted; 1 where amax is 0 or not finite."""
     amax = np.where(np.isnan(amax), amax, np.maximum(amax, np.float32(max(amax_epsilon, 0))))
     with np.errstate(invalid="ignore", under="ignore"):
-        exact = amax / MOST[out_dtype]
+        exact = amax.astype(np.float64) / MOST[out_dtype]  # of the smallest amax a float32 is 0
         if power_of_two:
-            mantissa, exponent = np.frexp(exact.astype(np.float64))
+            mantissa, exponent = np.frexp(exact)
             exact = np.ldexp(1.0, exponent - (mantissa == 0.5)).astype(np.float32)
         bounded = np.maximum(exact, np.float32(2.0 ** -126))
     return np.where((amax > 0) & np.isfinite(amax), bounded, np.float32(1)).astype(np.float32)

@@ -39,43 +39,80 @@ inline Floats Exp2(Floats d, float factor) {
   return t < -190.0f ? Splat(0.0f) : Exp2Fraction(f) * power;
 }
 
-// Logits are scale * x.
-struct PlainLogits {
-  struct Extra {};
+// Logits are scale * x. Exponents are of the difference to the largest, before the scale, so that
+// large logits lose nothing.
+struct Differences {
   float scale;
-  float max = 0;
+  bool extreme;   // by such a scale differences count that have no float
+  float max = 0;  // of x
   Words signs;  // flips x where the scale is negative: the largest logit has the largest flipped x
 
-  explicit PlainLogits(float scale)
-      : scale(scale), signs(SplatWord(scale < 0 ? 0x80000000u : 0u)) {}
+  explicit Differences(float scale)
+      : scale(scale),
+        extreme(__builtin_fabsf(scale) < 1e-36f || __builtin_fabsf(scale) > 1e37f),
+        signs(SplatWord(scale < 0 ? 0x80000000u : 0u)) {}
+  Floats Flipped(Floats x) const { return AsFloats(AsWords(x) ^ signs); }
+  void SetMax(float flipped) { max = scale < 0 ? -flipped : flipped; }
+  Floats Exp(Floats x) const { return Exp2(x - max, scale * kLog2e); }
+};
+
+struct PlainLogits : Differences {
+  struct Extra {};
+
+  using Differences::Differences;
   Extra Load(int64_t) const { return {}; }
   Extra LoadSome(int64_t, int) const { return {}; }
   void PrefetchExtra(int64_t, int) const {}
-  Floats Key(Floats x, Extra) const { return AsFloats(AsWords(x) ^ signs); }
-  void SetMax(float key) { max = scale < 0 ? -key : key; }
-  Floats Exp(Floats x, Extra) const { return Exp2(x - max, scale * kLog2e); }
+  Floats Key(Floats x, Extra) const { return Flipped(x); }
+  Floats Exp(Floats x, Extra) const { return Differences::Exp(x); }
+  double Logit(float x, int64_t) const {
+    return static_cast<double>(x) * static_cast<double>(scale);
+  }
+  void SetLargest(double) {}
   float Inverse(float sum) const { return 1.0f / sum; }
 };
 
 // A dropped logit is -10000; a row whose largest logit is exactly that is zero, but for a NaN in
 // it.
-struct MaskedLogits {
+struct MaskedLogits : Differences {
   using Extra = Ints;
-  float scale;
-  float max = 0;
   const uint8_t* mask = nullptr;  // of this row
+  int64_t K;
+  float top = 0;  // the largest logit
+  Floats dropped_exp{};
 
-  explicit MaskedLogits(float scale) : scale(scale) {}
+  MaskedLogits(float scale, int64_t K) : Differences(scale), K(K) {}
   Extra Load(int64_t i) const { return LoadDropped(mask + i); }
   Extra LoadSome(int64_t i, int count) const { return LoadDroppedSome(mask + i, count); }
   void PrefetchExtra(int64_t i, int count) const { Prefetch(mask + i, count); }
-  Floats Key(Floats x, Extra dropped) const { return dropped ? Splat(kDropped) : x * scale; }
-  void SetMax(float key) { max = key; }
-  Floats Exp(Floats x, Extra dropped) const {
-    const Floats kept = x * scale - max;
-    return Exp2(dropped ? Splat(kDropped - max) : kept, kLog2e);
+  Floats Key(Floats x, Extra dropped) const { return dropped ? Splat(-Infinity()) : Flipped(x); }
+  // Of kept elements; where there is none, or all are far below 0, a dropped one is the largest.
+  void SetMax(float key) {
+    Differences::SetMax(key);
+    top = max * scale;
+    dropped_exp = Splat(0.0f);
+    if (top > kDropped + 200) return;  // beside which a dropped one is none
+    if (key == -Infinity()) max = 0;
+    if (!(top > kDropped) || key == -Infinity()) {
+      if (AnyDropped()) top = kDropped;
+    } else {
+      dropped_exp =
+          Exp2(Splat(static_cast<float>(static_cast<double>(kDropped) - Logit(max, -1))), kLog2e);
+    }
   }
-  float Inverse(float sum) const { return max == kDropped && sum == sum ? 0.0f : 1.0f / sum; }
+  bool AnyDropped() const {
+    for (int64_t i = 0; i < K; ++i) {
+      if (mask[i] != 0) return true;
+    }
+    return false;
+  }
+  Floats Exp(Floats x, Extra dropped) const { return dropped ? dropped_exp : Differences::Exp(x); }
+  double Logit(float x, int64_t i) const {
+    if (i >= 0 && mask[i] != 0) return static_cast<double>(kDropped);
+    return static_cast<double>(x) * static_cast<double>(scale);
+  }
+  void SetLargest(double logit) { top = static_cast<float>(logit); }
+  float Inverse(float sum) const { return top == kDropped && sum == sum ? 0.0f : 1.0f / sum; }
 };
 
 template <typename E, typename Logits>
@@ -193,10 +230,36 @@ __attribute__((always_inline)) inline void ShortRow(typename E::Memory* y,
   }
 }
 
+template <typename E>
+inline float At(const typename E::Memory* x, int64_t i) {
+  return LoadSome<E>(x + i, 1, 0.0f)[0];
+}
+
+// One element after the other, by doubles.
+template <typename E, typename Logits>
+__attribute__((noinline)) void ExtremeRow(typename E::Memory* y, const typename E::Memory* x,
+                                          int64_t K, Logits logits) {
+  double largest = -static_cast<double>(Infinity());
+  for (int64_t i = 0; i < K; ++i) {
+    const double logit = logits.Logit(At<E>(x, i), i);
+    if (logit > largest) largest = logit;
+  }
+  logits.SetLargest(largest);
+  const auto exp = [&](int64_t i) {
+    const double difference = logits.Logit(At<E>(x, i), i) - largest;
+    return Exp2(Splat(static_cast<float>(difference)), kLog2e);
+  };
+  float sum = 0;
+  for (int64_t i = 0; i < K; ++i) sum += exp(i)[0];
+  const float by = logits.Inverse(sum);
+  for (int64_t i = 0; i < K; ++i) StoreSome<E>(y + i, exp(i) * by, 1);
+}
+
 template <typename E, typename Logits>
 __attribute__((always_inline)) inline void ForwardRow(typename E::Memory* y,
                                                       const typename E::Memory* x, int64_t K,
                                                       int64_t ahead, Logits logits) {
+  if (logits.extreme) return ExtremeRow<E>(y, x, K, logits);
   switch (K <= 4 * kLanes ? K : 0) {
     case 1 * kLanes:
       return ShortRow<E, 1, true>(y, x, K, logits);
@@ -275,7 +338,7 @@ template <typename E>
 void ScaledMaskedForward(int64_t begin, int64_t end, typename E::Memory* y,
                          const typename E::Memory* x, const uint8_t* mask, float scale, int64_t H,
                          int64_t Q, int64_t K, int64_t batch_stride, int64_t head_stride) {
-  MaskedLogits logits(scale);
+  MaskedLogits logits(scale, K);
   const int64_t ahead = Ahead(K, sizeof(typename E::Memory));
   for (int64_t row = begin; row < end; ++row) {
     const int64_t image = row / Q;
