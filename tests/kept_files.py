@@ -87,7 +87,7 @@ class File:
 
     def expect(self, path, names, digest):
         self.inputs, self.left = inputs(path), set(names)
-        places = sorted(one.removeprefix(f"{ROOT}/") for one in self.inputs if one.endswith(".py"))
+        places = sorted(one.removeprefix(f"{ROOT}/") for one in self.inputs)  # those of bundles and library as well, which others may stand for
         self.stamp = kept.Passed("a file of tests", path.relative_to(ROOT), *machine(), *names, *places, roots=(ROOT,))
         self.before = self.stamp.before(digest)
         self.contents = {one: digest(one) for one in self.inputs}

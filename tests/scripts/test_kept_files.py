@@ -78,6 +78,14 @@ def test_another_input_runs_it_again(tree, path):
     assert run(tree) == "1 skipped, 2 kept"
 
 
+@pytest.mark.parametrize("name, path", [("KBUNDLE_LIBRARY", "other.so"), ("KB_BUNDLE", "other.kb")])
+def test_another_place_of_an_input_runs_it_again(tree, name, path):
+    (tree.parent / path).write_text("another")
+    run(tree)
+    assert run(tree, **{name: str(tree.parent / path)}) == "2 passed, 1 skipped"
+    assert run(tree) == run(tree, **{name: str(tree.parent / path)}) == "1 skipped, 2 kept"
+
+
 def test_data_that_it_opened_and_a_conftest_that_joins_run_it_again(tree):
     run(tree)
     (tree / "tests/python/data.txt").write_text("wrong")
