@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "kbundle-";
 constexpr time_t kMakingSeconds = 60;
-
-std::string Base() {
-  const char* set = getenv("TMPDIR");
-  return set != nullptr && set[0] == '/' ? set : "/tmp";
-}
 
 Status Refused(const std::string& path, int error) {
   const std::string why = fmt::format("making a folder like {}: {}; set TMPDIR to a folder ", path,
@@ -73,15 +69,21 @@ void SweepFolders(const std::string& base) {
 
 }  // namespace
 
+std::string TemporaryBase() {
+  const char* set = getenv("TMPDIR");
+  return set != nullptr && set[0] == '/' ? set : "/tmp";
+}
+
 class ProcessFolder {
  public:
-  // The one of this process, made where there is none.
-  static Result<std::shared_ptr<ProcessFolder>> Get() {
+  // The one of this process in `base`, made where there is none.
+  static Result<std::shared_ptr<ProcessFolder>> Get(const std::string& base) {
     static std::mutex mutex;
-    static std::weak_ptr<ProcessFolder> current;
+    static std::map<std::string, std::weak_ptr<ProcessFolder>> all;
     const std::lock_guard<std::mutex> lock(mutex);
+    std::weak_ptr<ProcessFolder>& current = all[base];
     if (auto found = current.lock()) return found;
-    KB_ASSIGN_OR_RETURN(std::shared_ptr<ProcessFolder> made, Make());
+    KB_ASSIGN_OR_RETURN(std::shared_ptr<ProcessFolder> made, Make(base));
     current = made;
     return made;
   }
@@ -102,8 +104,7 @@ class ProcessFolder {
  private:
   ProcessFolder(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
 
-  static Result<std::shared_ptr<ProcessFolder>> Make() {
-    const std::string base = Base();
+  static Result<std::shared_ptr<ProcessFolder>> Make(const std::string& base) {
     SweepFolders(base);
     std::string path = fmt::format("{}/{}XXXXXX", base, kPrefix);
     if (mkdtemp(path.data()) == nullptr) return Refused(path, errno);
@@ -125,8 +126,10 @@ class ProcessFolder {
   std::atomic<uint64_t> next_{0};
 };
 
-Result<TemporaryFolder> TemporaryFolder::Make() {
-  KB_ASSIGN_OR_RETURN(std::shared_ptr<ProcessFolder> owner, ProcessFolder::Get());
+Result<TemporaryFolder> TemporaryFolder::Make() { return MakeIn(TemporaryBase()); }
+
+Result<TemporaryFolder> TemporaryFolder::MakeIn(const std::string& base) {
+  KB_ASSIGN_OR_RETURN(std::shared_ptr<ProcessFolder> owner, ProcessFolder::Get(base));
   KB_ASSIGN_OR_RETURN(std::string path, owner->MakeNext());
   return TemporaryFolder(std::move(owner), std::move(path));
 }

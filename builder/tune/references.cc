@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -76,6 +75,17 @@ int64_t RoomOn(const std::string& folder) {
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
+// In memory where there is room for that, else on disk.
+Result<TemporaryFolder> MakeRoom() {
+  constexpr int64_t kShmBytes = int64_t{4} << 30;
+  const std::string shm = "/dev/shm";
+  if (access(shm.c_str(), W_OK) == 0 && RoomOn(shm) >= kShmBytes) {
+    Result<TemporaryFolder> made = TemporaryFolder::MakeIn(shm);
+    if (made.ok()) return made;
+  }
+  return TemporaryFolder::Make();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<References>> References::Open(const ReferenceOptions& options,
@@ -100,36 +110,14 @@ Result<std::unique_ptr<References>> References::Open(const ReferenceOptions& opt
 }
 
 References::~References() {
-  workers_.clear();  // first those who write there
-  std::error_code ignored;
-  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-}
-
-// A folder that an earlier run left when it was killed belongs to a process that is gone.
-void RemoveLeftovers(const std::string& root) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("kbundle-tune-")) continue;
-    const long pid = std::strtol(name.c_str() + 13, nullptr, 10);
-    if (pid > 0 && !std::filesystem::exists("/proc/" + std::to_string(pid), error)) {
-      std::filesystem::remove_all(entry.path(), error);
-    }
-  }
+  workers_.clear();  // first those who write into the folder
 }
 
 Status References::MakeFolder() {
-  const char* temporary = getenv("TMPDIR");
-  const std::string disk = temporary != nullptr ? temporary : "/tmp";
-  constexpr int64_t kShmBytes = int64_t{4} << 30;
-  const std::string root =
-      access("/dev/shm", W_OK) == 0 && RoomOn("/dev/shm") >= kShmBytes ? "/dev/shm" : disk;
-  RemoveLeftovers(root);
-  folder_ = fmt::format("{}/kbundle-tune-{}", root, getpid());
-  KB_RETURN_IF_ERROR(MakeFolders(folder_));
-  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
-  options_.memory_bytes = std::min(options_.memory_bytes, 3 * RoomOn(root));
-  script_ = folder_ + "/reference.py";
+  KB_ASSIGN_OR_RETURN(TemporaryFolder made, MakeRoom());
+  folder_ = std::make_unique<TemporaryFolder>(std::move(made));
+  options_.memory_bytes = std::min(options_.memory_bytes, 3 * RoomOn(folder_->path()));
+  script_ = folder_->path() + "/reference.py";
   return PublishFile(script_, kTuneReferenceScript, Durability::kCrashOnly);
 }
 
@@ -191,7 +179,7 @@ std::string References::Request(size_t number) const {
                    {"seed", options_.seed},
                    {"memory", options_.memory_bytes},
                    {"threads", std::max(1, AvailableCpus() / 2)},
-                   {"folder", folder_}});
+                   {"folder", folder_->path()}});
 }
 
 // Gives idle children the next problems, as far as the memory goes; `wanted` gets one in any case.

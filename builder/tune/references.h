@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "builder/support/files.h"
+#include "builder/support/temporary_folder.h"
 #include "builder/support/worker_process.h"
 #include "builder/tune/space.h"
 
@@ -73,7 +73,8 @@ class References {
 
   ReferenceOptions options_;
   const Bundle& outline_;
-  std::string python_, script_, folder_;
+  std::string python_, script_;
+  std::unique_ptr<TemporaryFolder> folder_;
   std::mutex mutex_;  // of what follows
   std::vector<Job> jobs_;
   std::vector<Worker> workers_;
