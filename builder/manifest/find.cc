@@ -36,16 +36,25 @@ Role RoleOf(const std::string& path) {
   return Role::kForeign;
 }
 
-void CollectFrom(const fs::path& folder, bool deeper, std::set<std::string>& out) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+// What Emacs puts beside a file that is being changed: a link to nowhere, .#a.toml.
+bool IsEditorsLock(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.path().filename().string().starts_with(".#") && entry.is_symlink(ignored);
+}
+
+// A folder that cannot be read may hold families: packed without them, the bundle would miss ops
+// that it had yesterday. A link to nowhere is kept, as files that cannot be read are.
+Status CollectFrom(const fs::path& folder, bool deeper, std::set<std::string>& out) {
+  KB_ASSIGN_OR_RETURN(const std::vector<fs::directory_entry> entries, ListFolder(folder));
+  for (const fs::directory_entry& entry : entries) {
     std::error_code ignored;
-    if (it->path().extension() == ".toml" && it->is_regular_file(ignored)) {
-      out.insert(it->path().string());
-    } else if (deeper && it->is_directory(ignored)) {
-      CollectFrom(it->path(), false, out);
+    if (entry.is_directory(ignored)) {
+      if (deeper) KB_RETURN_IF_ERROR(CollectFrom(entry.path(), false, out));
+    } else if (entry.path().extension() == ".toml" && !IsEditorsLock(entry)) {
+      out.insert(entry.path().string());
     }
   }
+  return Status();
 }
 
 // A file given twice, as ./a.toml and a.toml or through a link to its folder, is one.
@@ -74,7 +83,8 @@ Result<FoundManifests> SearchManifests(const std::vector<std::string>& paths) {
     std::set<std::string> here;
     if (fs::is_directory(path, error)) {
       size_t families = 0;
-      CollectFrom(path, true, here);
+      Status collected = CollectFrom(path, true, here);
+      if (!collected.ok()) return std::move(collected).Annotate("looking for manifests");
       for (const std::string& one : here) {
         const Role role = RoleOf(one);
         if (role == Role::kManifest) found.insert(one), ++families;
@@ -89,6 +99,8 @@ Result<FoundManifests> SearchManifests(const std::vector<std::string>& paths) {
     } else if (fs::is_regular_file(path, error)) {
       found.insert(path);
       continue;
+    } else if (error && error != std::errc::no_such_file_or_directory) {
+      return SystemError("looking for manifests: opening", path, error.value());
     } else {
       return NotFound(
           fmt::format("looking for manifests: '{}' does not exist; give a *.toml file or "

@@ -13,6 +13,7 @@
 
 #include "builder/compile/fingerprint.h"
 #include "builder/problem/json.h"
+#include "builder/support/files.h"
 #include "kbundle/tuned.h"
 #include "loader/open/index.h"
 
@@ -120,10 +121,11 @@ class Embedder {
 Result<std::vector<FoundRecords>> FindRecords(const std::vector<Family>& families) {
   std::set<std::string> paths;
   for (const Family& family : families) {
-    std::error_code none;
-    for (std::filesystem::directory_iterator it(family.directory + "/tuning", none), end;
-         !none && it != end; it.increment(none)) {
-      if (it->path().extension() == ".jsonl") paths.insert(it->path().string());
+    const auto entries = ListFolder(family.directory + "/tuning");
+    if (!entries.ok() && entries.status().code() == StatusCode::kNotFound) continue;
+    if (!entries.ok()) return entries.status();
+    for (const auto& entry : *entries) {
+      if (entry.path().extension() == ".jsonl") paths.insert(entry.path().string());
     }
   }
   std::vector<FoundRecords> found;

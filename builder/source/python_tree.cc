@@ -50,6 +50,20 @@ std::set<std::string> ImportedNames(std::string_view text) {
   return names;
 }
 
+// Every *.py in it and in the folders within; of links to folders nothing.
+Status AddPackage(const fs::path& folder, std::vector<fs::path>* files) {
+  KB_ASSIGN_OR_RETURN(const std::vector<fs::directory_entry> entries, ListFolder(folder));
+  for (const fs::directory_entry& entry : entries) {
+    std::error_code ignored;
+    if (entry.is_regular_file(ignored) && entry.path().extension() == ".py") {
+      files->push_back(entry.path());
+    } else if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) {
+      KB_RETURN_IF_ERROR(AddPackage(entry.path(), files));
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const SourceTree>> SourceReader::ReadPython(const std::string& folder,
@@ -66,26 +80,27 @@ Result<std::shared_ptr<const SourceTree>> SourceReader::ReadPython(const std::st
   };
   const auto add_import = [&](const std::string& name) {
     std::error_code error;
-    if (fs::is_regular_file(root / (name + ".py"), error)) return add(root / (name + ".py"));
-    if (!fs::is_directory(root / name, error)) {
-      external.insert(name);
-      return;
-    }
     std::vector<fs::path> files;
-    for (const auto& entry : fs::recursive_directory_iterator(root / name, error)) {
-      if (entry.is_regular_file(error) && entry.path().extension() == ".py") {
-        files.push_back(entry.path());
-      }
+    if (fs::is_regular_file(root / (name + ".py"), error)) {
+      files.push_back(root / (name + ".py"));
+    } else if (fs::is_directory(root / name, error)) {
+      KB_RETURN_IF_ERROR(AddPackage(root / name, &files));
+    } else {
+      external.insert(name);
     }
     std::sort(files.begin(), files.end());
     for (const fs::path& file : files) add(file);
+    return Status();
   };
   for (size_t i = 0; i < paths.size(); ++i) {
     if (i == kMaxPythonFiles) {
       return ResourceExhausted(fmt::format("{} imports over {} files", source, kMaxPythonFiles));
     }
     KB_ASSIGN_OR_RETURN(std::string text, ReadFile(paths[i].string(), 64 << 20));
-    for (const std::string& name : ImportedNames(text)) add_import(name);
+    for (const std::string& name : ImportedNames(text)) {
+      Status added = add_import(name);
+      if (!added.ok()) return std::move(added).Annotate(fmt::format("{} imports {}", source, name));
+    }
     const Sha256Digest digest = Sha256Of(text.data(), text.size());
     tree->files.push_back(
         {paths[i].lexically_relative(root).string(), std::move(text), digest, paths[i].string()});

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -66,6 +67,24 @@ Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
   }
   bytes.resize(done);
   return bytes;
+}
+
+Result<std::vector<std::filesystem::directory_entry>> ListFolder(
+    const std::filesystem::path& folder) {
+  std::vector<std::filesystem::directory_entry> found;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    found.push_back(*at);
+  }
+  if (error) return SystemError("reading folder", folder.string(), error.value());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::filesystem::directory_entry> PeekIntoFolder(const std::filesystem::path& folder) {
+  auto found = ListFolder(folder);
+  return found.ok() ? *std::move(found) : std::vector<std::filesystem::directory_entry>();
 }
 
 Status MakeFolders(const std::string& path) {

@@ -3,8 +3,10 @@
 #define KBUNDLE_BUILDER_SUPPORT_FILES_H_
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "builder/support/new_file.h"
 #include "kbundle/status.h"
@@ -13,6 +15,14 @@ namespace kbundle::builder {
 
 // kNotFound when there is no such file; kResourceExhausted when it is longer than limit_bytes.
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes = 1ull << 30);
+
+// What lies in the folder, sorted. An error names it: kNotFound where there is none. (A range-for
+// over the iterators of <filesystem> throws where a folder cannot be read on.)
+Result<std::vector<std::filesystem::directory_entry>> ListFolder(
+    const std::filesystem::path& folder);
+
+// The same, and nothing where the folder cannot be read: for those who look in many places.
+std::vector<std::filesystem::directory_entry> PeekIntoFolder(const std::filesystem::path& folder);
 
 // Makes the folder and its parents. OK when it is there already.
 Status MakeFolders(const std::string& path);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "builder/support/files.h"
 #include "builder/support/process.h"
 #include "builder/support/worker_process.h"
 #include "builder/tools/python_environments.h"
@@ -45,7 +46,7 @@ std::string Environment(const char* name) {
 std::vector<std::string> WheelsIn(const fs::path& prefix) {
   std::error_code error;
   std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(prefix / "lib", error)) {
+  for (const auto& entry : PeekIntoFolder(prefix / "lib")) {
     if (!entry.path().filename().string().starts_with("python3")) continue;
     for (const char* packages : {"site-packages", "dist-packages"}) {
       const fs::path root = entry.path() / packages / "nvidia/cu13";
@@ -79,9 +80,8 @@ void AddFile(const fs::path& path, std::vector<std::string>* paths) {
 void FindNvrtc(const std::vector<std::string>& roots, Toolchain* tools) {
   tools->nvrtc = FirstFile(roots, {"lib", "lib64"}, "libnvrtc.so.13");
   if (tools->nvrtc.empty()) return;
-  std::error_code error;
   std::vector<std::string> builtins;
-  for (const auto& entry : fs::directory_iterator(fs::path(tools->nvrtc).parent_path(), error)) {
+  for (const auto& entry : PeekIntoFolder(fs::path(tools->nvrtc).parent_path())) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("libnvrtc-builtins.so.13")) builtins.push_back(entry.path().string());
   }

@@ -109,8 +109,12 @@ Result<std::vector<ListedAlgorithm>> ParseAlgorithms(std::string_view text,
 
 Result<std::vector<ListedAlgorithm>> ReadAlgorithms(const std::string& folder) {
   std::set<std::string> files;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+  const auto entries = ListFolder(folder);
+  if (!entries.ok() && entries.status().code() == StatusCode::kNotFound) {
+    return std::vector<ListedAlgorithm>();
+  }
+  if (!entries.ok()) return entries.status();
+  for (const auto& entry : *entries) {
     if (entry.path().extension() == ".jsonl") files.insert(entry.path().string());
   }
   std::vector<ListedAlgorithm> all;

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "builder/compile/program_name.h"
+#include "builder/support/files.h"
 
 namespace kbundle::builder {
 
@@ -51,9 +52,7 @@ std::vector<const char*> Pointers(const std::vector<std::string>& texts) {
 // The loader gives a library that is loaded to whoever asks for its name. Where this one cannot be
 // loaded, NVRTC's own message at the first compilation says so.
 void LoadBuiltins(const std::string& library_path) {
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::path(library_path).parent_path();
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+  for (const auto& entry : PeekIntoFolder(std::filesystem::path(library_path).parent_path())) {
     if (entry.path().filename().string().starts_with("libnvrtc-builtins.so.")) {
       (void)dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL);
     }

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "builder/provider/cudnn/find.h"
+#include "builder/support/files.h"
 #include "kbundle/provider/cudnn.h"
 
 namespace kbundle::builder {
@@ -22,8 +23,7 @@ std::string Text(int64_t version) { return CudnnVersionText(static_cast<uint64_t
 // All that cuDNN may load while it plans, by the names that its own loader uses.
 std::vector<std::string> PartsIn(const CudnnPlannerOptions& planner) {
   std::vector<std::string> parts;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fs::path(planner.cudnn).parent_path(), error)) {
+  for (const auto& entry : PeekIntoFolder(fs::path(planner.cudnn).parent_path())) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("libcudnn") && name.ends_with(".so.9")) {
       parts.push_back(entry.path().string());

@@ -55,8 +55,7 @@ std::vector<fs::path> LibrariesOfCudnn(const CudnnPlannerOptions& options) {
   if (const fs::path found = CublasLt(options); !found.empty()) libraries.push_back(found);
   if (options.nvrtc.empty()) return libraries;
   libraries.emplace_back(options.nvrtc);
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(libraries.back().parent_path(), error)) {
+  for (const auto& entry : PeekIntoFolder(libraries.back().parent_path())) {
     if (entry.path().filename().string().starts_with("libnvrtc-builtins.so.")) {
       libraries.push_back(entry.path());
     }

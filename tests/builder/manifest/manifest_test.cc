@@ -9,6 +9,7 @@
 
 #include "builder/model/family.h"
 #include "builder/provider/provider.h"
+#include "support/ordinary_user.h"
 
 namespace kbundle::builder {
 namespace {
@@ -286,6 +287,29 @@ TEST_F(ManifestTest, FindsManifestsInAFolderAndItsFolders) {
   fs::create_directories(folder_ / "empty");
   EXPECT_EQ(FindManifests({(folder_ / "empty").string()}).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(FindManifests({}).status().code(), StatusCode::kNotFound);
+}
+
+// What may be a family is never left out without a word: a bundle without its ops would replace one
+// that had them.
+TEST_F(ManifestTest, NamesFoldersAndLinksThatCannotBeRead) {
+  Write("a/one.toml", "[family]\n");
+  Write("b/two.toml", "[family]\n");
+  fs::permissions(folder_, fs::perms(0755));
+  fs::permissions(folder_ / "b", fs::perms::none);
+  for (const fs::path& path : {folder_, folder_ / "b"}) {
+    const ::kbundle::testing::OrdinaryUser user;
+    const Status status = FindManifests({path.string()}).status();
+    EXPECT_EQ(status.code(), StatusCode::kPermissionDenied) << status.ToString();
+    EXPECT_NE(status.message().find((folder_ / "b").string()), std::string::npos);
+  }
+  fs::permissions(folder_ / "b", fs::perms::owner_all);
+  fs::create_symlink("/nowhere/three.toml", folder_ / "three.toml");
+  fs::create_symlink("me@here.1234", folder_ / ".#two.toml");  // Emacs, while it is changed
+  Result<std::vector<std::string>> found = FindManifests({folder_.string()});
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  ASSERT_EQ(found->size(), 3u);
+  EXPECT_EQ(fs::path(found->back()).filename(), "three.toml");
+  EXPECT_NE(ReadManifest(found->back()).status().message().find("three.toml"), std::string::npos);
 }
 
 TEST_F(ManifestTest, AcceptsAFolderWithoutATrailingName) {

@@ -2,6 +2,7 @@
 #include "builder/source/tree.h"
 
 #include "builder/library.h"
+#include "support/ordinary_user.h"
 
 namespace kbundle::builder {
 namespace {
@@ -75,6 +76,28 @@ TEST_F(SourceTreeTest, NamesASourceThatIsNotThere) {
   EXPECT_EQ(tree.status().code(), StatusCode::kNotFound);
   EXPECT_NE(tree.status().message().find("source \"none.cu\""), std::string::npos);
   EXPECT_NE(tree.status().message().find(folder_ / "lib/none.cu"), std::string::npos);
+}
+
+// A package is taken whole: what cannot be read of it is an error that names it, not what the key of
+// a compilation silently lacks.
+TEST_F(SourceTreeTest, NamesTheFolderOfAPackageThatCannotBeRead) {
+  namespace fs = std::filesystem;
+  WriteText(folder_ / "k.py", "from pkg import consts\n");
+  WriteText(folder_ / "pkg/consts.py", "N = 1\n");
+  WriteText(folder_ / "pkg/sub/deeper/more.py", "M = 1\n");
+  const auto whole = SourceReader().ReadPython(folder_.path(), "k.py");
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  EXPECT_EQ(Names(**whole),
+            (std::vector<std::string>{"k.py", "pkg/consts.py", "pkg/sub/deeper/more.py"}));
+  fs::permissions(folder_.path(), fs::perms(0755));
+  fs::permissions(folder_ / "pkg/sub", fs::perms::none);
+  {
+    const ::kbundle::testing::OrdinaryUser user;
+    const Status status = SourceReader().ReadPython(folder_.path(), "k.py").status();
+    EXPECT_EQ(status.code(), StatusCode::kPermissionDenied) << status.ToString();
+    EXPECT_NE(status.message().find(folder_ / "pkg/sub"), std::string::npos);
+  }
+  fs::permissions(folder_ / "pkg/sub", fs::perms::owner_all);
 }
 
 }  // namespace
