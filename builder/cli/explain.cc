@@ -39,6 +39,9 @@ Status SetOperand(const fb::Op& op, const std::string& text, ProblemSpec& spec) 
   }
   for (uint32_t i = 0; op.operands() && i < op.operands()->size(); ++i) {
     if (op.operands()->Get(i)->name()->string_view() != name) continue;
+    if (spec.operands[i].present) {
+      return InvalidArgument("--operand \"" + text + "\": " + name + " is given twice");
+    }
     KB_ASSIGN_OR_RETURN(spec.operands[i], ParseTensorSpec(*value));
     return {};
   }

@@ -14,7 +14,7 @@
 namespace kbundle::builder {
 namespace {
 
-constexpr char kPathText[] = "Folder with *.toml op families, or one such file";
+constexpr char kPathText[] = "Folder with *.toml op families, in it or in its folders, or a file";
 constexpr char kCompilerPythonText[] =
     "Python with Triton, Warp or CuTe DSL [$KBUNDLE_PYTHON, $VIRTUAL_ENV, .venv of the checkout, "
     "python3]";
@@ -194,6 +194,10 @@ void AddBuildVerbs(CLI::App& app, BuildCommand* build, CompileUnitCommand* compi
   AddCache(app, cache);
 }
 
+std::string RefuseEmpty(const std::string& value) {
+  return value.empty() ? "an empty name; leave the option out, or name one" : "";
+}
+
 // Of the verbs that read a bundle (builder/library).
 constexpr char kFileText[] = "The bundle, or its folder; of a library's base, its parts too";
 
@@ -210,8 +214,10 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
   CLI::App& verify = AddVerb(app, "verify", "Check every byte, and what a target would miss",
                              "kbundle verify kernels.kb --target sm_90a");
   verify.add_option("FILE", verify_command->file, kFileText)->required();
-  verify.add_option("-t,--target", verify_command->target,
-                    "Say which op and listed problem has no exact variant there; host: this CPU");
+  verify
+      .add_option("-t,--target", verify_command->target,
+                  "Say which op and listed problem has no exact variant there; host: this CPU")
+      ->check(RefuseEmpty);
   verify.add_option("--problems", verify_command->problems,
                     "Check the problems of this file, as record_problems saves them, instead");
   verify.add_flag("--strict", verify_command->strict,
@@ -227,7 +233,8 @@ void AddReaderVerbs(CLI::App& app, InspectCommand* inspect_command, VerifyComman
   explain.add_option("--operand", command.operands,
                      "NAME=DTYPE[DIM,...] of each operand; behind it {STRIDE,...} in elements");
   explain.add_option("--attr", command.attributes, "NAME=VALUE of each attribute that is given");
-  explain.add_option("-t,--target", command.target, "Where it would run [this machine's CPU]");
+  explain.add_option("-t,--target", command.target, "Where it would run [this machine's CPU]")
+      ->check(RefuseEmpty);
   explain.add_option("--sm-count", command.sm_count, "Multiprocessors of the GPU [132, an H200's]")
       ->check(CLI::Range(1, 65536));
   explain

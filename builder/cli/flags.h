@@ -24,6 +24,10 @@ namespace kbundle::builder {
 // One more verb of the command line, with an example below its options.
 CLI::App& AddVerb(CLI::App& app, const char* name, const char* what, const char* example);
 
+// For CLI11's check(): what is wrong with an empty value, which is what a script's unset variable
+// becomes, where no value at all means something.
+std::string RefuseEmpty(const std::string& value);
+
 // All verbs with their options, in the order of --help; what is hidden there is left out.
 std::vector<VerbText> TextsOf(const CLI::App& app);
 

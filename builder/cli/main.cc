@@ -154,7 +154,7 @@ void AddTune(CLI::App& app, TuneCommand& command) {
   TuneOptions& options = command.options;
   verb.add_option("PATH", options.space.paths, "Folder with *.toml op families, or one such file")
       ->required();
-  verb.add_option("-t,--target", command.target, kTargetText);
+  verb.add_option("-t,--target", command.target, kTargetText)->check(RefuseEmpty);
   verb.add_option("--device", command.device, kDeviceText);
   verb.add_flag("--check", command.check,
                 "Measure nothing: say which problems have no record, and which records are stale");
@@ -282,6 +282,14 @@ int RunChosen(const CLI::App& app, const Verbs& verbs, const Terminal& terminal)
   return verbs.doctor.Run(terminal);
 }
 
+// What throws here (bad_alloc, a JSON library's own) is our fault or the machine's end. It is told
+// as every failure is, in JSON too where that was asked for.
+int RunToTheEnd(const CLI::App& app, const Verbs& verbs, const Terminal& terminal) try {
+  return RunChosen(app, verbs, terminal);
+} catch (const std::exception& error) {
+  return terminal.Fail(Internal(std::string("internal: ") + error.what() + "; please report this"));
+}
+
 // What was meant by a word that is no verb, or an option that the verb does not have.
 std::string Misspelled(const CLI::App& app, const std::vector<std::string>& words) {
   const auto parsed = app.get_subcommands();
@@ -357,7 +365,7 @@ int Main(int argc, char** argv) {
     return terminal.Usage(VerbOf(app), hint.empty() ? error.what() : hint);
   }
   if (terminal.verbose()) TellSurroundings(terminal);
-  const int code = terminal.Finish(RunChosen(app, verbs, terminal));
+  const int code = terminal.Finish(RunToTheEnd(app, verbs, terminal));
   if (terminal.verbose()) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     terminal.Note("exit code " + std::to_string(code) + " after " + Fixed(took.count(), 2) + " s");
@@ -368,8 +376,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace kbundle::builder
 
-// Anything that still throws here (bad_alloc, a JSON library's own) is our fault or the machine's
-// end.
+// What throws outside of a verb, or while its end is told.
 int main(int argc, char** argv) try {
   // A child of `kbundle tune`, never typed by a person.
   if (argc > 2 && std::string(argv[1]) == "tune-worker") {

@@ -5,6 +5,7 @@
 #include "builder/cli/terminal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -70,6 +71,14 @@ void Write(FILE* stream, std::string_view text) {
 void WriteLine(FILE* stream, std::string_view text) {
   Write(stream, Legible(text));
   if (text.empty() || text.back() != '\n') Write(stream, "\n");
+}
+
+// Who reads standard output has had enough of it, as `head` has: no failure of ours.
+bool ReaderIsGone() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  const bool gone = poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+  errno = 0;
+  return gone;
 }
 
 // ", 7/min, 3 min left" as things went so far; "" before that says anything.
@@ -150,8 +159,11 @@ int Terminal::Usage(std::string_view verb, std::string_view text) const {
 int Terminal::Finish(int code) const {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0 && !std::ferror(stdout);
-  if (flushed || errno == EPIPE || errno == 0) return code;
-  Error(std::string("writing standard output: ") + std::strerror(errno));
+  if (flushed || errno == EPIPE) return code;
+  // What failed before, when the buffer was full, has left its mark and no errno.
+  if (errno == 0 && ReaderIsGone()) return code;
+  Error(std::string("writing standard output: ") +
+        (errno != 0 ? std::strerror(errno) : "not all of it could be written; is there room?"));
   return code == kExitOk ? kExitNo : code;
 }
 

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import resource
 import subprocess
 
 import pytest
@@ -63,6 +64,20 @@ def test_an_unknown_target_is_a_usage_error_of_every_verb_that_takes_one(kbundle
         assert done.code == 2 and "sm_90q" in done.err
 
 
+def test_an_empty_target_is_no_target_left_out(kbundle, bundle, tiny, tmp_path):
+    """It is what a script's unset variable becomes: a check that passes because it asks nothing is none."""
+    for arguments in (["build", tiny, "-o", tmp_path / "x.kb", "--target", ""], ["test", tiny, "--target", ""],
+                      ["tune", tiny, "--check", "--target", ""], ["verify", bundle, "--target", ""], ["verify", bundle, "--target="],
+                      ["explain", bundle, "tiny.scale", "--operand", "x=f32[4]", "--target", ""]):
+        done = kbundle(*arguments)
+        assert done.code == 2 and "--target" in done.err and done.out == "", (arguments, done.err)
+
+
+def test_an_operand_that_is_given_twice_is_a_usage_error(kbundle, bundle):
+    done = kbundle("explain", bundle, "tiny.scale", "--operand", "x=f32[3]", "x=f32[4]")
+    assert done.code == 2 and "x is given twice" in done.err
+
+
 def test_off_a_terminal_no_byte_is_an_escape(kbundle, bundle, tiny, tmp_path):
     for done in (kbundle("inspect", bundle), kbundle("verify", bundle, "--target", "sm_90a"),
                  kbundle.build(tiny, tmp_path / "x.kb"), kbundle("inspect", tmp_path / "none")):
@@ -111,6 +126,19 @@ def test_a_full_disk_under_standard_output_is_an_error(kbundle, bundle):
     assert done.returncode == 1 and b"kbundle: error: writing standard output" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["schema"], ["man"], ["completion", "zsh"], ["explain-error", "--markdown"]])
+def test_output_longer_than_a_buffer_on_a_full_disk_is_an_error_and_a_reader_s_end_is_not(kbundle, arguments):
+    """What does not fit the buffer fails before the end, which finds nothing left to write."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([kbundle.path, *arguments], env=kbundle.environment, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1 and b"kbundle: error: writing standard output" in done.stderr
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run([kbundle.path, *arguments], env=kbundle.environment, stdout=write_end, stderr=subprocess.PIPE, timeout=60)
+    os.close(write_end)
+    assert done.returncode == 0 and done.stderr == b""
+
+
 def test_closed_streams_are_no_crash(kbundle, bundle):
     done = subprocess.run(["sh", "-c", '"$0" inspect "$1" >&- 2>&-', kbundle.path, str(bundle)],
                           env=kbundle.environment, timeout=60)
@@ -143,6 +171,17 @@ def test_a_failure_with_json_is_json_too(kbundle, arguments, code):
     done = kbundle(*arguments, "--json")
     assert done.code in (1, 2) and done.err
     assert done.json["ok"] is False and done.json["error"]["code"] == code and done.json["error"]["message"] in done.err
+
+
+def test_a_failure_that_nobody_foresaw_is_json_too(kbundle, tiny, tmp_path):
+    """Here: no memory for the text of definitions."""
+    doubling = "".join(f', D{n + 1} = "{{D{n}}}{{D{n}}}"' for n in range(40))
+    tiny.write_text(tiny.read_text().replace("[op.scale]", f'define = {{ D0 = "nnnnnnnn"{doubling} }}\n\n[op.scale]', 1)
+                    .replace("y = factor * x", "{D40}"))
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    done = kbundle.build(tiny, tmp_path / "x.kb", "--json", preexec_fn=limit)
+    assert done.code == 1 and "please report this" in done.err
+    assert done.json["error"]["code"] == "INTERNAL" and done.json["error"]["message"] in done.err
 
 
 def test_help_names_the_environment(kbundle):
