@@ -4,10 +4,13 @@
 // Each input has a name, so that what changed can be told.
 #include "builder/compile/unit_key.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sstream>
 
 #include "builder/score/header.h"
+#include "builder/source/logical_lines.h"
 #include "builder/support/files.h"
 #include "kbundle/key.h"
 
@@ -23,6 +26,33 @@ std::string DigestOf(const std::vector<std::string>& texts) {
   KeyWriter all;
   for (const std::string& text : texts) all.Text(text);
   return DigestOf(all.bytes());
+}
+
+// An assembler's directive that reads a file, in what stands in a string of the line; or null.
+const char* AssemblersRead(std::string_view line) {
+  if (line.find(".incbin") != std::string_view::npos) return ".incbin";
+  const size_t at = line.find(".include");
+  if (at == std::string_view::npos) return nullptr;
+  line.remove_prefix(at + std::string_view(".include").size());
+  const size_t name = line.find_first_not_of(" \t\\");
+  const bool reads = name != std::string_view::npos && name > 0 && line[name] == '"';
+  return reads ? ".include" : nullptr;
+}
+
+// Host compilers list what the preprocessor reads, not what their assembler does.
+Status RefuseAssemblersReads(const SourceTree& tree) {
+  for (const SourceFile& file : tree.files) {
+    if (file.text.find(".inc") == std::string::npos) continue;
+    for (const LogicalLine& line : LogicalLines(file.text)) {
+      const char* directive = AssemblersRead(line.text);
+      if (directive == nullptr) continue;
+      return InvalidArgument(fmt::format(
+          "{}:{}: the assembler's {}: what it reads is told by no compiler, so that a change there "
+          "would not be seen; make the bytes an array in a header",
+          file.path, line.number, directive));
+    }
+  }
+  return Status();
 }
 
 }  // namespace
@@ -127,6 +157,9 @@ Result<UnitInputs> KeyMaker::Make(const Unit& unit) {
     }
     if (!inputs.tree->unseen.empty()) return InvalidArgument(inputs.tree->unseen[0]);
     inputs.toolkit = ToolkitDigest(inputs.tree->external);
+  }
+  if (context_.CompilerOf(unit).sources() == Compiler::Sources::kHostCpp) {
+    KB_RETURN_IF_ERROR(RefuseAssemblersReads(*inputs.tree));
   }
   return Finish(unit, std::move(inputs));
 }
