@@ -1,6 +1,8 @@
 // CUDA by nvcc, for what NVRTC cannot do. A child process in a folder whose name follows from the
 // unit's key: nvcc hashes the path into the names of anonymous namespaces and statics, so the same
-// unit must be compiled under the same path wherever it is built.
+// unit must be compiled under the same path wherever it is built: /tmp, whatever TMPDIR is. Only
+// where another user holds that name, or left it, is it one of this user's own: then nothing but
+// such names may differ.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -22,18 +24,16 @@
 namespace kbundle::builder {
 namespace {
 
-// /tmp/kbundle-<key>, ours alone while this lives: another build that compiles the same unit waits.
+// /tmp/kbundle-<key>, ours alone while this lives: another build of this user that compiles the
+// same unit waits.
 class NamedFolder {
  public:
   static Result<std::unique_ptr<NamedFolder>> Take(const std::string& key,
                                                    std::chrono::seconds limit) {
-    auto folder = std::make_unique<NamedFolder>("/tmp/kbundle-" + key.substr(0, 32));
-    KB_RETURN_IF_ERROR(folder->Lock(limit));
-    std::error_code ignored;
-    std::filesystem::remove_all(folder->path_, ignored);  // what a killed build left
-    if (mkdir(folder->path_.c_str(), 0700) == 0) return folder;
-    return Unavailable(
-        fmt::format("making folder {}: {}; remove it", folder->path_, std::strerror(errno)));
+    const std::string name = "/tmp/kbundle-" + key.substr(0, 32);
+    auto folder = TakeNamed(name, limit);
+    if (folder.ok() || folder.status().code() != StatusCode::kUnavailable) return folder;
+    return TakeNamed(fmt::format("{}-{}", name, geteuid()), limit);
   }
 
   explicit NamedFolder(std::string path) : path_(std::move(path)) {}
@@ -47,6 +47,18 @@ class NamedFolder {
   const std::string& path() const { return path_; }
 
  private:
+  // kUnavailable: what stands there is not ours to take.
+  static Result<std::unique_ptr<NamedFolder>> TakeNamed(const std::string& path,
+                                                        std::chrono::seconds limit) {
+    auto folder = std::make_unique<NamedFolder>(path);
+    KB_RETURN_IF_ERROR(folder->Lock(limit));
+    std::error_code ignored;
+    std::filesystem::remove_all(folder->path_, ignored);  // what a killed build left
+    if (mkdir(folder->path_.c_str(), 0700) == 0) return folder;
+    return Unavailable(
+        fmt::format("making folder {}: {}; remove it", folder->path_, std::strerror(errno)));
+  }
+
   // A lock on a file that its owner removes: what was locked must still be what the name means.
   Status Lock(std::chrono::seconds limit) {
     const std::string name = path_ + ".lock";
@@ -54,7 +66,7 @@ class NamedFolder {
     while (std::chrono::steady_clock::now() < deadline) {
       const int fd = open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
       if (fd < 0) {
-        return Unavailable(fmt::format("opening {}: {}", name, std::strerror(errno)));
+        return Unavailable(fmt::format("opening {}: {}; remove it", name, std::strerror(errno)));
       }
       struct stat mine, named;
       if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &mine) == 0 &&
