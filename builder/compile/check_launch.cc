@@ -1,6 +1,7 @@
 // Geometry is written as expressions, most of which have no value before a problem does. Two kinds
 // have one now: those that only a grid point decides (IsFixed), and those of listed problems that
-// the variant takes. -1 stands for "not known", and nothing is said of it.
+// the variant takes, but for what the GPU's size decides. -1 stands for "not known", and nothing
+// more is said of it. What is refused here is what the loader would refuse.
 #include "builder/compile/check_launch.h"
 
 #include <fmt/format.h>
@@ -25,6 +26,11 @@ int64_t MaxShared(const Target& target) {
   return target.major == 9 || target.major == 10 || target.major == 11 ? 227 << 10 : 99 << 10;
 }
 
+bool Asks(const Program& program, Opcode opcode) {
+  return std::any_of(program.code.begin(), program.code.end(),
+                     [opcode](const Instruction& one) { return one.opcode == opcode; });
+}
+
 // Whether a grid point alone decides the program's value.
 bool IsFixed(const Program& program) {
   return std::all_of(program.code.begin(), program.code.end(), [](const Instruction& one) {
@@ -38,7 +44,14 @@ class LaunchCheck {
  public:
   LaunchCheck(const Op& op, const Template& variant, const Template::Point& point,
               const Target& target, const std::vector<StepKernel>& steps)
-      : op_(op), variant_(variant), point_(point), target_(target), steps_(steps) {}
+      : op_(op),
+        variant_(variant),
+        point_(point),
+        target_(target),
+        steps_(steps),
+        lets_ask_size_(std::any_of(
+            variant.lets.begin(), variant.lets.end(),
+            [](const NamedProgram& let) { return Asks(let.program, Opcode::kSmCount); })) {}
 
   std::vector<Finding> Run() {
     Bindings fixed;
@@ -46,12 +59,20 @@ class LaunchCheck {
     fixed.tunables = point_.tunables;
     CheckSteps(fixed, "");
     for (const OpProblem& problem : op_.problems) {
+      if (IsEmpty(problem)) continue;  // most likely nothing is launched for it
       if (std::optional<Bindings> bindings = Taken(problem)) CheckSteps(*bindings, problem.text);
     }
     return std::move(found_);
   }
 
  private:
+  static bool IsEmpty(const OpProblem& problem) {
+    return std::any_of(problem.operands.begin(), problem.operands.end(),
+                       [](const ProblemTensor& operand) {
+                         return std::count(operand.dims.begin(), operand.dims.end(), 0) > 0;
+                       });
+  }
+
   // What the names stand for, where the variant takes the problem at this point.
   std::optional<Bindings> Taken(const OpProblem& problem) const {
     Bindings bindings = BindingsOf(op_, problem);
@@ -75,24 +96,43 @@ class LaunchCheck {
       const Step& step = *use.step;
       if (use.kernel == nullptr || step.kind != StepKind::kKernel) continue;
       if (!problem.empty() && step.when && !Holds(*step.when, bindings)) continue;
+      const auto value = [&](const Program& program) {
+        return Value(step, program, bindings, problem);
+      };
       const auto values = [&](const std::vector<Program>& programs) {
         std::vector<int64_t> list;
-        for (const Program& program : programs) list.push_back(Value(program, bindings, problem));
+        for (const Program& program : programs) list.push_back(value(program));
         return list;
       };
-      CheckBlock(step, values(step.block), problem);
-      CheckGrid(step, values(step.grid), problem);
-      CheckCluster(step, values(step.cluster), problem);
-      CheckShared(use, Value(step.shared, bindings, problem), problem);
+      if (target_.kind == TargetKind::kHost) {
+        for (const Program* program : {&step.range, &step.grain}) (void)value(*program);
+        continue;
+      }
+      const std::vector<int64_t> grid = values(step.grid), block = values(step.block),
+                                 cluster = values(step.cluster);
+      const int64_t shared = value(step.shared);
+      // Nothing is launched, whatever the rest says.
+      if (std::count(grid.begin(), grid.end(), 0) > 0) continue;
+      CheckBlock(step, block, problem);
+      CheckGrid(step, grid, problem);
+      CheckCluster(step, cluster, grid, problem);
+      CheckShared(use, shared, problem);
     }
   }
 
-  // -1: unknown.
-  static int64_t Value(const Program& program, const Bindings& bindings,
-                       const std::string& problem) {
+  // -1: unknown, or wrong and told.
+  int64_t Value(const Step& step, const Program& program, const Bindings& bindings,
+                const std::string& problem) {
     if (program.empty() || (problem.empty() && !IsFixed(program))) return -1;
     const Slot slot = ::kbundle::builder::Run(program.code, bindings);
-    return slot.ok() ? slot.value : -1;
+    const bool size =
+        Asks(program, Opcode::kSmCount) || (lets_ask_size_ && Asks(program, Opcode::kLet));
+    if (slot.ok() && slot.value >= 0) return size ? -1 : slot.value;
+    if (size) return -1;
+    Add(step, program, problem,
+        slot.ok() ? fmt::format("{}, which is negative", slot.value)
+                  : std::string("no number: it ") + Describe(slot.error));
+    return -1;
   }
 
   void CheckBlock(const Step& step, const std::vector<int64_t>& block, const std::string& problem) {
@@ -101,7 +141,9 @@ class LaunchCheck {
       if (dim < 0) return;
       threads = std::min(threads, kMaxThreads + 1) * std::min(dim, kMaxThreads + 1);
     }
-    if (threads > kMaxThreads) {
+    if (threads < 1) {
+      Add(step, step.block[0], problem, "a block of no threads");
+    } else if (threads > kMaxThreads) {
       Add(step, step.block[0], problem, "a block of more than 1024 threads");
     } else if (block.size() > 2 && block[2] > kMaxBlockZ) {
       Add(step, step.block[2], problem,
@@ -119,7 +161,15 @@ class LaunchCheck {
   }
 
   void CheckCluster(const Step& step, const std::vector<int64_t>& cluster,
-                    const std::string& problem) {
+                    const std::vector<int64_t>& grid, const std::string& problem) {
+    for (size_t i = 0; i < cluster.size(); ++i) {
+      const int64_t all = i < grid.size() ? grid[i] : 1;
+      if (cluster[i] == 0) return Add(step, step.cluster[i], problem, "a cluster of no blocks");
+      if (cluster[i] < 0 || all < 0 || all % cluster[i] == 0) continue;
+      return Add(step, step.cluster[i], problem,
+                 fmt::format("{} blocks of a cluster in {}, which do not divide the grid's {}",
+                             cluster[i], "xyz"[i], all));
+    }
     int64_t blocks = 1;
     for (int64_t dim : cluster) blocks = dim < 0 ? -1 : std::min(blocks * dim, kMaxCluster + 1);
     if (blocks > kMaxCluster) {
@@ -158,6 +208,7 @@ class LaunchCheck {
   const Template::Point& point_;
   const Target& target_;
   const std::vector<StepKernel>& steps_;
+  const bool lets_ask_size_;
   std::vector<Finding> found_;
 };
 
@@ -166,7 +217,6 @@ class LaunchCheck {
 std::vector<Finding> CheckLaunches(const Op& op, const Template& variant,
                                    const Template::Point& point, const Target& target,
                                    const std::vector<StepKernel>& steps) {
-  if (target.kind == TargetKind::kHost) return {};
   return LaunchCheck(op, variant, point, target, steps).Run();
 }
 

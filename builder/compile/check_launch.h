@@ -1,6 +1,7 @@
 // Launches against what GPUs of a target can launch: a block of 4096 threads or a grid of 131072 in
 // y would fail where the bundle is used, on every machine there is. Told for numbers that a grid
-// point fixes, and for the listed problems that the variant takes.
+// point fixes, and for the listed problems that the variant takes; of a host kernel that its range
+// and grain are numbers.
 #ifndef KBUNDLE_BUILDER_COMPILE_CHECK_LAUNCH_H_
 #define KBUNDLE_BUILDER_COMPILE_CHECK_LAUNCH_H_
 
@@ -11,7 +12,7 @@
 
 namespace kbundle::builder {
 
-// steps: all of the variant, in order. Nothing for targets that are no GPU.
+// steps: all of the variant, in order.
 std::vector<Finding> CheckLaunches(const Op& op, const Template& variant,
                                    const Template::Point& point, const Target& target,
                                    const std::vector<StepKernel>& steps);

@@ -8,29 +8,22 @@
 #include "kbundle/driver_api.h"
 #include "kbundle/status.h"
 #include "kbundle/target.h"
-#include "loader/resolve/resolve.h"
+#include "loader/resolve/check_geometry.h"
 
 namespace kbundle {
 
 struct CudaDevice {
   CUdevice ordinal = 0;
   Device device;
-  Extent max_grid{}, max_block{};
-  int64_t max_threads = 0;     // of a block
+  LaunchLimits limits;
   int64_t default_shared = 0;  // bytes of a block without asking
   int64_t max_shared = 0;      // bytes of a block, asked for by function attribute
-  bool clusters = false;
 };
 
 // Portable is what every device with clusters runs; more needs a function attribute.
 inline constexpr int64_t kPortableCluster = 8;
-inline constexpr int64_t kMaxCluster = 16;
 
 Result<CudaDevice> QueryDevice(const DriverApi& driver, CUdevice ordinal);
-
-// Kernel steps whose geometry this device cannot launch: kFailedPrecondition with value and limit.
-// Limits of the kernel itself (registers, static shared memory) are the code cache's.
-Status CheckGeometry(const ResolvedStep& step, const CudaDevice& device);
 
 }  // namespace kbundle
 

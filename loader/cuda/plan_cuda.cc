@@ -304,7 +304,7 @@ class CudaPlanBuilder final : public PlanBuilder {
   }
 
   Result<KernelLaunch> MakeKernelLaunch(const ResolvedStep& resolved) {
-    KB_RETURN_IF_ERROR(CheckGeometry(resolved, device_));
+    KB_RETURN_IF_ERROR(CheckGeometry(resolved, device_.limits, device_.device));
     if (resolved.tensor_maps.size() > kMaxTensorMaps) {
       return Internal(fmt::format("a step has {} tensor maps, at most {} fit a launch",
                                   resolved.tensor_maps.size(), kMaxTensorMaps));

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "loader/resolve/resolve.h"
+#include "loader/resolve/check_geometry.h"
 
 namespace kbundle {
 
@@ -15,7 +15,8 @@ Result<Launchable> SelectLaunchable(const Bundle& bundle, const Problem& problem
   KB_ASSIGN_OR_RETURN(std::vector<Selected> legal, Select(bundle, problem, device, options));
   Launchable result;
   for (const Selected& selected : legal) {
-    const auto resolution = Resolve(bundle, problem, device, selected.variant, options.alignment);
+    const auto resolution =
+        ResolveToLaunch(bundle, problem, device, selected.variant, options.alignment);
     // What a batch of another size would get may not be passed over for this one's size.
     const bool stands =
         options.modes.batch_invariant && result.order.empty() && !result.passed_over.empty();
@@ -34,7 +35,7 @@ Result<Launchable> SelectLaunchable(const Bundle& bundle, const Problem& problem
 Result<Selected> SelectFirstLaunchable(const Bundle& bundle, const Problem& problem,
                                        const Device& device, const SelectOptions& options) {
   KB_ASSIGN_OR_RETURN(const Selected first, SelectFirst(bundle, problem, device, options));
-  if (Resolve(bundle, problem, device, first.variant, options.alignment).ok()) return first;
+  if (ResolveToLaunch(bundle, problem, device, first.variant, options.alignment).ok()) return first;
   KB_ASSIGN_OR_RETURN(const Launchable all, SelectLaunchable(bundle, problem, device, options));
   if (!all.order.empty()) return all.order.front();
   std::string reasons;
