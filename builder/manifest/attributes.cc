@@ -6,6 +6,7 @@
 #include "builder/manifest/reader.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "kbundle/format.h"
 #include "kbundle/nearest.h"
 
 namespace kbundle::builder {
@@ -39,7 +40,13 @@ void ReadChoices(Fields& fields, Attribute& attribute, const Node& node, Diagnos
     if (std::find(choices.begin(), choices.end(), choice->text) != choices.end()) {
       diagnostics.Error(choice->where, fmt::format("the choice '{}' is there twice", choice->text));
     }
+    if (choice->text.empty()) diagnostics.Error(choice->where, "this choice has no name");
     choices.push_back(choice->text);
+  }
+  if (attribute.choices.size() > kMaxSymbols) {
+    diagnostics.Error(node.where,
+                      fmt::format("enum '{}' has {} choices, allowed are {}", attribute.name,
+                                  attribute.choices.size(), kMaxSymbols));
   }
   if (attribute.choices.empty()) {
     diagnostics.Error(node.where,

@@ -74,6 +74,12 @@ class OpReader {
  private:
   void ReadInterface() {
     op_.summary = fields_.TakeText("summary");
+    if (op_.summary.size() > kMaxNameBytes) {
+      diagnostics_.Error(
+          field_.value.Find("summary")->value.where,
+          fmt::format("a summary of {} bytes, allowed are {}", op_.summary.size(), kMaxNameBytes),
+          "one sentence is enough; a README has room for more");
+    }
     // What a misspelled key would have named is not unknown as well.
     for (const Field& field : field_.value.fields) {
       static const std::vector<std::string> kNaming = {"types", "operands", "results",

@@ -4,6 +4,7 @@
 // `deterministic` and `batch_invariant` of a variant: where its bits are always the same.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "builder/manifest/reader.h"
 #include "fmt/format.h"
@@ -19,7 +20,7 @@ using Kind = Node::Kind;
 bool ReadLimit(const Node& node, Tolerance& tolerance, Diagnostics& diagnostics) {
   if (node.Is(Kind::kFloat) || node.Is(Kind::kInteger)) {
     tolerance.relative = node.number;
-    if (node.number >= 0) return true;
+    if (node.number >= 0 && std::isfinite(node.number)) return true;
   } else if (node.Is(Kind::kString)) {
     const char* last = node.text.data() + node.text.size();
     auto [end, error] = std::from_chars(node.text.data(), last, tolerance.ulps);

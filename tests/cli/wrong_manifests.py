@@ -56,6 +56,13 @@ IN_STEP = line_of(NEGATE_STEP)
 
 # What the manifest's text alone tells.
 MANIFESTS = [
+    ("a tolerance without end", [("tolerance = 0\n", "tolerance = inf\n")], LINE, ["no tolerance", "^"]),
+    ("a summary without end", [('"y = -x"', '"' + "y" * 5000 + '"')], LINE, ["5000 bytes, allowed are 4096"]),
+    ("a choice without a name", [("[op.negate]", '[op.negate]\nattributes = { how = { type = "enum", one_of = [""] } }')], LINE,
+     ["no name", "^"]),
+    ("more choices than there is room for",
+     [("[op.negate]", '[op.negate]\nattributes = { how = { type = "enum", one_of = %s } }' % [f"c{n}" for n in range(257)])], LINE,
+     ["257 choices, allowed are 256"]),
     ("lets in a cycle", variant('let = { A = "B + 1", B = "A + 1" }'), LINE, ["cycle: A -> B", "^"]),
     ("an unknown name", step('range = "N"', 'range = "M"'), IN_STEP, ["'M'", "known here: ", "N", "^"]),
     ("a condition for a number", step('range = "N"', 'range = "N > 1"'), IN_STEP, ["int", "bool", "^"]),
