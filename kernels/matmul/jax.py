@@ -75,7 +75,8 @@ def dense(x, w, bias=None, activation=None, *, precision=None, recipe=None, stat
         y = matmul_fp8.dense(rows, w, bias, activation, recipe, state, codes)
         return y.reshape(x.shape[:-1] + y.shape[-1:])
     _no_recipe("dense", state, codes)
-    (x, w), bias = _same_dtype("dense", x, w), _bias("dense", bias, w)
+    x, w = _same_dtype("dense", x, w)
+    bias = _bias("dense", bias, w)
     _check_layer("dense", x.shape, w, bias, activation)
     if x.size == 0 or w.size == 0:
         return _formula(x, w, bias, activation)
@@ -98,16 +99,18 @@ def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None, recipe=No
     if recipe is not None:
         return _recipe_mlp(x, w1, bias1, w2, bias2, activation, recipe, state, codes, precision)
     _no_recipe("mlp", state, codes)
-    (x, w1), bias1 = _same_dtype("mlp", x, w1), _bias("mlp", bias1, w1)
-    (x, w2), bias2 = _same_dtype("mlp", x, w2), _bias("mlp", bias2, w2)
+    x, w1 = _same_dtype("mlp", x, w1)
+    _, w2 = _same_dtype("mlp", x, w2)
+    bias1, bias2 = _bias("mlp", bias1, w1), _bias("mlp", bias2, w2)
     _check_layer("mlp", x.shape, w1, bias1, activation)
     _check_layer("mlp", _hidden(w1, activation), w2, bias2, None)
     if activation in GATED:
         return dense(gate(dense(x, w1, bias1, precision=precision), activation), w2, bias2, precision=precision)
+    # What lies where between the layers, and what is widened there, is dense's to say.
+    if x.dtype != w2.dtype or explicit(*(one for one in (x, w1, bias1, w2, bias2) if one is not None)):
+        return dense(dense(x, w1, bias1, activation, precision=precision), w2, bias2, precision=precision)
     if x.size == 0 or w1.size == 0 or w2.size == 0:
         return _formula(_formula(x, w1, bias1, activation), w2, bias2, None)
-    if explicit(x, w1, w2):  # what lies where between the layers is dense's to say
-        return dense(dense(x, w1, bias1, activation, precision=precision), w2, bias2, precision=precision)
     arrays = _over_same_axes(x.reshape(-1, x.shape[-1]), w1, bias1, w2, bias2)
     y = _mlp(*arrays, activation, _precision("mlp", x, precision))
     return y.reshape(x.shape[:-1] + y.shape[-1:])

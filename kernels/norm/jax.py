@@ -35,7 +35,7 @@ def layer_norm(x, gamma, beta=None, *, epsilon=1e-6, zero_centered_gamma=False, 
 def _norm(function, x, gamma, beta, epsilon, zero_centered_gamma, residual):
     x, gamma = _arguments.floats(function, "x", x), _arguments.real(function, "gamma", gamma)
     beta = None if beta is None else _arguments.real(function, "beta", beta)
-    residual = None if residual is None else _arguments.real(function, "residual", residual)
+    residual = None if residual is None else _arguments.floats(function, "residual", residual)
     how = {"zero_centered_gamma": _arguments.flag(function, "zero_centered_gamma", zero_centered_gamma)}
     epsilon = _arguments.number(function, "epsilon", epsilon, least=0.0)
     for name, weight in (("gamma", gamma), ("beta", beta)):

@@ -6,6 +6,7 @@ README.md beside this file. num_out_tokens is part of the compiled program: a Py
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -37,15 +38,14 @@ def permute(x, routing_map, num_out_tokens, probs=None, *, row_id_map=None):
                          % (x.shape, routing_map.shape))
     if routing_map.dtype not in (jnp.bool_, jnp.uint8):
         routing_map = routing_map != 0
-    experts = routing_map.shape[-1]
     if probs is not None:
         probs = jnp.asarray(probs)
         if probs.shape != routing_map.shape:
             raise ValueError("permute: probs has shape %s; it needs that of routing_map, %s"
                              % (probs.shape, routing_map.shape))
-        probs = probs.reshape(-1, experts)
-    row_id_map = call(None, "permutation.row_id_map", routing_map.reshape(-1, experts))
-    operands = _placed("permute_with_mask_map", x.reshape(-1, x.shape[-1]), row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
+        probs = _rows(probs)
+    row_id_map = call(None, "permutation.row_id_map", _rows(routing_map))
+    operands = _placed("permute_with_mask_map", _rows(x), row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
     return *_permute(*operands, num_out_tokens), row_id_map
 
 
@@ -54,7 +54,7 @@ def _permute_by(x, routing_map, num_out_tokens, probs, row_id_map):
         raise ValueError("permute: routing_map and row_id_map are both given; give one")
     if x.ndim < 1:
         raise ValueError("permute: x has shape (); it needs at least the axis H")
-    x = x.reshape(-1, x.shape[-1])
+    x = _rows(x)
     if row_id_map.dtype != jnp.int32 or row_id_map.ndim != 2 or row_id_map.shape[0] != x.shape[0] or row_id_map.shape[1] % 2 == 0:
         raise ValueError("permute: row_id_map is %s%s; for %d tokens it must be int32[%d, 2 * n + 1]"
                          % (row_id_map.dtype, list(row_id_map.shape), x.shape[0], x.shape[0]))
@@ -64,7 +64,7 @@ def _permute_by(x, routing_map, num_out_tokens, probs, row_id_map):
         if probs.shape[-1:] != (columns,) or probs.size != x.shape[0] * columns:
             raise ValueError("permute: probs has shape %s; for row_id_map of shape %s it must be (%d, %d)"
                              % (probs.shape, row_id_map.shape, x.shape[0], columns))
-        probs = probs.reshape(-1, columns)
+        probs = probs.reshape(x.shape[0], columns)
     operands = _placed("permute_with_mask_map", x, row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
     return *_permute(*operands, num_out_tokens), row_id_map
 
@@ -77,7 +77,7 @@ def unpermute(x, row_id_map, merging_probs=None):
         merging_probs = jnp.asarray(merging_probs)
         if merging_probs.ndim < 1:
             raise ValueError("unpermute: merging_probs has shape (); it needs at least the axis E")
-        merging_probs = merging_probs.reshape(-1, merging_probs.shape[-1])
+        merging_probs = _rows(merging_probs)
     return _unpermute(*_placed("unpermute_with_mask_map", jnp.asarray(x), row_id_map, merging_probs, probs=merging_probs))
 
 
@@ -95,10 +95,15 @@ def sort_chunks(x, split_sizes, sorted_indices, probs=None):
         if probs.shape != x.shape[:-1]:
             raise ValueError("sort_chunks: probs has shape %s; it needs that of the tokens, %s" % (probs.shape, x.shape[:-1]))
         probs = probs.reshape(-1)
-    x = x.reshape(-1, x.shape[-1])
+    x = _rows(x)
     row_id_map = call(None, "permutation.make_chunk_sort_map", _integers("split_sizes", split_sizes),
                       _integers("sorted_indices", sorted_indices), num_tokens=x.shape[0])
     return *_sort_chunks(*_placed("sort_chunks_by_map", x, row_id_map, probs, probs=probs)), row_id_map
+
+
+def _rows(array):
+    """[.., N] as [rows, N], where N is 0 too."""
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
 def _integers(name, values):
@@ -136,9 +141,11 @@ def _permute_forward(x, row_id_map, probs, num_out_tokens):
 def _permute_backward(num_out_tokens, saved, cotangents):
     row_id_map, probs = saved
     dout, dpermuted_probs = cotangents
+    dtype, of = dout.dtype, row_id_map if probs is None else _without_padding(row_id_map, probs)
+    dout = dout if dtype.itemsize > 1 else dout.astype(jnp.float32)  # codes of FP8 are copied, not added
+    dx = _call("unpermute_with_mask_map", dout, of, probs=None)[0].astype(dtype)
     if probs is None:
-        return _call("unpermute_with_mask_map", dout, row_id_map, probs=None)[0], None, None
-    dx, _ = _call("unpermute_with_mask_map", dout, _without_padding(row_id_map, probs), probs=None)
+        return dx, None, None
     # A row of probability 0 has its part in this one: the rows that are summed here are single numbers.
     _, dprobs = _call("unpermute_with_mask_map", dpermuted_probs[:, None], row_id_map, None, dpermuted_probs, probs=probs)
     return dx, None, dprobs
