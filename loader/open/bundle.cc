@@ -18,6 +18,22 @@
 #include "loader/verify/verify.h"
 
 namespace kbundle {
+namespace {
+
+Status CheckSize(std::span<const uint8_t> bytes) {
+  if (bytes.size() > size_t{PTRDIFF_MAX}) {
+    return InvalidArgument(
+        fmt::format("nothing in memory has more than {} bytes, given are {}: "
+                    "give the size of the file that lies there",
+                    PTRDIFF_MAX, bytes.size()));
+  }
+  if (bytes.size() < sizeof(Header)) return Status();  // ReadHeader says so
+  Header header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return VerifyHeader(header, bytes.size());
+}
+
+}  // namespace
 
 Bundle::Bundle(std::unique_ptr<Rep> rep) : rep_(std::move(rep)) {}
 Bundle::~Bundle() = default;
@@ -130,6 +146,13 @@ Result<std::shared_ptr<const Bundle>> Bundle::OpenDescriptor(int fd, Checks chec
 Result<std::shared_ptr<const Bundle>> Bundle::OpenMemory(std::span<const uint8_t> bytes,
                                                          Checks checks,
                                                          const Allocator& allocator) {
+  // Before that much memory is taken and read: a size that is none, as -1 for a pipe, and one that
+  // the header does not say.
+  Status sized = CheckSize(bytes);
+  if (!sized.ok()) {
+    return std::move(sized).Annotate(
+        fmt::format("opening bundle '{} bytes of memory'", bytes.size()));
+  }
   Buffer copy(allocator, bytes.size(), "the bytes of a bundle");
   std::copy(bytes.begin(), bytes.end(), copy.data());
   return OpenFile(fmt::format("{} bytes of memory", bytes.size()),

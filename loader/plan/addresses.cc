@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kbundle/bundle_generated.h"
 #include "loader/open/index.h"
 
@@ -12,6 +14,7 @@ namespace kbundle {
 AddressRules::AddressRules(const Bundle& bundle, const PlanFacts& facts)
     : workspace_bytes_(facts.workspace_bytes),
       promise_mask_(static_cast<uintptr_t>(facts.alignment - 1)),
+      aligned_mask_(static_cast<uintptr_t>(std::max(facts.alignment, kVectorAlignment) - 1)),
       unaligned_class_(facts.unaligned_class) {
   const Problem& problem = facts.problem;
   const fb::Op& op = OpOf(bundle, problem.op);

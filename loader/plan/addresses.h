@@ -41,7 +41,7 @@ class AddressRules {
     if (workspace_bytes_ > 0) bad |= !WorkspaceFits(args.workspace);
     if (bad) [[unlikely]]
       return -1;
-    if ((any & (kVectorAlignment - 1)) == 0) return 0;
+    if ((any & aligned_mask_) == 0) return 0;
     return (misaligned | (any & promise_mask_)) == 0 ? unaligned_class_ : -1;
   }
   // The four-part message for addresses that Classify refused.
@@ -78,6 +78,7 @@ class AddressRules {
   std::vector<Names> names_;  // apart, so that a launch does not walk over text
   int64_t workspace_bytes_;
   uintptr_t promise_mask_;  // promised alignment - 1
+  uintptr_t aligned_mask_;  // the same of the first class: kVectorAlignment or what is promised
   int unaligned_class_;     // the resolution for less than kVectorAlignment; -1: there is none
 };
 

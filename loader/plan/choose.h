@@ -19,10 +19,10 @@ struct ChosenPlan {
   bool passed_over = false;  // what comes before it in the order did not load or fit here
 };
 
-// options.alignment is at most 16. Variants are passed over, each with its reason, when this device
-// or this problem does not suit them. Damaged bytes and a bundle that contradicts itself are never
-// worked around: those errors are returned at once. kResourceExhausted: no variant fits
-// options.workspace_limit; it names the smallest need.
+// Variants are passed over, each with its reason, when this device or this problem does not suit
+// them. Damaged bytes and a bundle that contradicts itself are never worked around: those errors
+// are returned at once. kResourceExhausted: no variant fits options.workspace_limit; it names the
+// smallest need.
 Result<ChosenPlan> ChoosePlan(const Bundle& bundle, const Problem& problem, const Device& device,
                               const PlanOptions& options, const Policy::Snapshot& policy,
                               PlanBuilder& builder);

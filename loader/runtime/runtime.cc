@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <map>
@@ -19,7 +18,6 @@
 #include "loader/cuda/plan_cuda.h"
 #include "loader/host/host_object.h"
 #include "loader/host/plan_host.h"
-#include "loader/plan/addresses.h"
 #include "loader/plan/choose.h"
 #include "loader/provider/provider.h"
 #include "loader/runtime/choice_log.h"
@@ -164,30 +162,29 @@ Result<std::shared_ptr<const Plan>> Runtime::MakePlan(const std::shared_ptr<cons
                     "of two: promise 1 where nothing is known",
                     problem.ToString(), options.alignment));
   }
-  PlanOptions asked = options;
   if (options.workspace_limit < -1) {
     return InvalidArgument(
         fmt::format("making a plan for {}: the workspace's limit is {} bytes; give what there is, "
                     "or -1 for no limit",
                     problem.ToString(), options.workspace_limit));
   }
-  asked.alignment = std::min(asked.alignment, kVectorAlignment);  // nothing asks for more
   KB_ASSIGN_OR_RETURN(Place place, rep_->CurrentPlace(kind));
   const std::string key = KeyWriter()
                               .U64(place.context)
                               .Text(TextOf(bundle->digest()))
                               .U32(problem.op)
                               .Text(problem.key)
-                              .I64(asked.workspace_limit)
-                              .I64(asked.alignment)
-                              .U64(asked.modes.bits())
+                              .I64(options.workspace_limit)
+                              .I64(options.alignment)
+                              .U64(options.modes.bits())
                               .U64(Policy::Global().generation())
                               .bytes();
   if (std::shared_ptr<const Plan> plan = rep_->plans.Find(key)) {
     rep_->plans_shared.fetch_add(1, std::memory_order_relaxed);
     return plan;
   }
-  KB_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, rep_->Make(*bundle, problem, place, asked));
+  KB_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
+                      rep_->Make(*bundle, problem, place, options));
   return rep_->plans.Publish(key, std::move(plan));
 }
 

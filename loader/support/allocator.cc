@@ -12,6 +12,9 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;  // of x86-64 and of AArch64 with pages of 4 KiB
 
 uint8_t* OwnMemory(size_t size, size_t alignment) {
+  // Rounded up beyond what an object can have, a size would wrap: libstdc++'s operator new gave few
+  // bytes for 2^64 - 1.
+  if (size > size_t{PTRDIFF_MAX} - alignment) throw std::bad_alloc();
   const bool huge = alignment == kHugePage;
   if (huge) size = (size + kHugePage - 1) / kHugePage * kHugePage;  // part of one would be small
   void* memory = ::operator new (size, std::align_val_t{alignment});

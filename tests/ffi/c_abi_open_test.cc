@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "handles.h"
+#include "kbundle/format.h"
 #include "kbundle/kbundle_c.h"
 #include "support/files.h"
 #include "support/run_sample.h"
@@ -98,6 +100,36 @@ TEST_F(CAbiOpen, RefusesDamagedMemoryAsItRefusesADamagedFile) {
     EXPECT_TRUE(bundle == nullptr || !IsWhole(bundle)) << "bit flipped at " << at;
     if (bundle == nullptr) continue;
     kb_error_free(kb_bundle_close(bundle));
+  }
+}
+
+// Promise: a size that the memory cannot have, as -1 of what has none, is an error that says which
+// sizes may be, and nothing is taken or read for it: by either call, whatever the bytes are.
+TEST_F(CAbiOpen, RefusesSizesThatTheMemoryDoesNotHave) {
+  const std::vector<uint8_t> zeros(sizeof(Header));
+  for (const uint8_t* bytes : {zeros.data(), std::as_const(bytes_).data()}) {
+    for (const uint64_t size : {UINT64_MAX, UINT64_MAX - 2, UINT64_MAX - 62, UINT64_MAX - 63,
+                                UINT64_MAX - 64, UINT64_MAX - (2u << 20), uint64_t{1} << 63,
+                                (uint64_t{1} << 63) - 1, uint64_t{1} << 62, uint64_t{1} << 40}) {
+      kb_bundle* none = nullptr;
+      EXPECT_EQ(Kept(kb_bundle_open_memory(bytes, size, nullptr, &none), &none), nullptr);
+      const int code = size >> 63 != 0 ? 3 : 15;
+      EXPECT_EQ(code_, code) << size << ": " << said_;
+      EXPECT_NE(said_.find(std::to_string(size)), std::string::npos) << said_;
+      const std::string allowed = code == 3 ? "9223372036854775807"
+                                  : bytes != zeros.data()
+                                      ? std::to_string(bytes_.size()) + " bytes, it has"
+                                      : "not a kbundle file";
+      EXPECT_NE(said_.find(allowed), std::string::npos) << said_;
+      const std::string said = said_;
+      kb_open_options options{};
+      options.size = sizeof options;
+      options.source = KB_SOURCE_MEMORY;
+      options.bytes = bytes;
+      options.byte_count = size;
+      EXPECT_EQ(Kept(kb_bundle_open_with(&options, &none), &none), nullptr);
+      EXPECT_EQ(said_, said);
+    }
   }
 }
 

@@ -104,7 +104,8 @@ KB_EXPORT kb_error* kb_bundle_open(const char* path, const char* name, kb_bundle
 /* The same of a file that is open already, alone, whatever is beside it: the descriptor stays the
  * caller's, who may close it. */
 KB_EXPORT kb_error* kb_bundle_open_descriptor(int descriptor, const char* name, kb_bundle** out);
-/* The same of `size` bytes in memory, which are copied: for a bundle inside another file. */
+/* The same of `size` bytes in memory, which are copied: for a bundle inside another file. Code 3:
+ * no memory has so many (a size of -1); code 15: the file that lies there has another size. */
 KB_EXPORT kb_error* kb_bundle_open_memory(const void* bytes, uint64_t size, const char* name,
                                           kb_bundle** out);
 /* As kb_bundle_open, but bundles of that name that share an op with the file lose it: programs that
@@ -308,7 +309,8 @@ KB_EXPORT kb_error* kb_plan_make(const kb_bundle* bundle, const char* op,
                                  kb_plan** out);
 /* The same for a caller who promises that every operand's and result's address will be a multiple
  * of `alignment` bytes, a power of two: code for less aligned addresses is not loaded, and a launch
- * that breaks the promise fails with code 3. kb_plan_make promises 1: element alignment only. */
+ * that breaks the promise, however much it is, fails with code 3. kb_plan_make promises 1: element
+ * alignment only. */
 KB_EXPORT kb_error* kb_plan_make_aligned(const kb_bundle* bundle, const char* op,
                                          const kb_problem_spec* spec, int32_t kind,
                                          int64_t workspace_limit, int64_t alignment, kb_plan** out);
