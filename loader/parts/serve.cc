@@ -37,9 +37,7 @@ bool GoesOn(const Status& answer, Modes modes) {
 // Whether a wish means one of its variants of this problem.
 bool HasForced(const Bundle& bundle, const Problem& problem, const Device& device,
                const SelectOptions& options) {
-  const CandidateCheck check(bundle, problem, device, options);
-  const auto means = [&check](const std::string& id) { return !check.MeantBy(id).empty(); };
-  return std::any_of(options.policy.forced.begin(), options.policy.forced.end(), means);
+  return !CandidateCheck(bundle, problem, device, options).forced().empty();
 }
 
 // "x86-64-v2, sm_90a (leafy.kb)".
@@ -65,7 +63,7 @@ std::vector<size_t> Parts::Order(const Problem& problem, const Device& device,
   std::sort(ranked.begin(), ranked.end());
   std::vector<size_t> order;
   for (const auto& [fit, capability, part] : ranked) order.push_back(part);
-  if (options.policy.forced.empty()) return order;
+  if (options.policy.wishes.empty()) return order;
   // Where one is forced nothing else will do, and what cannot run it says so.
   std::vector<size_t> forced;
   for (size_t part = 0; part < bundles_.size(); ++part) {

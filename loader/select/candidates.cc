@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "kbundle/cuts.h"
 #include "kbundle/format.h"
@@ -53,9 +55,17 @@ VariantRange VariantsOf(const fb::Index& index, uint32_t op, uint16_t target, ui
 CandidateCheck::CandidateCheck(const Bundle& bundle, const Problem& problem, const Device& device,
                                const SelectOptions& options)
     : bundle_(bundle), problem_(problem), device_(device), options_(options) {
-  for (const std::string& id : options.policy.denied) {
-    const std::vector<uint32_t> meant = MeantBy(id);
-    denied_.insert(denied_.end(), meant.begin(), meant.end());
+  std::set<uint32_t> decided;  // by a later wish
+  for (const Policy::Wish& wish : options.policy.wishes) {
+    std::vector<uint32_t> meant = MeantBy(wish.variant_id);
+    const size_t all = meant.size();
+    std::erase_if(meant, [&](uint32_t variant) { return !decided.insert(variant).second; });
+    if (!wish.forced) {
+      denied_.insert(denied_.end(), meant.begin(), meant.end());
+    } else if (!meant.empty()) {
+      const bool narrowed = meant.size() < all;
+      forced_.push_back({wish.variant_id, std::move(meant), narrowed});
+    }
   }
   std::sort(denied_.begin(), denied_.end());
   if (options.modes.batch_invariant) hidden_ = BatchSymbols(bundle, problem);

@@ -55,10 +55,18 @@ class CandidateCheck {
   // What no rule may see, and no distance count; empty: all is seen.
   const SymbolSet& hidden() const { return hidden_; }
 
-  // What a policy's id means for this problem and kind of device; empty when something else.
-  std::vector<uint32_t> MeantBy(std::string_view id) const;
+  // The forced variants that this problem and kind of device can mean, the latest wish first, and
+  // of each what no later wish means too.
+  struct Forced {
+    std::string_view id;
+    std::vector<uint32_t> variants;  // one or more
+    bool narrowed;                   // a later wish means some of the id's
+  };
+  const std::vector<Forced>& forced() const { return forced_; }
 
  private:
+  // What a policy's id means for this problem and kind of device; empty when something else.
+  std::vector<uint32_t> MeantBy(std::string_view id) const;
   bool PolicyAllows(uint32_t variant, const RankedTarget& target, bool explain, Legality* result);
   bool RanOnDevice(const fb::Variant& variant) const;
   bool WhenHolds(uint32_t variant, bool explain, Legality* result);
@@ -77,6 +85,7 @@ class CandidateCheck {
   const Device& device_;
   const SelectOptions& options_;
   SymbolSet hidden_;  // in a batch-invariant choice
+  std::vector<Forced> forced_;
   std::vector<uint32_t> denied_;
 
   // Of the template that was asked about last, whose points come one after another: a rule that

@@ -1,32 +1,22 @@
-// Plans are made while wishes change: a selection works on a snapshot of them. The later wish
-// stands first, no variant is both forced and denied, and a number tells whether anything has
-// changed.
-#include <algorithm>
+// Plans are made while wishes change: a selection works on a snapshot of them. One id may mean
+// variants that another means too, and which these are a bundle knows: so wishes are kept in their
+// order, the later first, and a selection gives each variant to the first that means it. A number
+// tells whether anything has changed.
 #include <atomic>
 #include <mutex>
 
 #include "kbundle/select.h"
 
 namespace kbundle {
-namespace {
-
-void Erase(std::vector<std::string>* list, std::string_view id) {
-  list->erase(std::remove(list->begin(), list->end(), id), list->end());
-}
-
-}  // namespace
-
 struct Policy::Rep {
   mutable std::mutex mutex;
   Snapshot state;
   std::atomic<uint64_t> generation{0};
 
-  // The later wish wins: it stands first, and an id is never forced and denied.
-  void Add(std::vector<std::string>* to, std::vector<std::string>* from, std::string_view id) {
+  void Add(std::string_view id, bool forced) {
     std::lock_guard lock(mutex);
-    Erase(from, id);
-    Erase(to, id);
-    to->emplace(to->begin(), id);
+    std::erase_if(state.wishes, [id](const Wish& wish) { return wish.variant_id == id; });
+    state.wishes.insert(state.wishes.begin(), {std::string(id), forced});
     ++generation;
   }
 };
@@ -43,7 +33,7 @@ Status Policy::Force(const Bundle& bundle, std::string_view variant_id) {
   if (auto found = bundle.FindVariants(variant_id); !found.ok()) {
     return std::move(found).status().Annotate("forcing a variant");
   }
-  rep_->Add(&rep_->state.forced, &rep_->state.denied, variant_id);
+  rep_->Add(variant_id, true);
   return Status();
 }
 
@@ -51,7 +41,7 @@ Status Policy::Deny(const Bundle& bundle, std::string_view variant_id) {
   if (auto found = bundle.FindVariants(variant_id); !found.ok()) {
     return std::move(found).status().Annotate("denying a variant");
   }
-  rep_->Add(&rep_->state.denied, &rep_->state.forced, variant_id);
+  rep_->Add(variant_id, false);
   return Status();
 }
 

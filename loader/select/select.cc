@@ -57,9 +57,7 @@ class Order {
 
   // The forced variants that this problem and device can mean.
   Status AddForced() {
-    for (const std::string& id : options_.policy.forced) {
-      const std::vector<uint32_t> wanted = check_.MeantBy(id);
-      if (wanted.empty()) continue;  // for another op, dtype or kind of device
+    for (const auto& [id, wanted, narrowed] : check_.forced()) {
       std::string reason = fmt::format("no target of it runs on {}", device_.ToString());
       bool any = false;
       for (const RankedTarget& target : targets_) {
@@ -73,7 +71,7 @@ class Order {
           any |= legality.legal;
         }
       }
-      if (any) continue;
+      if (any || narrowed) continue;  // what is left of it need not be what runs here
       return FailedPrecondition(
           fmt::format("variant '{}' is forced but not legal for {} on {}: {}; "
                       "clear the policy or force another",

@@ -52,8 +52,12 @@ class Policy {
   // Refuses portable variants, those that ask a heuristic, and those that conformance never ran on
   // the device.
   void Strict(bool strict);
+  struct Wish {
+    std::string variant_id;
+    bool forced;  // else denied
+  };
   struct Snapshot {
-    std::vector<std::string> forced, denied;  // the latest wish first
+    std::vector<Wish> wishes;  // the latest first; of those that mean a variant the first decides
     bool allow_portable = true;
     bool strict = false;
   };

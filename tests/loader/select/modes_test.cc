@@ -156,7 +156,7 @@ TEST_F(ModesTest, AForcedVariantThatDoesNotPromiseIsAnError) {
   EXPECT_EQ(Chosen("f32[4,64]", kSame), "any[T=f32]");
   const auto problem = bundle_->MakeProblem("demo.scale", MakeSpec({"f32[4,64]"}));
   SelectOptions options{.policy = {}, .modes = kSame};
-  options.policy.forced = {"demo.scale/vec[T=f32,VEC=4]@sm_90a"};
+  options.policy.wishes = {{"demo.scale/vec[T=f32,VEC=4]@sm_90a", true}};
   const auto first = SelectFirst(*bundle_, *problem, *DeviceFromTargetName("sm_90a"), options);
   ExpectError(first.status().ToString(), StatusCode::kFailedPrecondition, "does not promise");
 }

@@ -156,7 +156,7 @@ TEST_F(SelectTest, OfTwoForcedVariantsTheLaterWishComesFirst) {
 
 TEST_F(SelectTest, AForcedVariantThatIsNotLegalIsAnError) {
   SelectOptions options;
-  options.policy.forced = {"demo.scale/vec[T=bf16,VEC=8]@sm_90a"};
+  options.policy.wishes = {{"demo.scale/vec[T=bf16,VEC=8]@sm_90a", true}};
   ExpectError(Scale("bf16[4,4]"), On("sm_90"), options, StatusCode::kFailedPrecondition,
               "`K % VEC == 0` is false");
   ExpectError(Scale("bf16[4,8]"), On("sm_80"), options, StatusCode::kFailedPrecondition,
@@ -180,8 +180,30 @@ TEST_F(SelectTest, TheLaterOfForceAndDenyWins) {
   Policy& policy = Policy::Global();
   ASSERT_TRUE(policy.Force(*bundle_, "demo.scale/vec").ok());
   ASSERT_TRUE(policy.Deny(*bundle_, "demo.scale/vec").ok());
-  EXPECT_TRUE(policy.snapshot().forced.empty());
-  EXPECT_EQ(policy.snapshot().denied.size(), 1u);
+  ASSERT_EQ(policy.snapshot().wishes.size(), 1u);
+  EXPECT_FALSE(policy.snapshot().wishes[0].forced);
+}
+
+TEST_F(SelectTest, TheLaterOfForceAndDenyWinsHoweverItsIdIsSpelled) {
+  Policy& policy = Policy::Global();
+  const auto order = [&](const std::string& first, const std::string& then, bool force) {
+    policy.Clear();
+    EXPECT_TRUE((force ? policy.Deny(*bundle_, first) : policy.Force(*bundle_, first)).ok());
+    EXPECT_TRUE((force ? policy.Force(*bundle_, then) : policy.Deny(*bundle_, then)).ok());
+    return Order(Scale("bf16[4,64]"), On("sm_90"), {.policy = policy.snapshot()});
+  };
+  // All of them mean this point, some mean others too.
+  const std::string point = "demo.scale/vec[T=bf16,VEC=4]@sm_90a";
+  const std::string ids[] = {"demo.scale/vec", "demo.scale/vec@", "demo.scale/vec@sm_90a",
+                             "demo.scale/vec[T=bf16,VEC=4]", "demo.scale/vec[T=bf16,VEC=4]@"};
+  for (const std::string& id : ids) {
+    EXPECT_EQ(order(id, point, true).find("vec[T=bf16,VEC=4]@sm_90a!forced"), 0u) << id;
+    EXPECT_EQ(order(point, id, true).find("vec[T=bf16,VEC="), 0u) << id;
+    EXPECT_EQ(order(id, point, false).find("VEC=4]"), std::string::npos) << id;
+    EXPECT_EQ(order(point, id, false).find("VEC=4]"), std::string::npos) << id;
+  }
+  EXPECT_EQ(order("demo.scale/vec", point, false),
+            "vec[T=bf16,VEC=8]@sm_90a!forced any[T=bf16]@sm_90a any[T=bf16]@portable!portable");
 }
 
 TEST_F(SelectTest, ThePolicyRefusesUnknownVariantsAndNamesTheNearest) {

@@ -278,6 +278,8 @@ KB_EXPORT kb_error* kb_explain_modes(const kb_bundle* bundle, const char* op,
                                      uint64_t modes, char** json);
 
 /* ---- policy and statistics, process-wide ---- */
+/* By id, which may leave out "@target", or the point in brackets too, and then means more variants.
+ * Of wishes that mean a variant the latest decides, however their ids are spelled. */
 KB_EXPORT kb_error* kb_policy_force(const kb_bundle* bundle, const char* variant_id);
 KB_EXPORT kb_error* kb_policy_deny(const kb_bundle* bundle, const char* variant_id);
 KB_EXPORT void kb_policy_clear(void);
