@@ -12,6 +12,7 @@ tvm_ffi = pytest.importorskip("tvm_ffi", reason="no tvm-ffi here: scripts/setup 
 
 import kbundle  # noqa: E402
 import kbundle.tvm_ffi as kbv  # noqa: E402
+from kbundle import _open_bundles  # noqa: E402
 
 random = np.random.default_rng()
 
@@ -195,6 +196,16 @@ def test_a_changed_policy_is_followed_and_a_closed_bundle_kept(kernels, probe):
     again.close()
     shift(x, y)
     np.testing.assert_array_equal(y, x + 1)
+
+
+def test_without_a_bundle_it_is_of_what_was_loaded_last(request, monkeypatch):
+    monkeypatch.setattr(_open_bundles, "_default", None)
+    old = kbundle.use(kbundle.open(bundle_path("probe", request), "tvm reload"))
+    new = kbundle.open(bundle_path("other_probe", request), "tvm reload", reload=True)
+    x, y = normal(3, 7), poisoned(3, 7)
+    kbv.function(None, "probe.shift", by=83)(x, y)
+    np.testing.assert_array_equal(y, x + 83)
+    assert [row["content_id"] for row in kbundle.stats()["chosen"] if "by=83" in row["problem"]] == [new.content_id] != [old.content_id]
 
 
 def test_threads_at_once(probe):

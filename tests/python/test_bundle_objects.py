@@ -5,6 +5,7 @@ import gc
 import hashlib
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -57,6 +58,27 @@ def test_an_op_is_copied_and_pickled_with_its_bundle(probe):
     op = probe.op("probe.shift")
     assert copy.copy(op) is op and copy.deepcopy(op) is op and pickle.loads(pickle.dumps(op)) is op
     assert op.variants
+
+
+@pytest.mark.parametrize("folder", [b"\xff\xfe", b"caf\xe9", b"\xe2\x82", "gr\u00fcn".encode()], ids=ascii)
+def test_a_path_is_as_python_has_it_whatever_its_bytes_are(probe_path, demo_path, tmp_path, folder):
+    place = os.path.join(os.fsencode(tmp_path), folder)
+    os.mkdir(place)
+    file = shutil.copy(probe_path, os.path.join(place, b"probe.kb"))
+    with kbundle.open(file, name="odd path %r" % folder) as bundle:
+        assert bundle.path == bundle.parts[0].path == os.fsdecode(file) and os.path.samefile(bundle.path, file)
+        assert kbundle.find(bundle.name).path == bundle.path
+        with kbundle.open_library([file], name="odd path too %r" % folder) as library:
+            assert library.path == bundle.path
+    with kbundle.open(os.path.relpath(os.fsdecode(file)), name="odd path %r" % folder) as bundle:
+        assert bundle.path == os.path.relpath(os.fsdecode(file))
+
+
+@pytest.mark.parametrize("entry", ["/x\ud800", "\udfff", "/x\0", 7, None, b"/x", "", "/nowhere"], ids=ascii)
+def test_an_entry_of_the_search_path_that_names_no_folder_is_skipped(probe_path, monkeypatch, entry):
+    monkeypatch.setattr(sys, "path", [entry, *sys.path, entry])
+    with kbundle.open(probe_path, name="odd entry") as bundle:
+        assert bundle.has("probe.shift")
 
 
 def test_the_content_id_is_the_sha256_of_the_outline_of_the_index(probe, probe_path):

@@ -3,6 +3,7 @@ libraries that know nothing of each other may use one name."""
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 
@@ -60,9 +61,10 @@ def test_what_is_compiled_after_a_reload_is_of_the_new_file(probe_path, other_pr
     kbj.call(old, "probe.shift", X, by=71)
     new = kbundle.open(other_probe_path, name="reloaded", reload=True)
     assert kbundle.find("reloaded") is new and new.content_id != old.content_id
-    assert kbundle.open(other_probe_path, name="reloaded", reload=True) is new
+    with kbundle.open(other_probe_path, name="reloaded", reload=True) as again:
+        assert again is new
     np.testing.assert_array_equal(program(X), X + 67)
-    assert not new.stats()["chosen"]
+    assert not [row for row in new.stats()["chosen"] if "by=67" in row["problem"]]
     for bundle in (old, new):  # the name decides, eagerly too
         np.testing.assert_array_equal(kbj.call(bundle, "probe.shift", X, by=71), X + 71)
         np.testing.assert_array_equal(shift(bundle, by=73)(X), X + 73)
@@ -70,6 +72,40 @@ def test_what_is_compiled_after_a_reload_is_of_the_new_file(probe_path, other_pr
     old.close()
     assert kbundle.find("reloaded") is new
     new.close()
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_calls_that_name_no_bundle_follow_a_reload(probe_path, other_probe_path, demo_path, tmp_path, by_path):
+    file = shutil.copy(probe_path, tmp_path / "mine.kb")
+    begin = f"os.environ['KBUNDLE_PATH'] = {str(file)!r}" if by_path else f"kbundle.use({str(file)!r})"
+    child(f"""
+import gc, os, shutil
+import numpy as np
+import kbundle, kbundle.jax as kbj
+def ran():
+    kbj.call(None, "probe.shift", np.ones((3, 5), np.float32)).block_until_ready()
+    return {{row["content_id"] for row in kbundle.stats()["chosen"]}}
+{begin}
+old = kbundle.default_bundle("probe.shift")
+assert ran() == {{old.content_id}}
+for other in ({str(other_probe_path)!r}, {str(probe_path)!r}):
+    shutil.copy(other, {str(file)!r} + ".new")
+    os.replace({str(file)!r} + ".new", {str(file)!r})
+    with kbundle.open({str(file)!r}, old.name, reload=True) as new:
+        assert new.content_id != old.content_id and not old.closed
+        assert kbundle.default_bundle() is kbundle.default_bundle("probe.shift") is new
+        assert new.content_id in ran()
+    assert not new.closed and kbundle.default_bundle("probe.shift") is new
+    if {not by_path}:
+        assert kbundle.use(old) is kbundle.use(new) is new  # under that name, old is no more
+        assert not new.closed
+    assert [found.name for found in kbundle.bundles() if found.error is None][0] == new.name
+    old.close()
+    old = new
+aside = kbundle.open({str(other_probe_path)!r}, "another name", reload=True)
+unlike = kbundle.open({str(demo_path)!r}, old.name, reload=True)  # shares no op
+assert kbundle.default_bundle("probe.shift") is old and kbundle.find(old.name, "probe.shift") is old
+""")
 
 
 def test_many_opens_leave_no_descriptors(probe_path):

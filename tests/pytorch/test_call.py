@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="no PyTorch: scripts/setup --torch i
 
 import kbundle  # noqa: E402
 import kbundle.torch as kbt  # noqa: E402
+from kbundle import _open_bundles  # noqa: E402
 
 
 def rows(device, *shape, dtype=torch.float32):
@@ -112,6 +113,17 @@ def test_forcing_and_reloading_hold_from_the_next_call_on(probe, demo, device, k
     again.close()
     with pytest.raises(kbundle.Error, match="NOT_FOUND|FAILED_PRECONDITION"):
         kbt.call(again, "softmax.scaled_forward", x)
+
+
+def test_without_a_bundle_it_is_of_what_was_loaded_last(probe_path, other_probe_path, monkeypatch):
+    monkeypatch.setattr(_open_bundles, "_default", None)
+    old = kbundle.use(kbundle.open(probe_path, "pytorch reload"))
+    x = torch.randn(3, 7)
+    assert torch.equal(kbt.call(None, "probe.shift", x, by=83), x + 83)
+    new = kbundle.open(other_probe_path, "pytorch reload", reload=True)
+    assert torch.equal(kbt.call(None, "probe.shift", x, by=83), x + 83)
+    ran = {row["content_id"] for row in kbundle.stats()["chosen"] if "by=83" in row["problem"]}
+    assert ran == {old.content_id, new.content_id}
 
 
 def test_many_threads_at_once(probe, device):

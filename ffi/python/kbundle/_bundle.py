@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import threading
 from types import SimpleNamespace
 
@@ -15,7 +16,8 @@ from kbundle._policy import by_name
 from kbundle._policy import stats as _all_stats
 
 CUDA, HOST = 0, 1
-lock = threading.Lock()  # of which bundles are open
+lock = threading.RLock()  # of which bundles are open; its thread may come again, where a finalizer or a signal handler closes one
+held = set()  # bundles that were opened here and not closed, whose names stay taken though nobody has the object
 _closed = 0
 listeners = []  # functions, called after a bundle is opened, closed or used
 
@@ -33,7 +35,7 @@ def tell_listeners():
 def _after_fork_in_child():
     """A thread that the child does not have may have held it."""
     global lock
-    lock = threading.Lock()
+    lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -62,7 +64,7 @@ class _Handle:
 
 class Bundle:
     """One open bundle file, or several of one library. Made by kbundle.open and kbundle.open_library; immutable until it is
-    closed; safe from any thread. As a context manager it is closed at the end. parts: path, content_id, file_bytes and targets of
+    closed; safe from any thread. As a context manager it is given back at the end (close). parts: path, content_id, file_bytes and targets of
     each file; absent: target and how (to get it) of what is in none of them.
 
     A copy is the bundle itself. Pickled it is its absolute paths and its name (_open_bundles says how): who unpickles it has
@@ -73,16 +75,22 @@ class Bundle:
         self._handle = _Handle(handle)
         described = self._describe(None, whole=-1)
         self.name = described["name"] if name is None else name
-        self.path = described["path"]
         self.content_id = described["content_id"]
         self.targets = described["targets"]
         self._parts = described["parts"]
+        for part, path in zip(self._parts, paths or ()):
+            if part["path"] == re.sub("[\udc80-\udcff]", "\ufffd", path):  # JSON is UTF-8, which a path need not be
+                part["path"] = path
+        self.path = ", ".join(part["path"] for part in self._parts)
         self._absent = described["absent"]
         self.provenance = described["provenance"]
         self.ops = [Op(self, op["name"]) for op in described["ops"]]
         self._by_name = {op.name: op for op in self.ops}
         self._absolute_paths = tuple(os.path.abspath(path) for path in paths or [part["path"] for part in self._parts])
         self._infer_cache = InferCache(self._infer)
+        self._opens = 0  # that were not given back
+        self._kept = 0  # places where calls that name no bundle find it: no close() closes it
+        self._successor = None  # what a reload put in its place
 
     def __copy__(self):
         return self
@@ -156,22 +164,34 @@ class Bundle:
         by_name()
 
     def close(self):
-        """Takes the bundle out of its name. Programs that were compiled with it go on; tracing a call again is NOT_FOUND
-        until a bundle of that name is open. Descriptor and memory come back when no such program is left
-        (jax.clear_caches() drops those that nobody else holds). Closing again does nothing."""
-        global _closed
+        """Gives back one open of the file: all who open it share this object, and the last that is given back takes it out of its
+        name. What serves calls that name no bundle (kbundle.use, kbundle.bundles) stays open all the same, until something else is
+        used. Programs that were compiled with it go on; tracing a call again is NOT_FOUND until a bundle of that name is open.
+        Descriptor and memory come back when no such program is left (jax.clear_caches() drops those that nobody else holds).
+        Closing what is closed does nothing."""
+        if self._handle is None:
+            return
         with lock:
-            _closed += 1
-            handle, self._handle = self._handle, None
-            if handle is None:
-                return
-            try:
-                check(library().kb_bundle_close(handle))
-            except Error as error:
-                if error.tag != "NOT_FOUND":  # else another was loaded in its place
-                    raise
-            finally:
-                tell_listeners()
+            if self._opens:
+                self._opens -= 1
+            self._let_go()
+
+    def _let_go(self):
+        """Closes it where nobody has it open any more, and no place keeps it. The caller has the lock."""
+        global _closed
+        close, handle = library().kb_bundle_close, self._handle
+        if self._opens or self._kept or handle is None:
+            return
+        error = close(handle)
+        self._handle = None
+        held.discard(self)
+        _closed += 1
+        tell_listeners()
+        try:
+            check(error)
+        except Error as error:
+            if error.tag != "NOT_FOUND":  # else another was loaded in its place
+                raise
 
     def __enter__(self):
         return self

@@ -53,13 +53,13 @@ def _places():
 
 def _bundle(place):
     """Of the place, opened when need be. An error names the place."""
-    bundle = _opened.get(place)
-    if bundle is None or bundle.closed:
+    bundle = _open_bundles.latest(_opened.get(place))
+    if bundle is None:
         try:
             if not os.path.exists(place.path):
                 raise Error("NOT_FOUND", "there is no file %s; %s" % (place.path, (
                     "take it out of $KBUNDLE_PATH" if place.origin == PATH else "build it, or install the package again")))
-            bundle = _opened[place] = _open_bundles.open(place.path)
+            bundle = _opened[place] = _open_bundles.keep(_open_bundles.open(place.path))
         except Error as error:
             raise Error(error.tag, "opening the bundle of %s: %s" % (place.origin, error.message)) from None
     return bundle

@@ -1,5 +1,6 @@
 """The bundles that are open in this process, by name: what compiled programs refer to. The library knows which; here each has one object."""
 
+import contextlib
 import copyreg
 import ctypes
 import os
@@ -27,7 +28,8 @@ def _live(name, identity):
 
 
 def _object(handle, name, paths=None):
-    """The object of the bundle that a new kb_bundle refers to. name: None where it is not known yet."""
+    """The object of the bundle that a new kb_bundle refers to. name: None where it is not known yet. Making one runs much Python, and in it
+    what may open the same: so it is looked for once more."""
     identity = library().kb_bundle_identity(handle)
     with _bundle.lock:
         known = name and _live(name, identity)
@@ -47,15 +49,17 @@ def open(path, name=None, *, reload=False):
 
     Compiled programs refer to their bundle by this name and the op. Several files may be open under one name as long as no
     op is in two of them, so libraries that know nothing of each other may both ship a kernels.kb; an op that other content
-    has there already is ALREADY_EXISTS. The same content under the same name again gives the same object.
+    has there already is ALREADY_EXISTS. The same content under the same name again gives the same object, which is closed when
+    each who opened it has given it back, by Bundle.close or by leaving `with`.
 
     Where other threads use kbundle, start processes by spawn or forkserver: a child forked in the middle of a call of theirs
     has its locks.
 
-    reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one.
+    reload: bundles of that name that share an op with the file lose it instead. What was compiled keeps the old one; where it was the
+    default, of kbundle.use() or of a place where bundles are looked for, the new one is.
 
     Where the file is the base of a library in several wheels (PATH.parts beside it says so), it is opened with the parts that are installed."""
-    folders = [os.fsencode(folder) for folder in sys.path if isinstance(folder, str) and "\0" not in folder]
+    folders = list(_folders())
     return _open_with([os.fspath(path)], name, reload, folders=(ctypes.c_char_p * max(1, len(folders)))(*folders), folder_count=len(folders))
 
 
@@ -75,6 +79,14 @@ def open_library(paths, name=None, *, reload=False, absent=()):
     return _open_with(paths, name, reload, parts=others, part_count=len(paths) - 1, absent=missing, absent_count=len(absent))
 
 
+def _folders():
+    """Those that packages are imported from. What names no folder is skipped, as Python does."""
+    for folder in sys.path:
+        if isinstance(folder, str) and "\0" not in folder:
+            with contextlib.suppress(UnicodeEncodeError):
+                yield os.fsencode(folder)
+
+
 def _name(name, path):
     """For C; None: the one inside the file."""
     if name is not None and (not isinstance(name, str) or not name):
@@ -88,28 +100,54 @@ def _open_with(paths, name, reload, **options):
     options = OpenOptions(size=ctypes.sizeof(OpenOptions), path=text(paths[0], "path"), name=_name(name, paths[0]),
                           reload=1 if reload else 0, **options)
     out = ctypes.c_void_p()
-    check(library().kb_bundle_open_with(ctypes.byref(options), ctypes.byref(out)))
+    with _bundle.lock:
+        while True:
+            closed = _bundle.closed_so_far()
+            check(library().kb_bundle_open_with(ctypes.byref(options), ctypes.byref(out)))
+            bundle = _object(out, name, [os.fsdecode(path) for path in paths])
+            bundle._opens += 1  # from here on nobody else's close() closes it
+            if closed == _bundle.closed_so_far():
+                break
+            bundle._opens -= 1  # a finalizer or a signal handler may have closed it meanwhile
+        _bundle.held.add(bundle)
+        if reload:
+            _replace_by(bundle)
     _changes += 1
     _bundle.tell_listeners()
-    return _object(out, name, [os.fsdecode(path) for path in paths])
+    return bundle
+
+
+def _replace_by(new):
+    """What a reload took out of the new one's name has a successor, which is kept in its stead."""
+    for old in every():
+        if old is not new and old.name == new.name and any(new.has(op.name) for op in old.ops):
+            old._successor = new
+            new._kept += old._kept
+            old._kept = 0
+            _bundle.held.discard(old)
 
 
 def reopen(paths, name, content_id):
     """What a pickled bundle stands for: the one of that name where it has this content, else the files'."""
-    with _bundle.lock:
-        for known in list(_objects.values()):
-            if known.name == name and known.content_id == content_id and known._handle is not None:
-                return known
+    for known in _known():
+        if known.name == name and known.content_id == content_id:
+            return known
     return open(paths[0], name) if len(paths) == 1 else open_library(paths, name)
 
 
 copyreg.pickle(Bundle, lambda bundle: (reopen, (bundle._absolute_paths, bundle.name, bundle.content_id)))
 
 
+def _known():
+    """The objects of all bundles that were not closed. Their table is copied at once: what runs meanwhile may change it."""
+    with _bundle.lock:
+        known = [reference() for reference in _objects.valuerefs()]
+    return [bundle for bundle in known if bundle is not None and bundle._handle is not None]
+
+
 def every():
     """All bundles that are open and have an object here."""
-    with _bundle.lock:
-        return [bundle for bundle in list(_objects.values()) if bundle._handle is not None]
+    return [bundle for bundle in _known() if bundle._successor is None]
 
 
 def find(name, op=None):
@@ -120,14 +158,36 @@ def find(name, op=None):
 
 
 def use(bundle):
-    """Makes an open bundle, or the file at a path, the default one; returns it."""
+    """Makes an open bundle, or the file at a path, the default one; returns it. It stays open while it is the default, whoever closes it."""
     global _changes, _default
+    bundle = keep(bundle if isinstance(bundle, Bundle) else open(bundle))
+    with _bundle.lock:
+        before, _default = used(), bundle
+        if before is not None:
+            before._kept -= 1
+            if before in _bundle.held:  # else it was opened elsewhere, and stays
+                before._let_go()
     _changes += 1
-    _default = bundle if isinstance(bundle, Bundle) else open(bundle)
     _bundle.tell_listeners()
-    return _default
+    return bundle
+
+
+def keep(bundle):
+    """The bundle, or what was loaded in its place, which no close() closes from now on."""
+    with _bundle.lock:
+        bundle = latest(bundle)
+        bundle._live  # or an error
+        bundle._kept += 1
+    return bundle
+
+
+def latest(bundle):
+    """The bundle, or what was loaded in its place."""
+    while bundle is not None and bundle._successor is not None:
+        bundle = bundle._successor
+    return bundle
 
 
 def used():
-    """The bundle of use() while it is open, or None."""
-    return _default if _default is not None and not _default.closed else None
+    """The bundle of use(), or None."""
+    return latest(_default)
