@@ -107,7 +107,7 @@ def mlp(x, w1, bias1, w2, bias2, activation="gelu", *, precision=None, recipe=No
     if activation in GATED:
         return dense(gate(dense(x, w1, bias1, precision=precision), activation), w2, bias2, precision=precision)
     # What lies where between the layers, and what is widened there, is dense's to say.
-    if x.dtype != w2.dtype or explicit(*(one for one in (x, w1, bias1, w2, bias2) if one is not None)):
+    if x.dtype != w2.dtype or explicit(x, w1, bias1, w2, bias2):
         return dense(dense(x, w1, bias1, activation, precision=precision), w2, bias2, precision=precision)
     if x.size == 0 or w1.size == 0 or w2.size == 0:
         return _formula(_formula(x, w1, bias1, activation), w2, bias2, None)

@@ -6,7 +6,6 @@ README.md beside this file. num_out_tokens is part of the compiled program: a Py
 """
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -43,9 +42,9 @@ def permute(x, routing_map, num_out_tokens, probs=None, *, row_id_map=None):
         if probs.shape != routing_map.shape:
             raise ValueError("permute: probs has shape %s; it needs that of routing_map, %s"
                              % (probs.shape, routing_map.shape))
-        probs = _rows(probs)
-    row_id_map = call(None, "permutation.row_id_map", _rows(routing_map))
-    operands = _placed("permute_with_mask_map", _rows(x), row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
+        probs = _arguments.rows(probs)
+    row_id_map = call(None, "permutation.row_id_map", _arguments.rows(routing_map))
+    operands = _placed("permute_with_mask_map", _arguments.rows(x), row_id_map, probs, probs=probs, num_out_tokens=num_out_tokens)
     return *_permute(*operands, num_out_tokens), row_id_map
 
 
@@ -54,7 +53,7 @@ def _permute_by(x, routing_map, num_out_tokens, probs, row_id_map):
         raise ValueError("permute: routing_map and row_id_map are both given; give one")
     if x.ndim < 1:
         raise ValueError("permute: x has shape (); it needs at least the axis H")
-    x = _rows(x)
+    x = _arguments.rows(x)
     if row_id_map.dtype != jnp.int32 or row_id_map.ndim != 2 or row_id_map.shape[0] != x.shape[0] or row_id_map.shape[1] % 2 == 0:
         raise ValueError("permute: row_id_map is %s%s; for %d tokens it must be int32[%d, 2 * n + 1]"
                          % (row_id_map.dtype, list(row_id_map.shape), x.shape[0], x.shape[0]))
@@ -77,7 +76,7 @@ def unpermute(x, row_id_map, merging_probs=None):
         merging_probs = jnp.asarray(merging_probs)
         if merging_probs.ndim < 1:
             raise ValueError("unpermute: merging_probs has shape (); it needs at least the axis E")
-        merging_probs = _rows(merging_probs)
+        merging_probs = _arguments.rows(merging_probs)
     return _unpermute(*_placed("unpermute_with_mask_map", jnp.asarray(x), row_id_map, merging_probs, probs=merging_probs))
 
 
@@ -95,15 +94,10 @@ def sort_chunks(x, split_sizes, sorted_indices, probs=None):
         if probs.shape != x.shape[:-1]:
             raise ValueError("sort_chunks: probs has shape %s; it needs that of the tokens, %s" % (probs.shape, x.shape[:-1]))
         probs = probs.reshape(-1)
-    x = _rows(x)
+    x = _arguments.rows(x)
     row_id_map = call(None, "permutation.make_chunk_sort_map", _integers("split_sizes", split_sizes),
                       _integers("sorted_indices", sorted_indices), num_tokens=x.shape[0])
     return *_sort_chunks(*_placed("sort_chunks_by_map", x, row_id_map, probs, probs=probs)), row_id_map
-
-
-def _rows(array):
-    """[.., N] as [rows, N], where N is 0 too."""
-    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
 def _integers(name, values):

@@ -6,7 +6,6 @@ README.md beside this file. dtypes and flags are part of the compiled program; s
 """
 
 import functools
-import math
 from typing import NamedTuple
 
 import jax
@@ -150,7 +149,7 @@ def _undifferentiated_jvp(where, function, plain, arrays, tangents):
 def _quantize(x, scale, dtype, flags):
     flags = dict(flags)
     if flags["transposed"] or flags["dbias"]:
-        matrix = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        matrix = _arguments.rows(x)
         made = call(None, "quantize.per_tensor_transpose", matrix, scale, formula=formulas.per_tensor_transpose, out_dtype=dtype, **flags)
         q, q_t, largest, scale_inv, dbias = made
         return Quantized(None if q is None else q.reshape(x.shape), q_t, scale_inv.reshape(()), largest.reshape(()), dbias)

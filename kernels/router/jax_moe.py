@@ -6,7 +6,6 @@ of the compiled program; how many tokens an expert has is not, and no copy of a 
 """
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +48,7 @@ def moe(x, router_logits, w_in, w_out, k, *, activation="silu", bias_in=None, bi
     devices = 1 if axis_name is None else jax.lax.axis_size(axis_name)
     gated = _check_shapes(x, logits, w_in, w_out, devices)
     apply, product = _activation(activation), _product(recipe, x, w_in, w_out)
-    tokens, logits = (one.reshape(math.prod(one.shape[:-1]), one.shape[-1]) for one in (x, logits))  # of an empty last axis too
+    tokens, logits = _arguments.rows(x), _arguments.rows(logits)
     routing = route(logits, k, score_function=score_function, use_pre_softmax=use_pre_softmax, expert_bias=expert_bias,
                     num_groups=num_groups, group_topk=group_topk, scaling_factor=scaling_factor)
     if tokens.shape[0] == 1:  # every row is the token

@@ -36,6 +36,11 @@ def _array(where, name, value):
         raise TypeError("%s requires ndarray or scalar arguments, got %s for %s" % (where, type(value), name)) from error
 
 
+def rows(array):
+    """[.., N] as [rows, N], where N is 0 too."""
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+
+
 def real(where, name, value):
     """An array of real numbers, whatever dtype they have, for what is converted: complex numbers, which would lose a part, keys and whatever is no
     array are a TypeError."""

@@ -151,8 +151,8 @@ def _division(infer, avals, bundle, op, present, attributes, modes=0, formula=No
 
 
 def explicit(*arrays):
-    """Whether types say over which axes of a mesh one of the arrays is split."""
-    return _explicit([jax.typeof(array) for array in arrays])
+    """Whether types say over which axes of a mesh one of the arrays, of which some may be None, is split."""
+    return _explicit([jax.typeof(array) for array in arrays if array is not None])
 
 
 def _explicit(avals):
